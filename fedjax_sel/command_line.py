@@ -1,0 +1,138 @@
+"""The command line, derived from the configuration's dataclasses: one flag a field, its help beside the field.
+
+Precedence: a flag, then the preset, then the default.
+"""
+
+import argparse
+import dataclasses
+import sys
+import traceback
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NoReturn
+
+from fedjax_sel.config import Config, concerns, flat_types
+from fedjax_sel.errors import UserError
+from fedjax_sel.names import one_of
+from fedjax_sel.papers import PRESETS, preset
+
+USER_ERROR = 2  # exit code
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are UserErrors: one sentence each."""
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse."""
+        raise UserError(f"{message}; --help lists every flag")
+
+
+def make_parser(command: str, description: str, epilog: str) -> Parser:
+    """A parser with one flag for every field of the configuration, and --preset and --debug.
+
+    Args:
+        command: e.g. "python -m fedjax_sel.train".
+        description: what it does.
+        epilog: examples.
+    """
+    parser = Parser(
+        prog=command,
+        description=description,
+        epilog=epilog,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--preset", metavar="NAME", default="quickstart", help=f"a published experiment: {', '.join(PRESETS)}"
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    hints = flat_types()
+    for concern, kind in concerns().items():
+        group = parser.add_argument_group(concern, (kind.__doc__ or "").strip().rstrip("."))
+        for field in dataclasses.fields(kind):
+            _add_flag(group, field, hints[field.name])
+    return parser
+
+
+def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
+    options = [option for option in typing.get_args(hint) if option is not types.NoneType]
+    kind = options[0] if isinstance(hint, types.UnionType) else hint
+    default = "" if field.default in (None, ()) else f" (default: {_shown(field.default)})"
+    settings: dict[str, Any] = {
+        "default": argparse.SUPPRESS,
+        "help": (field.metadata["help"] + default).replace("%", "%%"),
+    }
+    if kind is bool:
+        settings["action"] = argparse.BooleanOptionalAction
+    elif field.name == "algo_args":
+        settings |= {"nargs": "*", "metavar": "KEY=VALUE"}
+    elif typing.get_origin(kind) is tuple:
+        settings |= {"nargs": "+", "metavar": "N"}
+    elif typing.get_origin(kind) is Literal:
+        settings["metavar"] = "{" + ",".join(typing.get_args(kind)) + "}"
+    else:
+        settings["metavar"] = {int: "N", float: "X", str: "TEXT"}[kind]
+    group.add_argument("--" + field.name.replace("_", "-"), **settings)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)
+
+
+def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
+    """Reads a command line.
+
+    Args:
+        parser: from `make_parser`, perhaps with flags added.
+        arguments: without the program's name.
+
+    Returns:
+        The resolved configuration, and all flags as given.
+
+    Raises:
+        UserError: an unknown flag (the nearest is offered) or a value of the wrong type.
+    """
+    given, unknown = parser.parse_known_args(arguments)
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    for argument in unknown:
+        if argument.startswith("--"):
+            _nearest_flag(argument.split("=")[0], flags)
+        raise UserError(f"{argument!r}: not expected here; --help lists every flag")
+    names = {name: value for name, value in vars(given).items() if name in flat_types()}
+    if "seeds" in names:
+        text = " ".join(names["seeds"])
+        names["seeds"] = text
+    return preset(given.preset).replace(**names), given
+
+
+def _nearest_flag(flag: str, flags: Sequence[str]) -> None:
+    try:
+        one_of("flag", flag, flags)
+    except UserError as error:
+        hint = str(error).split(";")[1].split("? ")[0].strip()
+        advice = f"{hint}?" if hint.startswith("did you mean") else "--help lists every flag"
+        raise UserError(f"unknown flag {flag}; {advice}") from None
+
+
+def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
+    """Runs a command: a UserError becomes one sentence on stderr and exit code 2.
+
+    Args:
+        main: the command: arguments -> exit code.
+        arguments: without the program's name; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return main(arguments)
+    except UserError as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130

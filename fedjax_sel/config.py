@@ -1,0 +1,333 @@
+"""What an experiment is: frozen dataclasses, one a concern, and the rules that their values obey.
+
+Every field's flat name is a flag of the command line and a keyword of `Config.replace`; its help text stands beside it.
+"""
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.names import one_of
+
+
+def _setting(default: Any, help: str) -> Any:
+    """A field with its help text."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which images, and which of a client's are kept for its losses."""
+
+    dataset: str = _setting(
+        "digits", "data set: digits, synthetic, mnist, fashion_mnist, cifar10, or any prepared TFDS set"
+    )
+    data_dir: str | None = _setting(None, "folder of prepared data (else TFDS_DATA_DIR, the cache, or a download)")
+    holdout: float = _setting(
+        0.0, "share of each client's data kept from training, for its losses (FedCor's code: 0.2)"
+    )
+    loss_on: Literal["train", "holdout", "all"] = _setting("train", "which of its data a client's reported loss is on")
+
+
+@dataclasses.dataclass(frozen=True)
+class PartitionConfig:
+    """Who holds what."""
+
+    partition: Literal["shards", "dirichlet_qp", "skewness", "dirichlet", "iid", "natural"] = _setting(
+        "shards", "how examples are dealt to clients"
+    )
+    num_clients: int = _setting(50, "N, clients in the federation")
+    shards_per_client: int = _setting(1, "shards: label-sorted pieces a client (1SPC, 2SPC)")
+    alpha: float = _setting(0.2, "dirichlet_qp: Dir(alpha * label frequencies); dirichlet: Dir(alpha) per class")
+    skewness: Literal["1", "0.8", "0.5", "H"] = _setting("1", "skewness: share of a client's main label; H: two labels")
+    skewness_main: Literal["balanced", "random"] = _setting("balanced", "skewness: how main labels are given out")
+    dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
+        "hsu", "dirichlet: classes for each client, equal sizes (hsu), or clients for each class (yurochkin)"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """What is trained."""
+
+    model: Literal["mlp", "cnn", "cnn_small"] = _setting("mlp", "network")
+    model_dropout: float = _setting(0.0, "probability that a hidden unit is dropped in training")
+    initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
+        "pytorch", "initial weights"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """What a client of the cohort does with the model, and the server with the results."""
+
+    local_steps: int | None = _setting(None, "SGD steps a client takes a round (this or --local-epochs)")
+    local_epochs: int | None = _setting(5, "passes of a client over its data a round (this or --local-steps)")
+    full_batch: bool = _setting(False, "every step takes all data of the client (FL-DP3S Eq. 3-5)")
+    batch_size: int = _setting(10, "examples a step; a smaller client uses all it has")
+    learning_rate: float = _setting(0.05, "of the clients' SGD")
+    learning_rate_milestones: tuple[int, ...] = _setting((), "rounds from which the learning rate is decayed once more")
+    learning_rate_decay: float = _setting(0.5, "factor at each milestone")
+    momentum: float = _setting(0.0, "of the clients' SGD; the buffer starts at zero every round")
+    weight_decay: float = _setting(0.0, "added to the gradient, biases included")
+    aggregation: Literal["uniform", "samples"] = _setting(
+        "uniform", "weights of the cohort's models: 1/K, or n_k / sum n"
+    )
+    server_learning_rate: float = _setting(1.0, "of the server's SGD on the averaged update; 1: plain averaging")
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionConfig:
+    """Which clients train."""
+
+    algo: str = _setting("fl_dp3s", "selection strategy (--list shows them)")
+    algo_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, key=value")
+    num_selected: int = _setting(10, "K, clients trained a round")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """How long, how often, and where to."""
+
+    rounds: int = _setting(100, "rounds of training")
+    seeds: tuple[int, ...] = _setting((0,), "replicates, all at once: a count (5 means 0 1 2 3 4), or several seeds")
+    data_seed: int | None = _setting(None, "one partition for all replicates (else each its own)")
+    model_seed: int | None = _setting(None, "one initial model for all replicates")
+    selection_seed: int | None = _setting(None, "one stream of selection for all replicates")
+    training_seed: int | None = _setting(None, "one stream of shuffles and dropout for all replicates")
+    target_accuracy: float | None = _setting(None, "test accuracy to count rounds to, e.g. 0.62")
+    eval_every: int = _setting(1, "rounds between evaluations on the test set (the last round always is)")
+    train_metrics_every: int = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
+    chunk: int = _setting(10, "rounds a program runs before the host looks")
+    cohort_batch: int | None = _setting(None, "clients a device trains at once; 0: all; default: what is fastest there")
+    on_nonfinite: Literal["stop", "skip"] = _setting(
+        "stop", "a client's update with NaN or infinity: stop, or leave it out"
+    )
+    out: str | None = _setting(None, "run folder (default runs/...)")
+
+
+_CONCERNS = {
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "model": ModelConfig,
+    "training": TrainingConfig,
+    "selection": SelectionConfig,
+    "run": RunConfig,
+}
+
+_NOT_OF_THE_TRAJECTORY = {"data_dir", "out", "target_accuracy"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A whole experiment. The default is the preset `quickstart`."""
+
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    selection: SelectionConfig = SelectionConfig()
+    run: RunConfig = RunConfig()
+
+    def replace(self, **flat_names: Any) -> "Config":
+        """A copy with some fields changed, by the flat names of the flags.
+
+        Values are converted to the field's type; `local_steps` and `local_epochs` displace one another.
+
+        Args:
+            **flat_names: e.g. rounds=20, algo="random", seeds=5, algo_args={"profile": "fc1-relu"}.
+
+        Returns:
+            The new configuration.
+
+        Raises:
+            UserError: an unknown name, or a value of the wrong type.
+        """
+        kinds = flat_types()
+        changes: dict[str, dict[str, Any]] = {}
+        for name, value in flat_names.items():
+            one_of("configuration", name, kinds)
+            changes.setdefault(concern_of(name), {})[name] = convert(name, value)
+        training = changes.get("training", {})
+        for given, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+            if training.get(given) is not None and displaced not in training:
+                training[displaced] = None
+        parts = {key: dataclasses.replace(getattr(self, key), **values) for key, values in changes.items()}
+        return dataclasses.replace(self, **parts)
+
+    def flat(self) -> dict[str, Any]:
+        """All values by flat name."""
+        return {
+            field.name: getattr(getattr(self, concern), field.name)
+            for concern, kind in _CONCERNS.items()
+            for field in dataclasses.fields(kind)
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Nested plain values, as `config.json` holds them."""
+        nested = dataclasses.asdict(self)
+        nested["selection"]["algo_args"] = dict(self.selection.algo_args)
+        return nested
+
+    @classmethod
+    def from_json(cls, nested: Mapping[str, Mapping[str, Any]]) -> "Config":
+        """The inverse of `to_json`."""
+        return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
+
+    def fingerprint(self) -> str:
+        """Twelve hex digits of everything that changes what happens in the run."""
+        values = {name: value for name, value in self.flat().items() if name not in _NOT_OF_THE_TRAJECTORY}
+        return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def concerns() -> dict[str, type]:
+    """The parts of a configuration: name -> dataclass."""
+    return dict(_CONCERNS)
+
+
+def concern_of(name: str) -> str:
+    """The part that holds a flat name."""
+    return next(key for key, kind in _CONCERNS.items() if name in {field.name for field in dataclasses.fields(kind)})
+
+
+def flat_types() -> dict[str, Any]:
+    """The type of every field by flat name."""
+    return {name: hint for kind in _CONCERNS.values() for name, hint in typing.get_type_hints(kind).items()}
+
+
+def convert(name: str, value: Any) -> Any:
+    """A field's value from whatever a user gave: a command line's string, JSON, or Python.
+
+    Args:
+        name: flat name.
+        value: a value, or a string to be read as one.
+
+    Returns:
+        A value of the field's type.
+
+    Raises:
+        UserError: it cannot be read so.
+    """
+    if name == "seeds":
+        return _seeds(value)
+    if name == "algo_args":
+        return _pairs(value)
+    flag = "--" + name.replace("_", "-")
+    kind = flat_types()[name]
+    if isinstance(kind, types.UnionType):
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
+            return None
+        kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
+    if typing.get_origin(kind) is Literal:
+        if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
+            value = f"{value:g}"
+        return one_of(flag, value, typing.get_args(kind))
+    if typing.get_origin(kind) is tuple:
+        items = value.replace(",", " ").split() if isinstance(value, str) else value
+        items = [items] if isinstance(items, int) else items
+        return tuple(_scalar(flag, item, typing.get_args(kind)[0]) for item in items)
+    return _scalar(flag, value, kind)
+
+
+def _scalar(flag: str, value: Any, kind: type) -> Any:
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
+    try:
+        if kind is bool:
+            if isinstance(value, bool):
+                return value
+            return {"true": True, "false": False}[str(value).lower()]
+        if kind is str:
+            return str(value)
+        if isinstance(value, bool):
+            raise ValueError
+        converted = kind(value)
+        if kind is int and not isinstance(value, str) and converted != value:
+            raise ValueError
+        return converted
+    except (TypeError, ValueError, KeyError) as error:
+        raise UserError(f"{flag}: {value!r} is not {wanted}") from error
+
+
+def _seeds(value: Any) -> tuple[int, ...]:
+    """A count, or the seeds themselves. One number is a count; "7," is the one seed 7."""
+    if isinstance(value, str):
+        text = value.strip()
+        parts = [_scalar("--seeds", part, int) for part in text.replace(",", " ").split()]
+        value = parts if len(parts) != 1 or "," in text else parts[0]
+    if isinstance(value, list | tuple):
+        return tuple(_scalar("--seeds", item, int) for item in value)
+    count = _scalar("--seeds", value, int)
+    if count < 1:
+        raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
+    return tuple(range(count))
+
+
+def _pairs(value: Any) -> tuple[tuple[str, Any], ...]:
+    if isinstance(value, str):
+        value = value.split()
+    if isinstance(value, Mapping):
+        return tuple(sorted(value.items()))
+    pairs = []
+    for item in value:
+        if isinstance(item, str):
+            key, equals, text = item.partition("=")
+            if not equals or not key:
+                raise UserError(f"--algo-args: {item!r} is not of the form key=value, e.g. profile=fc1-relu")
+            pairs.append((key, text))
+        else:
+            pairs.append((str(item[0]), item[1]))
+    return tuple(sorted(pairs))
+
+
+def validate(config: Config) -> None:
+    """Refuses values that cannot work, before any data are read.
+
+    Raises:
+        UserError: one sentence with the field, the value and the way out.
+    """
+    values = config.flat()
+
+    def need(name: str, allowed: bool, advice: str) -> None:
+        if not allowed:
+            raise UserError(f"--{name.replace('_', '-')}: {values[name]!r} {advice}")
+
+    for name in ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "eval_every", "chunk"):
+        need(name, values[name] >= 1, "is below 1; give a whole number from 1")
+    for name in ("local_steps", "local_epochs"):
+        need(name, values[name] is None or values[name] >= 1, "is below 1; give a whole number from 1")
+    for name in ("alpha", "learning_rate", "server_learning_rate", "learning_rate_decay"):
+        need(name, 0 < values[name] < float("inf"), "is not a positive number")
+    for name in ("holdout", "model_dropout", "momentum"):
+        need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
+    need("weight_decay", 0 <= values["weight_decay"] < float("inf"), "is negative or infinite; give 0 or more")
+    need("train_metrics_every", values["train_metrics_every"] >= 0, "is negative; give 0 for never")
+    need("cohort_batch", (values["cohort_batch"] or 0) >= 0, "is negative; give 0 for all clients at once")
+    target = values["target_accuracy"]
+    need("target_accuracy", target is None or 0 < target <= 1, "is not a share between 0 and 1, such as 0.62")
+    need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
+    need("seeds", len(set(values["seeds"])) == len(values["seeds"]), "names a seed twice; give each once")
+    for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
+        need(name, values[name] is None or 0 <= values[name] < 2**31, "is outside 0 to 2147483647")
+    need("seeds", all(0 <= seed < 2**31 for seed in values["seeds"]), "has a seed outside 0 to 2147483647")
+    milestones = values["learning_rate_milestones"]
+    need(
+        "learning_rate_milestones",
+        all(m >= 1 for m in milestones) and list(milestones) == sorted(set(milestones)),
+        "must be rounds from 1 in rising order, such as 150 300",
+    )
+    need(
+        "num_selected",
+        values["num_selected"] <= values["num_clients"],
+        f"clients a round are more than the {values['num_clients']} of --num-clients; choose at most that many",
+    )
+    if (values["local_steps"] is None) == (values["local_epochs"] is None):
+        raise UserError(
+            f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: give exactly one of them"
+        )
+    if values["loss_on"] == "holdout" and values["holdout"] == 0:
+        raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")

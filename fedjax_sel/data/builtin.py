@@ -1,0 +1,137 @@
+"""Data sets that need no file of their own: scikit-learn's digits and Gaussian class blobs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedjax_sel.data import naming
+from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.errors import UserError
+
+_DIGITS_TEST_EVERY = 5
+_CHUNK_EXAMPLES = 8192
+_SYNTHETIC_DEFAULTS: dict[str, int] = {
+    "train_size": 2000,
+    "test_size": 500,
+    "num_classes": 10,
+    "image_size": 8,
+    "channels": 1,
+    "num_writers": 0,
+    "seed": 0,
+}
+# Standard deviations in pixel levels: the class means then lie a few noise widths apart, so that a linear model
+# learns the task in a few rounds but not in one step.
+_SYNTHETIC_MEAN_STD = 24.0
+_SYNTHETIC_NOISE_STD = 64.0
+# FEMNIST by writer: mean 226.83, standard deviation 88.94 examples, as the shape of a log-normal law.
+_WRITER_LOG_STD = float(np.sqrt(np.log1p((88.94 / 226.83) ** 2)))
+
+
+def digits() -> Dataset:
+    """The 1,797 handwritten digits (8 x 8) that scikit-learn carries with it.
+
+    Returns:
+        The data set, split by a fixed rule: every fifth example of each label is a test example (355 of them).
+        Levels 0..16 are stretched to 0..255.
+
+    Source: scikit-learn, ``sklearn.datasets.load_digits`` (UCI optical recognition of handwritten digits, test part).
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255.0 / 16.0)).astype(np.uint8)[..., None]
+    labels = bunch.target.astype(np.int32)
+    rank = np.empty(len(labels), np.int64)
+    for label in range(10):
+        members = np.flatnonzero(labels == label)
+        rank[members] = np.arange(len(members))
+    is_test = rank % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
+    return Dataset.build(
+        "digits",
+        images[~is_test],
+        train_labels=labels[~is_test],
+        test_images=images[is_test],
+        test_labels=labels[is_test],
+        num_classes=10,
+        source="scikit-learn",
+    )
+
+
+def synthetic(options: str = "") -> Dataset:
+    """Gaussian class blobs, clipped to uint8: one mean image per label, independent pixel noise around it.
+
+    Args:
+        options: ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``,
+            any subset. ``num_writers`` > 0 gives every training example a client of its own, with log-normal
+            client sizes and a gain and an offset per client (a stand-in for FEMNIST by writer).
+
+    Returns:
+        The data set; labels as equally frequent as the size allows.
+
+    Raises:
+        UserError: an option that does not exist, or a value out of range.
+
+    Source: strategies.md 11.4 for the writers.
+    """
+    chosen = _parse_options(options)
+    train_size, test_size, num_writers = chosen["train_size"], chosen["test_size"], chosen["num_writers"]
+    shape = (chosen["image_size"], chosen["image_size"], chosen["channels"])
+    streams = np.random.SeedSequence(chosen["seed"]).spawn(4)
+    means = 128.0 + _SYNTHETIC_MEAN_STD * np.random.default_rng(streams[0]).standard_normal(
+        (chosen["num_classes"], *shape), dtype=np.float32
+    )
+    client_ids = gains = offsets = None
+    if num_writers:
+        rng = np.random.default_rng(streams[3])
+        weights = np.exp(_WRITER_LOG_STD * rng.standard_normal(num_writers))
+        client_ids = rng.choice(num_writers, size=train_size, p=weights / weights.sum()).astype(np.int32)
+        gains = np.float32(1.0 + 0.2 * rng.standard_normal(num_writers))[client_ids]
+        offsets = np.float32(16.0 * rng.standard_normal(num_writers))[client_ids]
+    train_images, train_labels = _blobs(np.random.default_rng(streams[1]), means, train_size, gains, offsets)
+    test_images, test_labels = _blobs(np.random.default_rng(streams[2]), means, test_size)
+    return Dataset.build(
+        "synthetic" + (f":{options}" if options else ""),
+        train_images,
+        train_labels=train_labels,
+        test_images=test_images,
+        test_labels=test_labels,
+        num_classes=chosen["num_classes"],
+        source="synthetic Gaussian blobs",
+        client_ids=client_ids,
+    )
+
+
+def _blobs(
+    rng: np.random.Generator,
+    means: np.ndarray,
+    size: int,
+    gains: np.ndarray | None = None,
+    offsets: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    labels = rng.permutation(np.arange(size, dtype=np.int32) % len(means))
+    images = np.empty((size, *means.shape[1:]), np.uint8)
+    # In chunks: the float32 noise of a large set would take four times the memory of the set itself.
+    for start in range(0, size, _CHUNK_EXAMPLES):
+        part = slice(start, start + _CHUNK_EXAMPLES)
+        centres = means[labels[part]]
+        values = centres + _SYNTHETIC_NOISE_STD * rng.standard_normal(centres.shape, dtype=np.float32)
+        if gains is not None:
+            values = 128.0 + gains[part, None, None, None] * (values - 128.0) + offsets[part, None, None, None]
+        images[part] = np.clip(np.rint(values), 0, 255)
+    return images, labels
+
+
+def _parse_options(options: str) -> dict[str, int]:
+    chosen = dict(_SYNTHETIC_DEFAULTS)
+    for item in filter(None, options.split(",")):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if key not in chosen:
+            raise UserError(f"data set 'synthetic' has no option {key!r}: {naming.did_you_mean(key, chosen)}")
+        least = 0 if key in ("seed", "num_writers") else 1
+        try:
+            chosen[key] = int(value)
+        except ValueError:
+            chosen[key] = least - 1
+        if not equals or chosen[key] < least:
+            raise UserError(f"option {key} of data set 'synthetic' must be a whole number >= {least}, not {value!r}")
+    return chosen

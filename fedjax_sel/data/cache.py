@@ -1,0 +1,259 @@
+"""The decoded copy of a data set: plain .npy files that load in a fraction of a second, checked by digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel.data.dataset import Dataset
+
+OFFICIAL = "official_"
+"""Fingerprints of the official files begin with this."""
+
+_FORMAT = 1
+_MANIFEST = "manifest.json"
+_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+_TEMPORARY_PREFIX = ".writing-"
+_ABANDONED_AFTER_SECONDS = 24 * 3600.0
+
+
+class DamagedCopyError(Exception):
+    """A decoded copy that cannot be trusted; the message says which file, and why."""
+
+
+def root() -> Path:
+    """The folder of decoded copies: FEDJAX_SEL_CACHE, else below XDG_CACHE_HOME, else below ~/.cache.
+
+    Returns:
+        The folder, which need not exist.
+    """
+    if chosen := os.environ.get("FEDJAX_SEL_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fedjax_sel"
+
+
+def folder(parent: Path, name: str, fingerprint: str) -> Path:
+    """Where the copy of one data set from one source lies.
+
+    Args:
+        parent: the folder of decoded copies.
+        name: name of the data set; a slash (``name/config``) becomes ``--``.
+        fingerprint: identifies the source.
+
+    Returns:
+        The copy's folder, which need not exist.
+    """
+    return parent / f"{name.replace('/', '--')}-{fingerprint}"
+
+
+def find(parent: Path, name: str) -> list[Path]:
+    """Copies of a data set in a folder, whatever their source.
+
+    Args:
+        parent: the folder of decoded copies, or one copy itself.
+        name: name of the data set.
+
+    Returns:
+        Folders of copies: those of the official files first, then the newest first.
+    """
+    prefix = name.replace("/", "--") + "-"
+    try:
+        candidates = [entry for entry in parent.iterdir() if entry.name.startswith(prefix) and entry.is_dir()]
+    except OSError:
+        return []
+    # "name--config-fingerprint" begins with "name-" as well, but is another data set.
+    candidates = [entry for entry in candidates if "-" not in entry.name[len(prefix) :]]
+    if (parent / _MANIFEST).is_file() and (parent.name.startswith(prefix) or _names(parent, name)):
+        candidates.append(parent)
+
+    def rank(copy: Path) -> tuple[bool, float]:
+        return (not copy.name.startswith(prefix + OFFICIAL), -copy.stat().st_mtime)
+
+    return sorted(candidates, key=rank)
+
+
+def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset]) -> Dataset:
+    """The copy of a data set; made first where it is missing, and made again where it is damaged.
+
+    Args:
+        parent: the folder of decoded copies.
+        name: name of the data set.
+        fingerprint: identifies the source.
+        build: decodes the source.
+
+    Returns:
+        The data set, its images memory-mapped; or in memory where the folder cannot be written (with a warning).
+    """
+    copy = folder(parent, name, fingerprint)
+    if copy.exists():
+        try:
+            return read(copy, name, fingerprint)
+        except DamagedCopyError as damage:
+            warnings.warn(f"the decoded copy of {name} is damaged ({damage}) and is made again", stacklevel=2)
+    dataset = build()
+    try:
+        write(copy, dataset, fingerprint)
+        return read(copy, name, fingerprint)
+    except (OSError, DamagedCopyError) as problem:
+        warnings.warn(
+            f"no decoded copy of {name} could be kept in {parent} ({problem}); going on without", stacklevel=2
+        )
+        return dataset
+
+
+def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
+    """Writes a copy: into a temporary folder beside it, then renamed, so that nobody sees half a copy.
+
+    Args:
+        copy: the folder to make; a copy that is already there and sound is kept.
+        dataset: what to write.
+        fingerprint: identifies the source.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(copy.parent)
+    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=copy.parent))
+    try:
+        files = {}
+        for array in _ARRAYS:
+            path = temporary / f"{array}.npy"
+            np.save(path, getattr(dataset, array), allow_pickle=False)
+            files[path.name] = _describe(path)
+        manifest = {
+            "format": _FORMAT,
+            "name": dataset.name,
+            "fingerprint": fingerprint,
+            "num_classes": dataset.num_classes,
+            "source": dataset.source,
+            "mean": dataset.mean,
+            "std": dataset.std,
+            "shapes": {array: getattr(dataset, array).shape for array in _ARRAYS},
+            "files": files,
+        }
+        manifest["digest"] = _manifest_digest(manifest)
+        (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        temporary.chmod(0o755)  # mkdtemp makes it private; a shared cache is meant to be read by others
+        _publish(temporary, copy, dataset.name, fingerprint)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
+    """Reads a copy and checks the digest of every file.
+
+    Args:
+        copy: the copy's folder.
+        name: the data set it must hold.
+        fingerprint: the source it must come from; None for any.
+
+    Returns:
+        The data set, its images memory-mapped read-only.
+
+    Raises:
+        DamagedCopyError: a file is missing, of another length or content, the manifest was changed, or it is another's.
+    """
+    manifest = _read_manifest(copy)
+    if manifest["name"] != name or fingerprint not in (None, manifest["fingerprint"]):
+        raise DamagedCopyError(f"{copy} holds {manifest['name']} from another source")
+    arrays = {}
+    try:
+        for array in _ARRAYS:
+            path = copy / f"{array}.npy"
+            expected = manifest["files"][path.name]
+            if not path.is_file():
+                raise DamagedCopyError(f"{path} is missing")
+            if path.stat().st_size != expected["bytes"]:
+                raise DamagedCopyError(f"{path} has {path.stat().st_size} bytes instead of {expected['bytes']}")
+            if _describe(path) != expected:
+                raise DamagedCopyError(f"{path} has another SHA-256 than its manifest says")
+            mode = "r" if array.endswith("images") else None
+            arrays[array] = np.load(path, mmap_mode=mode, allow_pickle=False)
+        return Dataset(
+            name=manifest["name"],
+            num_classes=manifest["num_classes"],
+            mean=tuple(manifest["mean"]),
+            std=tuple(manifest["std"]),
+            source=manifest["source"],
+            **arrays,
+        )
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise DamagedCopyError(f"{copy} cannot be read: {problem}") from problem
+
+
+def _read_manifest(copy: Path) -> dict[str, Any]:
+    path = copy / _MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DamagedCopyError(f"{path} is missing") from None
+    except (OSError, ValueError) as problem:
+        raise DamagedCopyError(f"{path} cannot be read: {problem}") from problem
+    if not isinstance(manifest, dict) or manifest.get("digest") != _manifest_digest(manifest):
+        raise DamagedCopyError(f"{path} was changed after it was written")
+    if manifest.get("format") != _FORMAT:
+        raise DamagedCopyError(f"{path} has format {manifest.get('format')!r} instead of {_FORMAT}")
+    return manifest
+
+
+def _manifest_digest(manifest: dict[str, Any]) -> str:
+    content = {key: value for key, value in manifest.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
+    """Renames a finished folder into place; where another writer was first, a sound copy of theirs stays."""
+    for _ in range(10):
+        try:
+            temporary.rename(copy)
+            return
+        except OSError:
+            if not copy.exists():
+                raise
+        try:
+            read(copy, name, fingerprint)
+            return
+        except DamagedCopyError:
+            # Moved aside rather than deleted in place: a reader may hold it open, and a rival may be doing the same.
+            aside = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=copy.parent))
+            try:
+                copy.rename(aside / "damaged")
+            except FileNotFoundError:
+                pass
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+    raise OSError(f"{copy} could not be replaced")
+
+
+def _sweep(parent: Path) -> None:
+    """Removes temporary folders of writers that died long ago."""
+    for entry in parent.glob(f"{_TEMPORARY_PREFIX}*"):
+        try:
+            if time.time() - entry.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
+                shutil.rmtree(entry, ignore_errors=True)
+        except OSError:
+            continue
+
+
+def _names(copy: Path, name: str) -> bool:
+    try:
+        return json.loads((copy / _MANIFEST).read_text(encoding="utf-8")).get("name") == name
+    except (OSError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,135 @@
+"""A federation on the device: one array of images, and tables that say which client holds which of them.
+
+Everything here is an argument of the compiled program, never a constant inside it.
+
+Shapes: S replicates (seeds), N clients, n training images, C classes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.partition import Partition, split_holdout
+
+
+class Federation(NamedTuple):
+    """Images, labels and who holds them. `order[s, starts[s, k] :]` lists client k's examples, held-out ones last."""
+
+    images: jax.Array  # uint8 [n, H, W, channels]
+    labels: jax.Array  # int32 [n]
+    test_images: jax.Array  # uint8 [m, H, W, channels]
+    test_labels: jax.Array  # int32 [m]
+    scale: jax.Array  # float32 [channels]: normalised = pixel * scale + shift
+    shift: jax.Array  # float32 [channels]
+    order: jax.Array  # int32 [S, n]; positions that belong to nobody come last
+    starts: jax.Array  # int32 [S, N]
+    train_sizes: jax.Array  # int32 [S, N]
+    holdout_sizes: jax.Array  # int32 [S, N]
+    owner: jax.Array  # int32 [S, n]: the client that trains on an example, N for none
+    label_counts: jax.Array  # int32 [S, N, C], training and held-out
+
+    @property
+    def sizes(self) -> jax.Array:
+        """All examples of each client, int32 [S, N]."""
+        return self.train_sizes + self.holdout_sizes
+
+
+class Segment(NamedTuple):
+    """A part of one client's examples: `size` entries of `order[replicate]` from `start`."""
+
+    replicate: jax.Array
+    start: jax.Array
+    size: jax.Array
+
+
+def build(dataset: Dataset, partitions: Sequence[Partition], holdout: float, seeds: Sequence[int]) -> Federation:
+    """Lays the data out.
+
+    Args:
+        dataset: the images.
+        partitions: one a replicate, of equal numbers of clients.
+        holdout: share of each client's examples that is kept from training.
+        seeds: one a replicate, for drawing the held-out examples.
+
+    Returns:
+        A federation of NumPy arrays; put it on devices with `jax.device_put`.
+    """
+    tables = [_tables(dataset, partition, holdout, seed) for partition, seed in zip(partitions, seeds, strict=True)]
+    std = np.asarray(dataset.std, np.float32)
+    return Federation(
+        images=dataset.train_images,  # pyright: ignore[reportArgumentType]
+        labels=np.asarray(dataset.train_labels, np.int32),  # pyright: ignore[reportArgumentType]
+        test_images=dataset.test_images,  # pyright: ignore[reportArgumentType]
+        test_labels=np.asarray(dataset.test_labels, np.int32),  # pyright: ignore[reportArgumentType]
+        scale=1.0 / (255.0 * std),  # pyright: ignore[reportArgumentType]
+        shift=-np.asarray(dataset.mean, np.float32) / std,  # pyright: ignore[reportArgumentType]
+        **{name: np.stack([table[name] for table in tables]) for name in tables[0]},
+    )
+
+
+def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -> dict[str, np.ndarray]:
+    parts = split_holdout(partition, holdout, seed)
+    num_clients, num_examples = len(parts), len(dataset.train_labels)
+    train_sizes = np.array([len(train) for train, _ in parts], np.int32)
+    holdout_sizes = np.array([len(held) for _, held in parts], np.int32)
+    held_by_clients = np.concatenate([np.concatenate(part) for part in parts])
+    order = np.concatenate([held_by_clients, partition.remainder]).astype(np.int32)
+    order = np.concatenate([order, np.zeros(num_examples - len(order), np.int32)])
+    owner = np.full(num_examples, num_clients, np.int32)
+    owner[np.concatenate([train for train, _ in parts])] = np.repeat(np.arange(num_clients), train_sizes)
+    sizes = train_sizes + holdout_sizes
+    return {
+        "order": order,
+        "starts": (np.cumsum(sizes) - sizes).astype(np.int32),
+        "train_sizes": train_sizes,
+        "holdout_sizes": holdout_sizes,
+        "owner": owner,
+        "label_counts": partition.label_counts(dataset.train_labels, dataset.num_classes).astype(np.int32),
+    }
+
+
+def train_part(federation: Federation, replicate: jax.Array, client: jax.Array) -> Segment:
+    """The examples that a client trains on."""
+    return Segment(replicate, federation.starts[replicate, client], federation.train_sizes[replicate, client])
+
+
+def all_parts(federation: Federation, replicate: jax.Array, client: jax.Array) -> Segment:
+    """All examples of a client."""
+    return Segment(replicate, federation.starts[replicate, client], federation.sizes[replicate, client])
+
+
+def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, loss_on: str) -> Segment:
+    """The examples that a client's reported loss is on: train, holdout (train where that is empty), or all."""
+    if loss_on == "all":
+        return all_parts(federation, replicate, client)
+    train = train_part(federation, replicate, client)
+    if loss_on == "train":
+        return train
+    held = federation.holdout_sizes[replicate, client]
+    start = jnp.where(held > 0, train.start + train.size, train.start)
+    return Segment(replicate, start, jnp.where(held > 0, held, train.size))
+
+
+def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Images (normalised) and labels at positions of a segment; positions beyond its end give its last example.
+
+    Args:
+        federation: the data.
+        segment: whose.
+        positions: int32 [B].
+
+    Returns:
+        float32 [B, H, W, channels] and int32 [B].
+    """
+    inside = jnp.minimum(positions, segment.size - 1)
+    rows = federation.order[segment.replicate, segment.start + inside]
+    return normalise(federation, federation.images[rows]), federation.labels[rows]
+
+
+def normalise(federation: Federation, images: jax.Array) -> jax.Array:
+    """uint8 pixels -> float32, by the data set's mean and standard deviation."""
+    return images.astype(jnp.float32) * federation.scale + federation.shift

@@ -1,0 +1,142 @@
+"""The official files of three data sets: where they are, what they must be, and how to parse them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import math
+import tarfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_sel.data.cache import OFFICIAL as OFFICIAL_PREFIX
+from fedjax_sel.data.dataset import Dataset
+
+
+class RemoteFile(NamedTuple):
+    """A file to download: its name in the folder, its address, its bytes and their SHA-256."""
+
+    name: str
+    url: str
+    num_bytes: int
+    sha256: str
+
+
+_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+_FASHION_MNIST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_TRAIN_IMAGES, _TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
+_TEST_IMAGES, _TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+_CIFAR10 = "cifar-10-binary.tar.gz"
+_CIFAR10_SHAPE = (3, 32, 32)
+
+
+def _file(base: str, name: str, num_bytes: int, sha256: str) -> RemoteFile:
+    return RemoteFile(name, base + name, num_bytes, sha256)
+
+
+# Source: the checksums that tensorflow-datasets 4.9.10 registers for these files.
+OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
+    "mnist": (
+        _file(_MNIST, _TRAIN_IMAGES, 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        _file(_MNIST, _TRAIN_LABELS, 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        _file(_MNIST, _TEST_IMAGES, 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        _file(_MNIST, _TEST_LABELS, 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+    ),
+    "fashion_mnist": (
+        _file(
+            _FASHION_MNIST, _TRAIN_IMAGES, 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+        ),
+        _file(_FASHION_MNIST, _TRAIN_LABELS, 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        _file(
+            _FASHION_MNIST, _TEST_IMAGES, 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
+        ),
+        _file(_FASHION_MNIST, _TEST_LABELS, 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+    ),
+    "cifar10": (
+        _file(
+            "https://www.cs.toronto.edu/~kriz/",
+            _CIFAR10,
+            170052171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        ),
+    ),
+}
+
+
+def fingerprint(dataset: str) -> str:
+    """Identifies the official files of a data set.
+
+    Args:
+        dataset: a name in ``OFFICIAL``.
+
+    Returns:
+        ``official_`` and 16 hexadecimal digits.
+    """
+    digests = "\n".join(file.sha256 for file in OFFICIAL[dataset])
+    return OFFICIAL_PREFIX + hashlib.sha256(digests.encode()).hexdigest()[:16]
+
+
+def parse(dataset: str, folder: Path) -> Dataset:
+    """Parses downloaded files.
+
+    Args:
+        dataset: a name in ``OFFICIAL``.
+        folder: where its files lie, under their official names.
+
+    Returns:
+        The data set, in memory.
+
+    Raises:
+        ValueError: a file is not what its name says.
+    """
+    if dataset == "cifar10":
+        train_images, train_labels, test_images, test_labels = _parse_cifar10((folder / _CIFAR10).read_bytes())
+    else:
+        train_images, test_images = (_parse_idx(folder / name)[..., None] for name in (_TRAIN_IMAGES, _TEST_IMAGES))
+        train_labels, test_labels = (_parse_idx(folder / name) for name in (_TRAIN_LABELS, _TEST_LABELS))
+    for images, labels in ((train_images, train_labels), (test_images, test_labels)):
+        if images.ndim != 4 or labels.shape != images.shape[:1] or (labels > 9).any():
+            raise ValueError(f"{dataset}: images of shape {images.shape} do not fit labels of shape {labels.shape}")
+    return Dataset.build(
+        dataset,
+        train_images,
+        train_labels=train_labels.astype(np.int32),
+        test_images=test_images,
+        test_labels=test_labels.astype(np.int32),
+        num_classes=10,
+        source="official files",
+    )
+
+
+def _parse_idx(path: Path) -> np.ndarray:
+    """IDX: two zero bytes, type 8 (uint8), number of axes, each axis as a big-endian int32, then the values."""
+    with gzip.open(path) as file:
+        content = file.read()
+    num_axes = content[3] if len(content) > 3 else 0
+    shape = tuple(np.frombuffer(content, ">i4", num_axes, 4).tolist()) if len(content) >= 4 + 4 * num_axes else ()
+    if content[:3] != b"\0\0\x08" or not shape or len(content) != 4 + 4 * num_axes + math.prod(shape):
+        raise ValueError(f"{path.name} is not an IDX file of bytes")
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
+
+
+def _parse_cifar10(archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """CIFAR-10 binary: rows of one label byte and 3 x 32 x 32 pixels, red first."""
+    batches = {}
+    # Members are read into memory by their base name: nothing is extracted, so no path in the archive matters.
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        for member in tar:
+            base = Path(member.name).name
+            if member.isfile() and base.endswith(".bin"):
+                batches[base] = tar.extractfile(member).read()
+    row = 1 + math.prod(_CIFAR10_SHAPE)
+    arrays = []
+    for names in ([f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]):
+        if any(not batches.get(name) or len(batches[name]) % row for name in names):
+            raise ValueError(f"{_CIFAR10} lacks a whole {' or '.join(names)}")
+        rows = np.frombuffer(b"".join(batches[name] for name in names), np.uint8).reshape(-1, row)
+        images = np.ascontiguousarray(rows[:, 1:].reshape(-1, *_CIFAR10_SHAPE).transpose(0, 2, 3, 1))
+        arrays += [images, rows[:, 0]]
+    return tuple(arrays)

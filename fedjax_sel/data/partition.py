@@ -1,0 +1,204 @@
+"""Who holds what: deals the training examples of a data set to clients."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel.data import dirichlet, naming, schemes, skewness
+from fedjax_sel.data.schemes import Assignment
+from fedjax_sel.errors import UserError
+
+_SCHEMES: dict[str, Callable[..., Assignment]] = {
+    "shards": schemes.shards,
+    "dirichlet_qp": dirichlet.dirichlet_qp,
+    "skewness": skewness.skewness,
+    "dirichlet": dirichlet.dirichlet,
+    "iid": schemes.iid,
+    "natural": schemes.natural,
+}
+
+SCHEMES: tuple[str, ...] = tuple(_SCHEMES)
+"""Names that ``make`` accepts."""
+
+# One stream of random numbers a purpose, so that asking for a hold-out changes nothing else.
+_DEAL, _ORDER, _HOLDOUT = range(3)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Partition:
+    """The examples of each client.
+
+    Attributes:
+        indices: one int64 array a client: positions of its examples in the training set, in random order.
+        remainder: int64, positions that no client holds, ascending.
+        scheme: the name it was made by.
+        num_examples: size of the training set.
+    """
+
+    indices: list[np.ndarray]
+    remainder: np.ndarray
+    scheme: str
+    num_examples: int
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients."""
+        return len(self.indices)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Examples a client, int64 ``[N]``."""
+        return np.array([len(own) for own in self.indices], np.int64)
+
+    def digest(self) -> str:
+        """SHA-256 of the contents, the order inside each client included.
+
+        Returns:
+            64 hexadecimal digits, equal on every machine for equal partitions.
+        """
+        digest = hashlib.sha256(b"fedjax_sel partition 1\n")
+        for array in (np.array([self.num_examples, self.num_clients]), self.sizes, *self.indices, self.remainder):
+            digest.update(np.ascontiguousarray(array, "<i8").tobytes())
+        return digest.hexdigest()
+
+    def label_counts(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
+        """How many examples of each label each client holds.
+
+        Args:
+            labels: int ``[n]``, the training labels.
+            num_classes: number of labels.
+
+        Returns:
+            int64 ``[N, C]``.
+        """
+        owners = np.repeat(np.arange(self.num_clients), self.sizes)
+        own = np.asarray(labels)[np.concatenate(self.indices)].astype(np.int64)
+        counts = np.bincount(owners * num_classes + own, minlength=self.num_clients * num_classes)
+        return counts.reshape(self.num_clients, num_classes)
+
+
+def make(scheme: str, labels: np.ndarray, num_clients: int, seed: int, **options: Any) -> Partition:
+    """Deals the examples of a training set to clients.
+
+    Args:
+        scheme: one of ``SCHEMES``; each is described at its function.
+        labels: int ``[n]``, the training labels.
+        num_clients: number of clients N.
+        seed: non-negative; the same seed gives the same partition on every machine.
+        **options: the scheme's own (see ``options``); an option of None keeps its default.
+
+    Returns:
+        The partition.
+
+    Raises:
+        UserError: no such scheme or option, a value out of range, or data that cannot be dealt so.
+
+    Source: strategies.md 11.
+    """
+    check_options(scheme, options)
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or not len(labels):
+        raise UserError(f"labels must be a non-empty list of integers, not {labels.dtype} of shape {labels.shape}")
+    num_clients = schemes.whole_number("num_clients", num_clients, 1)
+    if num_clients > len(labels):
+        raise UserError(f"{num_clients} clients cannot share {len(labels)} training examples: lower num_clients")
+    given = {option: value for option, value in options.items() if value is not None}
+    assignment = _SCHEMES[scheme](_generator(seed, _DEAL), labels, num_clients, **given)
+    return _grouped(assignment, num_clients, seed, scheme, len(labels))
+
+
+def check_options(scheme: str, names: Iterable[str]) -> None:
+    """Refuses a scheme, or names of options, that do not exist; needs no data.
+
+    Args:
+        scheme: what should be one of ``SCHEMES``.
+        names: what should be options of it.
+
+    Raises:
+        UserError: one of them is not.
+    """
+    known = options(scheme)
+    for name in names:
+        if name not in known:
+            offer = naming.did_you_mean(name, known) if known else "it takes none"
+            raise UserError(f"partition scheme {scheme!r} has no option {name!r}: {offer}")
+
+
+def options(scheme: str) -> dict[str, Any]:
+    """The options of a scheme, with their defaults.
+
+    Args:
+        scheme: one of ``SCHEMES``.
+
+    Returns:
+        Option name to default value.
+
+    Raises:
+        UserError: no such scheme.
+    """
+    if scheme not in _SCHEMES:
+        raise UserError(f"unknown partition scheme {scheme!r}: {naming.did_you_mean(str(scheme), SCHEMES)}")
+    parameters = inspect.signature(_SCHEMES[scheme]).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Keeps a share of each client's examples apart.
+
+    Args:
+        partition: who holds what.
+        fraction: share that is held out, in [0, 1).
+        seed: non-negative.
+
+    Returns:
+        For each client (train, holdout): int64 positions in random order; the hold-out has ``floor(fraction * n_k)``
+        examples, but at least one example stays for training.
+
+    Raises:
+        UserError: the fraction is outside [0, 1).
+
+    Source: strategies.md 0.3 rule 8 (FedCor's code holds out 20 %).
+    """
+    if not 0.0 <= fraction < 1.0:
+        raise UserError(f"holdout must be a share of at least 0 and below 1, not {fraction!r}")
+    rng = _generator(seed, _HOLDOUT)
+    parts = []
+    for own in partition.indices:
+        # The small term undoes binary rounding: 0.29 * 100 is 28.999999999999996.
+        num_held_out = min(int(fraction * len(own) + 1e-9), max(len(own) - 1, 0))
+        order = rng.permutation(own)
+        parts.append((order[num_held_out:], order[:num_held_out]))
+    return parts
+
+
+def _generator(seed: int, purpose: int) -> np.random.Generator:
+    try:
+        seed = operator.index(seed)
+    except TypeError:
+        seed = -1
+    if seed < 0:
+        raise UserError("the seed of a partition must be a whole number of at least 0")
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))
+
+
+def _grouped(assignment: Assignment, num_clients: int, seed: int, scheme: str, num_examples: int) -> Partition:
+    # One shuffle of all examples, then a stable sort by owner: each client's part is shuffled, without a loop.
+    order = _generator(seed, _ORDER).permutation(len(assignment.examples))
+    order = order[np.argsort(assignment.owners[order], kind="stable")]
+    examples = assignment.examples[order].astype(np.int64)
+    sizes = np.bincount(assignment.owners, minlength=num_clients)
+    unassigned = np.ones(num_examples, bool)
+    unassigned[examples] = False
+    return Partition(
+        indices=np.split(examples, np.cumsum(sizes)[:-1]),
+        remainder=np.flatnonzero(unassigned).astype(np.int64),
+        scheme=scheme,
+        num_examples=num_examples,
+    )

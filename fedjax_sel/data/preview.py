@@ -1,0 +1,175 @@
+"""What a partition looks like: numbers, a heat map in text, and a figure."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SHADES = " ░▒▓█"
+_MAX_BARS = 120
+_MAX_LEGEND = 20
+_GEMD_COHORTS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Numbers that describe a partition.
+
+    Attributes:
+        sizes: smallest, median and largest number of examples a client.
+        labels_per_client: smallest, mean and largest number of labels that a client holds.
+        total_variation: mean distance (0 to 1) of a client's label distribution from that of all data.
+        random_gemd: expected GEMD of a uniformly random cohort (0 to 2, lower is more diverse).
+        num_selected: size of that cohort.
+    """
+
+    sizes: tuple[int, float, int]
+    labels_per_client: tuple[int, float, int]
+    total_variation: float
+    random_gemd: float
+    num_selected: int
+
+
+def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: int, seed: int) -> Summary:
+    """Describes a partition by numbers.
+
+    Args:
+        label_counts: int ``[N, C]``, examples of each label at each client.
+        population: int ``[C]``, examples of each label in the whole training set.
+        num_selected: clients in a cohort.
+        seed: for the random cohorts.
+
+    Returns:
+        The summary.
+
+    Source: GEMD is Eq. 15 of FL-DP3S (strategies.md 4.5); its expectation is over 2,000 random cohorts.
+    """
+    sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
+    reference = population / population.sum()
+    shares = label_counts / np.maximum(sizes, 1)[:, None]
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    distances = []
+    for _ in range(_GEMD_COHORTS):
+        cohort = label_counts[rng.choice(len(sizes), num_selected, replace=False, shuffle=False)].sum(axis=0)
+        distances.append(np.abs(cohort / max(cohort.sum(), 1) - reference).sum())
+    return Summary(
+        sizes=(int(sizes.min()), float(np.median(sizes)), int(sizes.max())),
+        labels_per_client=(int(num_labels.min()), float(num_labels.mean()), int(num_labels.max())),
+        total_variation=float(np.abs(shares - reference).sum(axis=1).mean() / 2),
+        random_gemd=float(np.mean(distances)),
+        num_selected=num_selected,
+    )
+
+
+def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
+    """A line a client, a character a label: the darker, the larger the label's share of the client's data.
+
+    Args:
+        label_counts: int ``[N, C]``.
+        max_clients: of more clients, so many are shown, evenly spaced; the heading says so.
+
+    Returns:
+        Several lines of text.
+    """
+    num_clients, num_classes = label_counts.shape
+    shown = np.unique(np.linspace(0, num_clients - 1, min(num_clients, max_clients)).astype(int))
+    width = max(1, min(3, 62 // num_classes))
+    heading = "share of each label (columns) in each client (rows): blank 0 % to █ 100 %"
+    if len(shown) < num_clients:
+        heading += f"; {len(shown)} of {num_clients} clients"
+    margin = max(6, len(str(num_clients - 1)))
+    # The last digit of each label is enough to count columns by.
+    lines = [heading, " " * margin + " " + "".join(f"{label % 10:>{width}}" for label in range(num_classes))]
+    for client in shown:
+        size = label_counts[client].sum()
+        shares = label_counts[client] / max(size, 1)
+        # Rounded up, so that a blank always means "none at all".
+        shades = np.minimum(np.ceil(shares * (len(_SHADES) - 1) - 1e-12).astype(int), len(_SHADES) - 1)
+        lines.append(f"{client:>{margin}} " + "".join(_SHADES[shade] * width for shade in shades) + f" {size}")
+    return "\n".join(lines)
+
+
+def figure(label_counts: np.ndarray, title: str) -> Figure:
+    """Draws who holds what: stacked bars, or a heat map where there are many clients or labels, and the client sizes.
+
+    Args:
+        label_counts: int ``[N, C]``.
+        title: printed above.
+
+    Returns:
+        A matplotlib figure, not attached to any window.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(11, 4.5), layout="constrained")
+    FigureCanvasAgg(drawing)
+    left, right = drawing.subplots(1, 2, width_ratios=(3.2, 1))
+    if len(label_counts) <= _MAX_BARS and label_counts.shape[1] <= _MAX_LEGEND:
+        _draw_bars(left, label_counts)
+    else:
+        _draw_heat_map(drawing, left, label_counts)
+    sizes = label_counts.sum(axis=1)
+    right.hist(sizes, bins=min(30, max(5, int(np.ptp(sizes)) + 1)), color="0.45")
+    right.set(xlabel="examples a client", ylabel="clients", title="client sizes")
+    for axis in (right.xaxis, right.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    right.spines[["top", "right"]].set_visible(False)
+    drawing.suptitle(title)
+    return drawing
+
+
+def save(drawing: Figure, path: Path) -> None:
+    """Writes a figure.
+
+    Args:
+        drawing: the figure.
+        path: where to; the ending chooses the format.
+
+    Raises:
+        UserError: the file cannot be written there, or the format is unknown.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawing.savefig(path, dpi=150)
+    except (OSError, ValueError) as problem:
+        raise UserError(f"cannot write the figure to {path} ({problem}): choose another --out") from problem
+
+
+def _colours(num_classes: int) -> Any:
+    import matplotlib
+
+    return matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors[:num_classes]
+
+
+def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
+    num_clients, num_classes = label_counts.shape
+    bottoms = np.zeros(num_clients)
+    for label, colour in enumerate(_colours(num_classes)):
+        axes.bar(np.arange(num_clients), label_counts[:, label], 0.9, bottoms, color=colour, label=str(label))
+        bottoms += label_counts[:, label]
+    axes.set(xlabel="client", ylabel="examples", title="examples of each label", xlim=(-0.6, num_clients - 0.4))
+    # Bars pin their upper limit to the tallest one, which then looks cut off.
+    axes.set_ylim(0, 1.03 * max(bottoms.max(), 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(title="label", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, reverse=True)
+
+
+def _draw_heat_map(drawing: Any, axes: Any, label_counts: np.ndarray) -> None:
+    shares = label_counts / np.maximum(label_counts.sum(axis=1, keepdims=True), 1)
+    # By main label: in the order of their numbers, thousands of clients would look like noise.
+    order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
+    image = axes.imshow(shares[order].T, aspect="auto", interpolation="nearest", cmap="viridis", vmin=0, vmax=1)
+    axes.set(xlabel="client, sorted by main label", ylabel="label", title="share of each label in each client")
+    if label_counts.shape[1] <= _MAX_LEGEND:
+        axes.set_yticks(range(label_counts.shape[1]))
+    drawing.colorbar(image, ax=axes, label="share of the client's examples")

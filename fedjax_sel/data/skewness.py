@@ -1,0 +1,153 @@
+"""The skewness partition of FL-DP3S: one main label a client, and how much of the client it makes up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_sel.data import naming, schemes
+from fedjax_sel.data.schemes import Assignment
+from fedjax_sel.errors import UserError
+
+_MAINS = ("balanced", "random")
+
+
+class _Plan(NamedTuple):
+    """Labels of each client: its main one, the others in its order of preference, and its partner under "H"."""
+
+    main: np.ndarray
+    others: np.ndarray
+    partner: np.ndarray
+
+
+def skewness(
+    rng: np.random.Generator,
+    labels: np.ndarray,
+    num_clients: int,
+    *,
+    skewness: float | str = 1.0,
+    main: str = "balanced",
+) -> Assignment:
+    """A share of each client's examples has its main label; the rest is spread evenly over the others.
+
+    Args:
+        rng: source of randomness.
+        labels: int ``[n]``.
+        num_clients: N.
+        skewness: the share, in (0, 1]: 1, 0.8 and 0.5 in the paper; or ``"H"``, half of each of two labels.
+        main: ``balanced``: each label is the main one of equally many clients (the numbers differ by at most one),
+            label totals are balanced, and no example is used twice. All clients have one size: the largest, up to
+            ``n // N``, for which no label runs short (542 and not 600 for MNIST, N = 100, skewness 1).
+            ``random``: main labels at random; a label that runs out is gone through again, so that clients share
+            examples.
+
+    Returns:
+        The assignment; examples beyond the equal sizes are left over.
+
+    Raises:
+        UserError: a value out of range, or too few examples.
+
+    Source: strategies.md 11.3; flsim's ``load_data.py``.
+    """
+    if main not in _MAINS:
+        raise UserError(f"unknown main {main!r} of scheme 'skewness': {naming.did_you_mean(str(main), _MAINS)}")
+    share = _parse(skewness)
+    label_pools = schemes.pools(rng, labels)
+    available = np.array([len(pool) for pool in label_pools])
+    if len(available) == 1 and share != 1.0:
+        raise UserError(f"skewness {skewness} needs at least two labels, but the data set has one: use skewness 1")
+    plan = (_balanced_plan if main == "balanced" else _random_plan)(rng, num_clients, len(available), share is None)
+
+    def fits(size: int) -> bool:
+        counts = _counts(plan, size, share)
+        # With random mains only a single client must not need an example twice.
+        return bool((counts.sum(axis=0) <= available).all() if main == "balanced" else (counts <= available).all())
+
+    size = _largest(fits, len(labels) // num_clients)
+    if size < 1 or (share is None and size < 2):
+        raise UserError(
+            f"{num_clients} clients of skewness {skewness} run short of the rarest label, which has "
+            f"{available.min()} examples: lower num_clients, or use main='random'"
+        )
+    return schemes.deal(_counts(plan, size, share), label_pools)
+
+
+def _parse(skewness: float | str) -> float | None:
+    """The share as a float, None for "H"."""
+    if isinstance(skewness, str) and skewness.strip().upper() == "H":
+        return None
+    try:
+        share = float(skewness)
+    except (TypeError, ValueError):
+        share = 0.0
+    if not 0.0 < share <= 1.0:
+        raise UserError(f"skewness must be above 0 and at most 1, or 'H', not {skewness!r}")
+    return share
+
+
+def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, halves: bool) -> _Plan:
+    """Rounds of one client a label. Within a round the i-th preferences of all clients are all labels once.
+
+    So whatever the first preferences are used for, each label's total is the same after each whole round.
+    """
+    num_rounds = -(-num_clients // num_labels)
+    positions = np.arange(num_labels)
+    names = rng.permuted(np.tile(positions, (num_rounds, 1)), axis=1)
+    offsets = 1 + rng.permuted(np.tile(positions[:-1], (num_rounds, 1)), axis=1)
+    turned = (positions[None, :, None] + offsets[:, None, :]) % num_labels
+    others = names[np.arange(num_rounds)[:, None, None], turned]
+    partner = names
+    if halves:
+        derangements = np.stack([_derangement(rng, num_labels) for _ in range(num_rounds)])
+        partner = np.take_along_axis(names, derangements, axis=1)
+    # The last round may be cut short, and clients must not be sorted by round.
+    chosen = rng.permutation(num_clients)
+    flat = (names.reshape(-1), others.reshape(-1, num_labels - 1), partner.reshape(-1))
+    return _Plan(*(part[chosen] for part in flat))
+
+
+def _random_plan(rng: np.random.Generator, num_clients: int, num_labels: int, halves: bool) -> _Plan:
+    del halves  # the first preference is already a random other label
+    main = rng.integers(num_labels, size=num_clients)
+    offsets = 1 + rng.permuted(np.tile(np.arange(num_labels - 1), (num_clients, 1)), axis=1)
+    others = (main[:, None] + offsets) % num_labels
+    return _Plan(main, others, others[:, 0] if num_labels > 1 else main)
+
+
+def _derangement(rng: np.random.Generator, size: int) -> np.ndarray:
+    """A uniformly random permutation without a fixed point, by rejection (about e tries)."""
+    while True:
+        permutation = rng.permutation(size)
+        if (permutation != np.arange(size)).all():
+            return permutation
+
+
+def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
+    """Examples of each label for each client, int64 ``[N, C]``, rows sum to ``size``."""
+    num_clients, num_others = plan.others.shape
+    clients = np.arange(num_clients)
+    counts = np.zeros((num_clients, num_others + 1), np.int64)
+    if share is None:
+        counts[clients, plan.main] = size // 2
+        counts[clients, plan.partner] += size - size // 2
+        return counts
+    num_main = int(share * size + 1e-9)
+    each, extra = divmod(size - num_main, max(num_others, 1))
+    counts[:] = each
+    counts[clients[:, None], plan.others[:, :extra]] += 1
+    counts[clients, plan.main] = num_main
+    return counts
+
+
+def _largest(fits: Callable[[int], bool], most: int) -> int:
+    """The largest size up to ``most`` that fits, by bisection, 0 if none; needs grow with the size."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

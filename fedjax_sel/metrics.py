@@ -1,0 +1,67 @@
+"""Measures of a run: pure functions of its arrays."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def group_earth_movers_distance(label_counts: jax.Array, population_counts: jax.Array) -> jax.Array:
+    """GEMD: how far a cohort's pooled labels are from the population's (FL-DP3S, Eq. 15). Lower is more diverse.
+
+    G(S) = sum_j | sum_{c in S} n_c P_c(j) / sum_{c in S} n_c - P_g(j) |, over labels j.
+
+    Args:
+        label_counts: examples of each label held by each client of the cohort, [K, C].
+        population_counts: examples of each label in the whole federation, [C].
+
+    Returns:
+        A scalar in [0, 2).
+    """
+    label_counts, population_counts = jnp.asarray(label_counts), jnp.asarray(population_counts)
+    pooled = label_counts.sum(axis=0).astype(jnp.float32)
+    cohort_share = pooled / jnp.maximum(pooled.sum(), 1.0)
+    population = population_counts.astype(jnp.float32)
+    return jnp.abs(cohort_share - population / jnp.maximum(population.sum(), 1.0)).sum()
+
+
+def rounds_to_target(accuracy: ArrayLike, target: float) -> np.ndarray:
+    """The first round (from 1) whose unsmoothed accuracy reaches the target; NaN for a seed that never does.
+
+    Args:
+        accuracy: [seeds, rounds], NaN in rounds without evaluation.
+        target: a share, 0 to 1.
+
+    Returns:
+        float [seeds].
+    """
+    reached = np.nan_to_num(np.asarray(accuracy, np.float64), nan=-1.0) >= target
+    return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.nan)
+
+
+def last_measured(values: ArrayLike) -> np.ndarray:
+    """The last value of each seed that is not NaN; NaN where there is none.
+
+    Args:
+        values: [seeds, rounds].
+
+    Returns:
+        float [seeds].
+    """
+    values = np.asarray(values, np.float64)
+    measured = ~np.isnan(values)
+    last = values.shape[1] - 1 - measured[:, ::-1].argmax(axis=1)
+    return np.where(measured.any(axis=1), values[np.arange(len(values)), last], np.nan)
+
+
+def worst_decile(values: jax.Array) -> jax.Array:
+    """The mean of the lowest tenth (at least one) of the clients' values.
+
+    Args:
+        values: one a client, [N].
+
+    Returns:
+        A scalar.
+    """
+    count = max(values.shape[0] // 10, 1)
+    return -jax.lax.top_k(-values, count)[0].mean()

@@ -1,0 +1,156 @@
+"""Layers that stay fast when every client has its own weights.
+
+Under `vmap` over clients a convolution with per-client kernels becomes a grouped convolution, which XLA runs slowly nearly
+everywhere (on a CPU inside a loop: tens of times slower than here). So a convolution is written as slices, joined into
+patches, and one matrix multiplication, which vmaps into a batched matmul. Channels come last. Max-pooling without
+overlap is a reshape and a maximum, whose gradient is deterministic.
+"""
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
+
+INITIALIZERS = ("pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal")
+"""`pytorch`: what torch.nn.Linear and Conv2d do by default, uniform in +-1/sqrt(fan_in)."""
+
+
+def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
+    """An initialiser of weights by name (FL-DP3S section 4.2 compares the last four).
+
+    Args:
+        name: one of INITIALIZERS.
+        fan_in: inputs of one output unit.
+        fan_out: outputs that one input unit reaches.
+
+    Returns:
+        A function (key, shape, dtype) -> weights.
+    """
+    variances = {
+        "pytorch": 1.0 / (3.0 * fan_in),
+        "kaiming-uniform": 2.0 / fan_in,
+        "kaiming-normal": 2.0 / fan_in,
+        "xavier-uniform": 2.0 / (fan_in + fan_out),
+        "xavier-normal": 2.0 / (fan_in + fan_out),
+    }
+    deviation = math.sqrt(variances[name])
+    if name.endswith("normal"):
+        return lambda key, shape, dtype=jnp.float32: deviation * jax.random.normal(key, shape, dtype)
+    return _uniform(math.sqrt(3.0) * deviation)
+
+
+def bias_initializer(fan_in: int) -> Initializer:
+    """Uniform in +-1/sqrt(fan_in), PyTorch's default, whatever initialises the weights."""
+    return _uniform(1.0 / math.sqrt(fan_in))
+
+
+def _uniform(limit: float) -> Initializer:
+    return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -limit, limit)
+
+
+class Dense(nn.Module):
+    """A fully-connected layer.
+
+    Attributes:
+        features: output units.
+        initializer: one of INITIALIZERS.
+        fan_out_factor: how often a weight is applied to one input (k^2 for a convolution).
+    """
+
+    features: int
+    initializer: str = "pytorch"
+    fan_out_factor: int = 1
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[..., inputs] -> [..., features]."""
+        fan_in = x.shape[-1]
+        kernel = kernel_initializer(self.initializer, fan_in, self.features * self.fan_out_factor)
+        return nn.Dense(self.features, kernel_init=kernel, bias_init=bias_initializer(fan_in))(x)
+
+
+class Conv(nn.Module):
+    """A square convolution without padding, stride one, as patches and a matrix multiplication.
+
+    Attributes:
+        features: output channels.
+        size: side of the kernel.
+        initializer: one of INITIALIZERS.
+    """
+
+    features: int
+    size: int
+    initializer: str = "pytorch"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[B, H, W, channels] -> [B, H - size + 1, W - size + 1, features]."""
+        return Dense(self.features, self.initializer, self.size**2)(patches(x, self.size))
+
+
+def patches(x: jax.Array, size: int) -> jax.Array:
+    """All size x size windows, as slices joined along the channels, first across columns and then across rows.
+
+    Two stages join 2 * size slices instead of size^2.
+
+    Args:
+        x: [B, H, W, channels].
+        size: side of a window.
+
+    Returns:
+        [B, H - size + 1, W - size + 1, size^2 * channels].
+    """
+    height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
+    rows = jnp.concatenate([x[..., i : i + height, :, :] for i in range(size)], axis=-1)
+    return jnp.concatenate([rows[..., :, j : j + width, :] for j in range(size)], axis=-1)
+
+
+def max_pool(x: jax.Array) -> jax.Array:
+    """2 x 2 max-pooling without overlap; an odd last row or column is dropped, as in PyTorch.
+
+    Args:
+        x: [B, H, W, channels].
+
+    Returns:
+        [B, H // 2, W // 2, channels].
+    """
+    *batch, height, width, channels = x.shape
+    even = x[..., : height // 2 * 2, : width // 2 * 2, :]
+    return even.reshape(*batch, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
+
+
+class Dropout(nn.Module):
+    """Sets units to zero with probability `rate` and scales the others by 1 / (1 - rate).
+
+    Spends as few random bits a unit as the rate needs (one for 0.5), since drawing 32 of them costs as much as a small
+    layer's multiplications.
+
+    Attributes:
+        rate: probability of zero, 0 to below 1.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        """The same shape; the identity outside training."""
+        if not train or self.rate == 0.0:
+            return x
+        keep = _coin_flips(self.make_rng("dropout"), 1.0 - self.rate, x.shape)
+        return jnp.where(keep, x / (1.0 - self.rate), 0.0)
+
+
+def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
+    """Independent Booleans, True with the given probability (to within 2^-32)."""
+    bits = next((b for b in (1, 2, 4, 8, 16) if (probability * 2**b).is_integer()), 32)
+    if bits == 32:
+        return jax.random.bits(key, shape, jnp.uint32) < jnp.uint32(min(round(probability * 2**32), 2**32 - 1))
+    count, per_word = math.prod(shape), 32 // bits
+    words = jax.random.bits(key, (1, -(-count // per_word)), jnp.uint32)
+    shifts = jnp.arange(0, 32, bits, dtype=jnp.uint32)[:, None]
+    numbers = (words >> shifts) & jnp.uint32(2**bits - 1)
+    return (numbers < jnp.uint32(probability * 2**bits)).reshape(-1)[:count].reshape(shape)

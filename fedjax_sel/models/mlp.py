@@ -1,0 +1,34 @@
+"""The multi-layer perceptron of FedCor's Fashion-MNIST experiments."""
+
+import flax.linen as nn
+import jax
+
+from fedjax_sel.models.layers import Dense, Dropout
+from fedjax_sel.models.output import Output
+
+
+class MLP(nn.Module):
+    """Fully-connected layers 64-30; dropout before each ReLU, as in FedCor's code.
+
+    Attributes:
+        num_classes: C.
+        dropout: probability of zero.
+        initializer: one of `layers.INITIALIZERS`.
+        hidden: units of the hidden layers.
+    """
+
+    num_classes: int
+    dropout: float = 0.0
+    initializer: str = "pytorch"
+    hidden: tuple[int, ...] = (64, 30)
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool = False) -> Output:
+        """[B, H, W, channels] -> logits [B, C] and first layer [B, 64]."""
+        x = images.reshape(images.shape[0], -1)
+        first = None
+        for units in self.hidden:
+            x = Dense(units, self.initializer)(x)
+            first = x if first is None else first
+            x = nn.relu(Dropout(self.dropout)(x, train))
+        return Output(Dense(self.num_classes, self.initializer)(x), first)

@@ -1,0 +1,190 @@
+"""k-DPP: sampling K of N items so that the chosen ones differ (Kulesza and Taskar, 2012).
+
+A k-DPP with kernel L picks a set Y of exactly K items with probability det(L_Y) / e_K(lambda), where e_K is the K-th
+elementary symmetric polynomial of L's eigenvalues. The sampler has two phases. Phase 1 picks K eigenvectors, a set J
+with probability prod_{n in J} lambda_n / e_K(lambda). Phase 2 samples the projection DPP that they span.
+
+Everything is in log space: e_K of a hundred client profiles spans fifty orders of magnitude, which float32 cannot hold.
+
+Shapes: N items, K picks.  Costs: O(K N) for the polynomials and phase 1, O(K^2 N) for phase 2; O(N^3), once, for the
+decomposition.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+_HIGHEST = lax.Precision.HIGHEST  # a bfloat16 or TF32 Gram matrix is not positive semidefinite
+
+
+def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Eigenpairs of L = S^T S for a symmetric S, from S itself.
+
+    Squaring the eigenvalues of S instead of decomposing S^T S halves the dynamic range that the arithmetic must hold.
+    Values that are zero up to rounding are returned as exactly zero, so that the rank of L can be counted.
+
+    Args:
+        similarity: S, [N, N], symmetric. Its dtype is the precision of the work: pass float64 where it is to be had.
+
+    Returns:
+        Eigenvalues of L, [N], ascending, and the eigenvectors as columns, [N, N].
+    """
+    similarity = jnp.asarray(similarity)
+    values, vectors = jnp.linalg.eigh(similarity)
+    return _squared_spectrum(jnp.abs(values), vectors)
+
+
+def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Eigenpairs of L restricted to the available items: the k-DPP of the sub-matrix.
+
+    With D = diag(available), the restricted L is (S D)^T (S D), so the singular values of S D serve, at the precision of
+    S and not of S^2. A large entry for every unavailable item keeps the null spaces of the two parts from mixing.
+
+    Args:
+        similarity: S, [N, N], symmetric.
+        available: bool [N].
+
+    Returns:
+        Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero, zero
+        rows, and zero columns.
+    """
+    masked = jnp.where(available[None, :], similarity, 0.0)
+    apart = 2.0 * jnp.sqrt(jnp.sum(masked**2)) + 1.0  # above every singular value of S D
+    stacked = jnp.concatenate([masked, jnp.diag(jnp.where(available, 0.0, apart))])
+    _, values, vectors_transposed = jnp.linalg.svd(stacked, full_matrices=False)
+    inside = values < 0.75 * apart
+    vectors = jnp.where(available[:, None] & inside[None, :], vectors_transposed.T, 0.0)
+    return _squared_spectrum(jnp.where(inside, values, 0.0), vectors)
+
+
+def _squared_spectrum(magnitudes: jax.Array, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
+    threshold = magnitudes.max() * magnitudes.shape[0] * jnp.finfo(magnitudes.dtype).eps
+    eigenvalues = jnp.where(magnitudes > threshold, magnitudes, 0.0) ** 2
+    order = jnp.argsort(eigenvalues)
+    return eigenvalues[order], vectors[:, order]
+
+
+def rank(eigenvalues: jax.Array) -> jax.Array:
+    """The number of eigenvalues that are not zero, int32."""
+    return jnp.sum(eigenvalues > 0, dtype=jnp.int32)
+
+
+def _log_terms(eigenvalues: jax.Array, k: int) -> jax.Array:
+    """log(lambda_n e_{j-1}(lambda_1 .. lambda_{n-1})) for j = 1..k (rows) and n = 1..N (columns), [k, N].
+
+    Row j is, up to normalisation, the law of the last picked eigenvector when j are picked among the first n; its
+    running sum over n is e_j(lambda_1 .. lambda_n).
+    """
+    log_values = jnp.log(jnp.maximum(eigenvalues, 0.0))
+
+    def next_row(log_previous, _):
+        terms = log_values + log_previous
+        log_sums = lax.cumlogsumexp(terms)
+        return jnp.concatenate([jnp.array([-jnp.inf], terms.dtype), log_sums[:-1]]), terms
+
+    log_e0 = jnp.zeros_like(log_values)  # e_0 of any set is 1
+    _, terms = lax.scan(next_row, log_e0, length=k)
+    return terms
+
+
+def log_elementary_symmetric_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
+    """log e_0 .. log e_k of the eigenvalues; -inf where a polynomial is zero.
+
+    Args:
+        eigenvalues: non-negative, [N].
+        k: the highest order, at most N.
+
+    Returns:
+        [k + 1].
+    """
+    eigenvalues = jnp.asarray(eigenvalues)
+    sums = jax.nn.logsumexp(_log_terms(eigenvalues, k), axis=1)
+    return jnp.concatenate([jnp.zeros((1,), eigenvalues.dtype), sums])
+
+
+def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
+    """Draws K distinct items, the set Y with probability det(L_Y) / e_K.
+
+    Args:
+        key: consumed.
+        eigenvalues: of L, [N], at least k of them positive.
+        eigenvectors: of L, as columns, [N, N].
+        k: the number of items.
+
+    Returns:
+        int32 [k], in the order of the draws.
+    """
+    eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
+    key_vectors, key_items = jax.random.split(key)
+    chosen = _sample_eigenvectors(key_vectors, eigenvalues, k)
+    return _sample_projection(key_items, eigenvectors[:, chosen])
+
+
+def _sample_eigenvectors(key: jax.Array, eigenvalues: jax.Array, k: int) -> jax.Array:
+    """Phase 1: k distinct eigenvector numbers J with probability prod_J lambda / e_k, from the last to the first.
+
+    The textbook walks over n = N .. 1 and takes n with probability lambda_n e_{j-1} / e_j. Drawing the position of the
+    next taken one directly is the same law in k steps instead of N.
+    """
+    terms = _log_terms(eigenvalues, k)
+    position = jnp.arange(eigenvalues.shape[0])
+
+    def pick(last, inputs):
+        row, key = inputs
+        index = jax.random.categorical(key, jnp.where(position < last, row, -jnp.inf)).astype(jnp.int32)
+        return index, index
+
+    _, chosen = lax.scan(pick, jnp.int32(eigenvalues.shape[0]), (terms[::-1], jax.random.split(key, k)))
+    return chosen
+
+
+def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
+    """Phase 2: the projection DPP of K orthonormal columns, basis [N, K], by Gram-Schmidt on the picked rows."""
+    num_items, k = basis.shape
+    residual = jnp.sum(basis**2, axis=1)
+
+    def pick(carry, inputs):
+        residual, factors, taken = carry
+        step, key = inputs
+        logits = jnp.where(taken, -jnp.inf, jnp.log(jnp.maximum(residual, jnp.finfo(basis.dtype).tiny)))
+        item = jax.random.categorical(key, logits).astype(jnp.int32)
+        column = jnp.matmul(basis, basis[item], precision=_HIGHEST) - jnp.matmul(
+            factors, factors[item], precision=_HIGHEST
+        )
+        column = column * lax.rsqrt(jnp.maximum(residual[item], jnp.finfo(basis.dtype).tiny))
+        factors = factors.at[:, step].set(column)  # columns not yet filled are zero and take no part
+        return (jnp.maximum(residual - column**2, 0.0), factors, taken.at[item].set(True)), item
+
+    start = (residual, jnp.zeros((num_items, k), basis.dtype), jnp.zeros((num_items,), bool))
+    _, items = lax.scan(pick, start, (jnp.arange(k), jax.random.split(key, k)))
+    return items
+
+
+def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
+    """P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda).
+
+    Args:
+        eigenvalues: of L, [N], at least k of them positive.
+        eigenvectors: as columns, [N, N].
+        k: the number of items drawn.
+
+    Returns:
+        [N]; they sum to k.
+    """
+    eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
+    before = _log_prefix_polynomials(eigenvalues, k - 1)  # e_j of everything left of n
+    after = _log_prefix_polynomials(eigenvalues[::-1], k - 1)[:, ::-1]  # and right of n
+    log_without = jax.nn.logsumexp(before + after[::-1], axis=0)  # e_{k-1} without n, by Vandermonde's convolution
+    log_all = log_elementary_symmetric_polynomials(eigenvalues, k)[k]
+    picked = jnp.exp(jnp.log(jnp.maximum(eigenvalues, 0.0)) + log_without - log_all)
+    return jnp.matmul(eigenvectors**2, picked, precision=_HIGHEST)
+
+
+def _log_prefix_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
+    """log e_j(lambda_1 .. lambda_{n-1}) for j = 0..k (rows) and n = 1..N (columns), [k + 1, N]."""
+    log_values = jnp.log(jnp.maximum(eigenvalues, 0.0))
+    terms = _log_terms(eigenvalues, k + 1)  # row j - 1 is log lambda_n + log e_{j-1}(.. n-1)
+    shifted = terms - log_values
+    # Where lambda_n = 0 the subtraction is -inf - -inf: e_j(.. n-1) then equals e_j(.. n), the running sum.
+    sums = jnp.concatenate([jnp.zeros((1, terms.shape[1]), terms.dtype), lax.cumlogsumexp(terms, axis=1)[:-1]])
+    return jnp.where(eigenvalues > 0, shifted, sums)

@@ -1,0 +1,91 @@
+"""Curves of runs, with their spread over seeds."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedjax_sel.runs.records import Result
+
+COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#000000",
+)  # Okabe and Ito: colour-blind safe
+SMOOTHING = 0.02  # window of the running mean, as a share of the rounds
+
+
+def curves(results: Mapping[str, Result], path: Path, title: str = "") -> None:
+    """Draws accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
+
+    A line is the mean over seeds and a band one standard deviation to either side; with 100 rounds or more a running
+    mean over 2 % of them is drawn on top of the faint raw values.
+
+    Args:
+        results: name -> run.
+        path: PNG to write.
+        title: above all panels.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    trained = any(not np.isnan(result.train_accuracy).all() for result in results.values())
+    panels = ["test accuracy", *(["training accuracy"] if trained else []), "test loss", "GEMD", "by megabytes"]
+    columns = 2 if len(panels) <= 4 else 3
+    figure, axes = plt.subplots(
+        -(-len(panels) // columns), columns, figsize=(5.2 * columns, 7.2), layout="constrained", squeeze=False
+    )
+    measures = {
+        "test accuracy": ("test_accuracy", "test accuracy"),
+        "training accuracy": ("train_accuracy", "accuracy on all clients' training data"),
+        "test loss": ("test_loss", "test loss (nats)"),
+        "GEMD": ("gemd", "GEMD of the cohort (lower: more diverse)"),
+        "by megabytes": ("test_accuracy", "test accuracy"),
+    }
+    for axis, panel in zip(axes.flat, panels):
+        name, label = measures[panel]
+        for (run, result), color in zip(results.items(), COLORS * 9):
+            values = np.asarray(getattr(result, name), np.float64)
+            measured = ~np.isnan(values).any(axis=0)
+            if not measured.any():
+                continue
+            moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
+            x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
+            _band(axis, x[measured], values[:, measured], run, color)
+        axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
+        axis.set_ylabel(label)
+        axis.grid(alpha=0.25)
+        target = next(iter(results.values())).config.run.target_accuracy
+        if target is not None and panel in ("test accuracy", "by megabytes"):
+            axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    axes.flat[0].legend(loc="lower right", frameon=False)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str) -> None:
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    window = round(SMOOTHING * len(x))
+    if window > 1:
+        axis.plot(x, mean, color=color, alpha=0.25, linewidth=0.7)
+        mean, spread = _running_mean(mean, window), _running_mean(spread, window)
+    axis.plot(x, mean, color=color, label=name, linewidth=1.6)
+    if len(values) > 1:
+        axis.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
+
+
+def _running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean of the last `window` values, of fewer at the beginning."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[begins]) / (ends - begins)

@@ -1,0 +1,134 @@
+"""A whole run: from a configuration to a Result, with a folder and a progress bar on the way."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from fedjax_sel.config import Config
+from fedjax_sel.runs import folder
+from fedjax_sel.runs.progress import Reporter
+from fedjax_sel.runs.records import Collector, Result, append_csv
+from fedjax_sel.simulation import devices, information, run
+from fedjax_sel.simulation.round import Records
+
+POLL_SECONDS = 0.002
+
+
+class NonFiniteUpdateError(RuntimeError):
+    """A client's update held NaN or infinity, and the run stops (exit code 3)."""
+
+
+def run_experiment(config: Config, progress: bool = False) -> Result:
+    """Runs an experiment: all its seeds, all its rounds.
+
+    With `config.run.out` the run is written to that folder, chunk by chunk; a finished run of the same configuration
+    there is read instead of repeated. Ctrl-C ends the run after the chunk that is being computed (a second one at once);
+    what was done until then is on disk and returned.
+
+    Args:
+        config: what to run.
+        progress: whether to show a bar on stderr.
+
+    Returns:
+        The result; `finished` is False if the run was interrupted.
+
+    Raises:
+        UserError: something in the configuration, the data or the folder that the user can mend.
+        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
+    """
+    out = None if config.run.out is None else Path(config.run.out)
+    if out is not None:
+        done = folder.finished_result(out, config)
+        if done is not None:
+            return done
+    devices.use_every_core()
+    problem = run.pose(config)
+    with (
+        Reporter(config.run.rounds, len(config.run.seeds), progress) as reporter,
+        _Interruption(reporter) as interrupted,
+    ):
+        if out is not None:
+            moved = folder.create(out, config)
+            if moved is not None:
+                reporter.say(f"an unfinished run in {out} was set aside as {moved}")
+            folder.write_partitions(out, config.run.seeds, problem.partitions)
+            folder.write_environment(out, [str(device) for device in jax.devices()])
+        program = run.prepare(problem)
+        lengths = information.floats_per_answer(problem.strategy, problem.model)
+        collector = Collector(config, problem.model.num_params, lengths)
+        started = time.monotonic()
+        for first, records in _one_ahead(run.chunks(program), interrupted):
+            chunk = collector.add(records, time.monotonic() - started)
+            if out is not None:
+                append_csv(out / "metrics.csv", chunk, first)
+            reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
+            if config.run.on_nonfinite == "stop" and records.nonfinite.any():
+                if out is not None:
+                    folder.write_cohorts(out, collector.result().cohorts)
+                raise NonFiniteUpdateError(_describe(config, first, records))
+        result = collector.result()
+        if out is not None:
+            folder.write_cohorts(out, result.cohorts)
+    return result
+
+
+def _one_ahead(chunks: Iterator[tuple[int, Records]], interrupted: "_Interruption") -> Iterator[tuple[int, Records]]:
+    """Fetches each chunk while the device already computes the next."""
+    waiting = None
+    for first, records in chunks:
+        if waiting is not None:
+            yield _fetch(*waiting)
+        waiting = (first, records)
+        if interrupted.asked:
+            break
+    if waiting is not None:
+        yield _fetch(*waiting)
+
+
+def _fetch(first: int, records: Records) -> tuple[int, Records]:
+    # Polling leaves the interpreter free to take signals, which waiting inside JAX would not.
+    while not records.gemd.is_ready():
+        time.sleep(POLL_SECONDS)
+    return first, jax.device_get(records)
+
+
+def _describe(config: Config, first: int, records: Records) -> str:
+    rounds, seeds, places = np.nonzero(records.nonfinite)
+    round, seed = rounds[0], seeds[0]
+    same = (rounds == round) & (seeds == seed)
+    clients = ", ".join(str(records.cohort[round, seed, place]) for place in places[same])
+    return (
+        f"round {first + round + 1}, seed {config.run.seeds[seed]}: the update of client {clients} is not finite "
+        f"(algo {config.selection.algo}, learning rate {config.training.learning_rate:g}); lower --learning-rate, or "
+        "leave such updates out with --on-nonfinite skip"
+    )
+
+
+class _Interruption(contextlib.AbstractContextManager):
+    """Turns the first Ctrl-C into a wish to stop; the second one interrupts at once."""
+
+    def __init__(self, reporter: Reporter):
+        self.asked = False
+        self._reporter = reporter
+        self._previous = None
+
+    def __enter__(self) -> "_Interruption":
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        self._reporter.say("stopping after the rounds that are being computed; Ctrl-C again stops at once")

@@ -1,0 +1,150 @@
+"""A run's folder: what is written, when, and what happens if it is there already.
+
+    config.json        the resolved configuration
+    environment.json   versions, devices, the command
+    partition.json     SHA-256 of every replicate's partition, and its sizes
+    metrics.csv        one row a replicate and round, appended after every chunk
+    cohorts.npy        client ids, int32 [seeds, rounds, K]
+    curves.png         accuracy, loss and GEMD over rounds and over megabytes
+
+Nothing is overwritten: a finished run with the same configuration is reported, an unfinished one is set aside.
+"""
+
+import json
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel.config import Config
+from fedjax_sel.data.partition import Partition
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import records
+from fedjax_sel.runs.records import Result
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def default_path(config: Config) -> Path:
+    """Where a run goes without --out: the name says what it is, the digits tell configurations apart."""
+    scheme = {
+        "shards": f"{config.partition.shards_per_client}spc",
+        "skewness": f"xi{config.partition.skewness}",
+        "dirichlet_qp": f"dir{config.partition.alpha:g}",
+    }.get(config.partition.partition, config.partition.partition)
+    dataset = config.data.dataset.split(":")[0].replace("/", "-")
+    algo = config.selection.algo.replace(":", "-")
+    return Path("runs") / f"{dataset}-{scheme}-{algo}-{config.fingerprint()}"
+
+
+def finished_result(path: Path, config: Config) -> Result | None:
+    """The result of a finished run in this folder.
+
+    Returns:
+        The result, or None where the folder is absent, empty, or holds an unfinished run of this configuration.
+
+    Raises:
+        UserError: the folder holds something else, or cannot be used.
+    """
+    if path.exists() and not path.is_dir():
+        raise UserError(f"--out: {path} is a file; give a folder")
+    if not path.exists() or not any(path.iterdir()):
+        return None
+    stored = _stored_config(path)
+    if stored.fingerprint() != config.fingerprint():
+        raise UserError(
+            f"--out: {path} holds a run of another configuration ({_difference(stored, config)}); give another"
+        )
+    if not (path / "metrics.csv").exists() or not (path / "cohorts.npy").exists():
+        return None
+    try:
+        result = records.read(config, path / "metrics.csv", path / "cohorts.npy")
+    except (ValueError, KeyError, OSError) as error:
+        raise UserError(
+            f"--out: the run in {path} is damaged ({error}); move it away or give another folder"
+        ) from error
+    return result if result.finished else None
+
+
+def _stored_config(path: Path) -> Config:
+    try:
+        return Config.from_json(json.loads((path / "config.json").read_text()))
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"--out: {path} is not empty and holds no readable run; give another folder") from error
+
+
+def _difference(stored: Config, wanted: Config) -> str:
+    pairs = zip(stored.flat().items(), wanted.flat().values())
+    changed = [f"{name} {old!r} there, {new!r} here" for (name, old), new in pairs if old != new]
+    return "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
+
+
+def create(path: Path, config: Config) -> Path | None:
+    """Makes the folder and writes `config.json`. An unfinished run in it is set aside.
+
+    Returns:
+        Where the unfinished run went, or None.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    try:
+        moved = None
+        if path.exists() and any(path.iterdir()):
+            number = 1
+            while (moved := path.with_name(f"{path.name}.unfinished-{number}")).exists():
+                number += 1
+            path.rename(moved)
+        path.mkdir(parents=True, exist_ok=True)
+        _write_json(path / "config.json", config.to_json())
+        return moved
+    except OSError as error:
+        raise UserError(
+            f"--out: cannot write to {path} ({error.strerror or error}); give a folder that can be written"
+        ) from error
+
+
+def write_environment(path: Path, devices: list[str]) -> None:
+    """Writes `environment.json`."""
+    environment = {
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "devices": devices,
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+    }
+    _write_json(path / "environment.json", environment)
+
+
+def write_partitions(path: Path, seeds: tuple[int, ...], partitions: tuple[Partition, ...]) -> None:
+    """Writes `partition.json`."""
+    table = {
+        str(seed): {
+            "sha256": part.digest(),
+            "examples": int(part.sizes.sum()),
+            "remainder": len(part.remainder),
+            "smallest_client": int(part.sizes.min()),
+            "largest_client": int(part.sizes.max()),
+        }
+        for seed, part in zip(seeds, partitions)
+    }
+    _write_json(path / "partition.json", table)
+
+
+def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
+    """Writes `cohorts.npy`, whole or not at all."""
+    temporary = path / ".cohorts.npy.tmp"
+    with temporary.open("wb") as file:
+        np.save(file, cohorts, allow_pickle=False)
+    temporary.replace(path / "cohorts.npy")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(value, indent=2) + "\n")
+    temporary.replace(path)

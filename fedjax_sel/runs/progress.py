@@ -1,0 +1,83 @@
+"""What a person sees while a run goes on: a bar in a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class _Speed(ProgressColumn):
+    """Seed-rounds a second, without the compilation of the first chunk."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.fields.get("speed")
+        return Text("compiling" if speed is None else f"{speed:.1f} seed-rounds/s")
+
+
+class Reporter:
+    """Shows progress on stderr. Use as a context."""
+
+    def __init__(self, num_rounds: int, num_seeds: int, shown: bool = True):
+        self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._last_line = self._steady_since = time.monotonic()
+        self._steady_from = 0
+        self._text = ""
+
+    def __enter__(self) -> "Reporter":
+        if self._shown and self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("round {task.completed}/{task.total}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[text]}"),
+                _Speed(),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._num_rounds, text="", speed=None)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray) -> None:
+        """Reports a chunk.
+
+        Args:
+            done: rounds so far.
+            accuracy: test accuracy, [seeds, rounds of the chunk], NaN where not measured.
+            loss: test loss, likewise.
+        """
+        now = time.monotonic()
+        if self._steady_from == 0:
+            speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
+        else:
+            speed = (done - self._steady_from) * self._num_seeds / max(now - self._steady_since, 1e-9)
+        measured = ~np.isnan(accuracy).any(axis=0)
+        if measured.any():
+            last = np.flatnonzero(measured)[-1]
+            self._text = f"accuracy {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, text=self._text, speed=speed)
+        elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):
+            self._last_line = now
+            rate = "" if speed is None else f"  {speed:.1f} seed-rounds/s  {self._left(done, speed)}"
+            print(f"round {done}/{self._num_rounds}  {self._text}{rate}", file=sys.stderr, flush=True)
+
+    def _left(self, done: int, speed: float) -> str:
+        seconds = (self._num_rounds - done) * self._num_seeds / max(speed, 1e-9)
+        return f"{int(seconds // 60)}:{int(seconds % 60):02d} left"
+
+    def say(self, text: str) -> None:
+        """One line to the person, beside the bar."""
+        if self._shown:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,140 @@
+"""What the commands print: choices, a run before it starts, a run after it ends."""
+
+import json
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fedjax_sel import data, models, strategies
+from fedjax_sel.config import Config
+from fedjax_sel.data import partition
+from fedjax_sel.papers import PRESETS
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import devices, information, run
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.training import schedule
+
+
+def _console() -> Console:
+    return Console(highlight=False, width=None if Console().is_terminal else 120)
+
+
+def title(config: Config) -> str:
+    """A line that names a run's setting."""
+    settings = config.partition
+    detail = {
+        "shards": f", {settings.shards_per_client} a client",
+        "skewness": f" {settings.skewness}",
+        "dirichlet_qp": f" {settings.alpha:g}",
+        "dirichlet": f" {settings.alpha:g} ({settings.dirichlet_form})",
+    }.get(settings.partition, "")
+    seeds = len(config.run.seeds)
+    return (
+        f"{config.data.dataset.split(':')[0]}, {settings.partition}{detail}; {settings.num_clients} clients, "
+        f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
+    )
+
+
+def choices() -> None:
+    """Prints strategies (with paper, cost and parameters), data sets, partitions, models and presets."""
+    console = _console()
+    table = Table("strategy", "paper", "sends beyond K models down and up a round", "--algo-args", title="Strategies")
+    for name in strategies.names():
+        entry = strategies.TABLE[name]
+        parameters = [f"{key}={default}" for key, (_, default) in strategies.parameters(name).items()]
+        table.add_row(name, entry.paper, entry.cost, "\n".join(parameters))
+    console.print(table)
+    table = Table("model", "what it is", title="Models")
+    for name, entry in models.TABLE.items():
+        table.add_row(name, entry.about)
+    console.print(table)
+    console.print("Data sets:  " + ", ".join(data.names()) + ", and any prepared TFDS image-classification set")
+    console.print("Partitions: " + ", ".join(partition.SCHEMES) + "   (python -m fedjax_sel.data shows one)")
+    console.print("Presets:    " + ", ".join(PRESETS))
+
+
+def result(outcome: Result) -> None:
+    """Prints the closing table: mean and standard deviation over seeds."""
+    seeds = len(outcome.seeds)
+    table = Table("", "mean", "sd", title=f"{outcome.config.selection.algo}: {title(outcome.config)}")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, values in outcome.summary():
+        failed = int(np.isnan(values).sum())
+        if failed:
+            table.add_row(name, f"N/A ({seeds - failed} of {seeds} seeds)", "")
+        else:
+            digits = 1 if "megabytes" in name or "rounds" in name else 4
+            table.add_row(name, f"{values.mean():.{digits}f}", f"{values.std():.{digits}f}" if seeds > 1 else "")
+    _console().print(table)
+
+
+def dry_run(config: Config) -> None:
+    """Prints the resolved configuration, sizes, costs and memory; compiles one chunk and times it."""
+    console = _console()
+    devices.use_every_core()
+    problem = run.pose(config)
+    console.print_json(json.dumps(config.to_json()))
+    program = run.prepare(problem)
+    arguments = (program.carry, np.int32(0), program.federation, program.streams)
+    started = time.monotonic()
+    compiled = program.chunk.lower(*arguments).compile()
+    compile_seconds = time.monotonic() - started
+    memory = compiled.memory_analysis()
+    started = time.monotonic()
+    carry, _ = jax.block_until_ready(compiled(*arguments))
+    first_seconds = time.monotonic() - started
+    started = time.monotonic()
+    jax.block_until_ready(compiled(carry, np.int32(0), *arguments[2:]))
+    chunk_seconds = min(first_seconds, time.monotonic() - started)
+    console.print(_plan_table(problem, program, compile_seconds, chunk_seconds, memory))
+
+
+def _plan_table(
+    problem: run.Problem, program: run.Program, compile_seconds: float, seconds: float, memory: Any
+) -> Table:
+    config, plan, model = problem.config, program.plan, problem.model
+    sizes = np.asarray(program.federation.train_sizes)
+    model_bytes = model.num_params * BYTES_PER_FLOAT
+    lengths = information.floats_per_answer(problem.strategy, model)
+    start = [length for request, length in zip(problem.strategy.requests, lengths) if request.when.before_first_round]
+    seeds, k, n = len(config.run.seeds), plan.num_selected, config.partition.num_clients
+    steps = np.asarray(schedule.num_steps(plan.trainer.work, program.federation.train_sizes))
+    data = problem.dataset
+    rounds_per_second = config.run.chunk / seconds
+    total = compile_seconds + config.run.rounds / rounds_per_second
+    table = Table("", "", title=f"{config.selection.algo}: {title(config)}", show_header=False)
+    rows = {
+        "data": f"{data.name}, {data.source}: {len(data.train_images):,} training and {len(data.test_images):,} test "
+        f"images {data.train_images.shape[1:]}, {data.num_classes} classes",
+        "clients": f"{n}; training examples {sizes.min():,} to {sizes.max():,} (median {np.median(sizes):,.0f})",
+        "model": f"{model.name}, {model.num_params:,} parameters, {model_bytes / 1e6:.3f} MB",
+        "local work": f"{steps.min()} to {steps.max()} steps of {plan.trainer.work.batch_size} examples",
+        "a round sends": f"{k * model_bytes / 1e6:.2f} MB down, {k * model_bytes / 1e6:.2f} MB up, a seed",
+        "the start sends": f"{n * model_bytes / 1e6:.2f} MB down, {n * sum(start) * BYTES_PER_FLOAT / 1e6:.2f} MB up, "
+        "a seed"
+        if start
+        else "nothing",
+        "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}",
+        "memory a device": f"about {_peak(memory) / 1e6:,.0f} MB",
+        "compilation": f"{compile_seconds:.1f} s",
+        "a chunk": f"{config.run.chunk} rounds in {seconds:.3f} s: {rounds_per_second * seeds:.1f} seed-rounds/s",
+        "the whole run": f"about {total / 60:.1f} minutes for {config.run.rounds} rounds of {seeds} seeds",
+    }
+    for name, text in rows.items():
+        table.add_row(name, text)
+    return table
+
+
+def _peak(memory: Any) -> int:
+    """Bytes that a program needs at once: arguments, results that are not donated arguments, temporaries."""
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+    )

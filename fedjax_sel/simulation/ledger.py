@@ -1,0 +1,68 @@
+"""What a run sends and computes: events counted on the device, bytes on the host.
+
+Counts are int32 and a round's; a byte total would overflow. Floats that answer a request are counted as answers, and the
+host multiplies by their length. What the simulator evaluates for its own plots is not billed.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+BYTES_PER_FLOAT = 4
+
+
+class Events(NamedTuple):
+    """One round's events, int32 scalars (leading axes are added by vmap and scan)."""
+
+    models_down: jax.Array  # distinct clients asked or selected
+    models_up: jax.Array  # clients that trained for the global model
+    answers: jax.Array  # clients that answered each request, [requests]
+    examples_trained: jax.Array
+    examples_evaluated: jax.Array
+
+
+class Ledger(NamedTuple):
+    """A run's counts, int64 arrays with leading axes [seeds, rounds]."""
+
+    models_down: np.ndarray
+    models_up: np.ndarray
+    floats_down: np.ndarray
+    floats_up: np.ndarray
+    examples_trained: np.ndarray
+    examples_evaluated: np.ndarray
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+
+
+def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) -> Ledger:
+    """Counts -> the ledger, in exact integers.
+
+    Args:
+        events: NumPy arrays [seeds, rounds, ...].
+        num_params: P.
+        floats_per_answer: length of one answer to each request.
+
+    Returns:
+        The ledger.
+    """
+    counts = Events(*(np.asarray(leaf, np.int64) for leaf in events))
+    floats_up = counts.answers @ np.asarray(floats_per_answer, np.int64)
+    model_bytes = num_params * BYTES_PER_FLOAT
+    return Ledger(
+        models_down=counts.models_down,
+        models_up=counts.models_up,
+        floats_down=np.zeros_like(floats_up),
+        floats_up=floats_up,
+        examples_trained=counts.examples_trained,
+        examples_evaluated=counts.examples_evaluated,
+        bytes_down=counts.models_down * model_bytes,
+        bytes_up=counts.models_up * model_bytes + floats_up * BYTES_PER_FLOAT,
+    )
+
+
+def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
+    """Which clients stand in a cohort: bool [N] from ids [K] and mask [K]."""
+    return jnp.zeros((num_clients,), bool).at[ids].max(mask)

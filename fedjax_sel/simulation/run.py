@@ -1,0 +1,241 @@
+"""From a configuration to a compiled program, and through its rounds chunk by chunk."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_sel import data, models, strategies
+from fedjax_sel.config import Config, validate
+from fedjax_sel.data import federation as fed
+from fedjax_sel.data import partition as partitions
+from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.federation import Federation
+from fedjax_sel.data.partition import Partition
+from fedjax_sel.errors import UserError
+from fedjax_sel.models import Model
+from fedjax_sel.simulation import devices, evaluation, information, keys
+from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.round import Carry, Plan, Records, many_rounds
+from fedjax_sel.strategies.base import Env, Strategy
+from fedjax_sel.training import client, schedule, server
+
+EVALUATION_BLOCK = 1000  # examples a device evaluates at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What a configuration asks for, in host memory: data, partitions, model, strategy. Nothing is on a device yet."""
+
+    config: Config
+    dataset: Dataset
+    partitions: tuple[Partition, ...]
+    model: Model
+    strategy: Strategy
+
+
+class Program(NamedTuple):
+    """A run that is ready to start."""
+
+    plan: Plan
+    carry: Carry
+    federation: Federation
+    streams: Streams
+    chunk: Any  # jitted: (carry, first round, federation, streams) -> (carry, records); the carry is donated
+
+
+def pose(config: Config) -> Problem:
+    """Checks the configuration, loads the data and deals them out.
+
+    Raises:
+        UserError: one sentence with the field, the value and the way out.
+    """
+    validate(config)
+    strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
+    information.check(strategy)
+    dataset = data.load(config.data.dataset, config.data.data_dir)
+    dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
+    largest = max(int(part.sizes.max()) for part in dealt)
+    usable = largest - int(config.data.holdout * largest)
+    if not config.training.full_batch and config.training.batch_size > usable:
+        raise UserError(
+            f"--batch-size: {config.training.batch_size} is more than the {usable} training examples of the largest "
+            f"client; choose at most that many, fewer --num-clients, or --full-batch"
+        )
+    model = models.make(
+        config.model.model,
+        dataset.train_images.shape[1:],
+        dataset.num_classes,
+        config.model.model_dropout,
+        config.model.initializer,
+    )
+    return Problem(config, dataset, dealt, model, strategy)
+
+
+def deal(config: Config, dataset: Dataset, seed: int) -> Partition:
+    """One replicate's partition.
+
+    Raises:
+        UserError: it cannot be made, or leaves a client without data.
+    """
+    settings = config.partition
+    options: dict[str, dict[str, Any]] = {
+        "shards": {"shards_per_client": settings.shards_per_client},
+        "dirichlet_qp": {"alpha": settings.alpha},
+        "skewness": {
+            "skewness": "H" if settings.skewness == "H" else float(settings.skewness),
+            "main": settings.skewness_main,
+        },
+        "dirichlet": {"alpha": settings.alpha, "form": settings.dirichlet_form},
+        "iid": {},
+        "natural": {"client_ids": dataset.client_ids},
+    }
+    data_seed = seed if config.run.data_seed is None else config.run.data_seed
+    part = partitions.make(
+        settings.partition, dataset.train_labels, settings.num_clients, data_seed, **options[settings.partition]
+    )
+    empty = np.flatnonzero(part.sizes == 0)
+    if len(empty):
+        raise UserError(
+            f"--partition: {settings.partition!r} with {settings.num_clients} clients leaves client {empty[0]} without "
+            f"data (seed {data_seed}); choose fewer --num-clients or a larger --alpha"
+        )
+    return part
+
+
+def prepare(problem: Problem, eval_every: int | None = None) -> Program:
+    """Puts the data on the devices, measures what is due before the first round, and builds the program.
+
+    Args:
+        problem: from `pose`.
+        eval_every: overrides the configuration's; 0 for never (benchmarks).
+
+    Returns:
+        The program; nothing of its rounds is compiled yet.
+    """
+    config = problem.config
+    mesh = devices.make_mesh()
+    whole = devices.replicated(mesh)
+    run, training = config.run, config.training
+
+    data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
+    federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds)
+    plan = _plan(problem, mesh, federation, run.eval_every if eval_every is None else eval_every)
+    federation = jax.device_put(federation, whole)
+    streams = keys.streams(
+        run.seeds, {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
+    )
+
+    params = jax.jit(jax.vmap(problem.model.init))(streams.model)
+    carry = Carry(
+        params=params,
+        server=plan.server.init(params),
+        strategy=_initial_states(plan, problem.model, federation, streams),
+        info=information.empty(problem.strategy, problem.model, len(run.seeds), config.partition.num_clients),
+    )
+    carry, streams = jax.device_put((carry, streams), whole)
+    carry = _before_first_round(plan, carry, federation, streams)
+
+    def chunk(carry, first, federation, streams):
+        return many_rounds(plan, run.chunk, carry, first, federation, streams)
+
+    jitted = jax.jit(chunk, donate_argnums=0, out_shardings=whole)
+    return Program(plan, jax.device_put(carry, whole), federation, streams, jitted)
+
+
+def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) -> Plan:
+    config = problem.config
+    training = config.training
+    train_sizes = np.asarray(federation.train_sizes)
+    work = schedule.plan(
+        train_sizes, training.batch_size, training.local_steps, training.local_epochs, training.full_batch
+    )
+    milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
+    trainer = client.Trainer(
+        model=problem.model,
+        work=work,
+        optimizer=client.sgd(training.momentum, training.weight_decay),
+        learning_rate=optax.piecewise_constant_schedule(training.learning_rate, milestones),  # pyright: ignore
+        evaluation_block=evaluation.block_size(int(np.asarray(federation.sizes).max()), 256),
+    )
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    at_once = config.run.cohort_batch
+    if at_once is None:
+        # A CPU core keeps one client's patches in its cache; and clients in turn need no padding to the longest.
+        at_once = 1 if on_cpu and (problem.model.convolutional or work.equal_steps is None) else 0
+    return Plan(
+        mesh=mesh,
+        strategy=problem.strategy,
+        trainer=trainer,
+        server=server.optimizer(training.server_learning_rate),
+        aggregation=training.aggregation,
+        loss_on=config.data.loss_on,
+        skip_nonfinite=config.run.on_nonfinite == "skip",
+        num_selected=config.selection.num_selected,
+        num_rounds=config.run.rounds,
+        eval_every=eval_every,
+        train_metrics_every=config.run.train_metrics_every,
+        evaluation_block=EVALUATION_BLOCK,
+        clients_at_once=at_once,
+        blocks_at_once=1 if on_cpu else 8,
+    )
+
+
+def _initial_states(plan: Plan, model: Model, federation: Federation, streams: Streams) -> Any:
+    """The strategy's state of every replicate, leading axis [S]."""
+    num_clients = federation.starts.shape[1]
+
+    def init(stream, sizes):
+        env = Env(
+            num_clients=num_clients,
+            num_selected=plan.num_selected,
+            num_rounds=plan.num_rounds,
+            num_classes=federation.label_counts.shape[-1],
+            num_params=model.num_params,
+            sizes=sizes,
+            importance=sizes / sizes.sum(),
+        )
+        return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
+
+    return jax.vmap(init)(streams.selection, federation.train_sizes)
+
+
+def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:
+    """Serves what is due at the start, and lets the strategy work on it once, in float64 on the CPU."""
+    if not any(request.when.before_first_round for request in plan.strategy.requests):
+        info = carry.info
+    else:
+        measure = jax.jit(
+            lambda info, federation, params, training: information.measure_at_start(
+                plan.mesh, plan.trainer, plan.strategy, info, federation, params, training, plan.clients_at_once
+            )
+        )
+        info = measure(carry.info, federation, carry.params, streams.training)
+    host_state, host_info = jax.device_get((carry.strategy, info))
+    states = []
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        for replicate in range(federation.starts.shape[0]):
+            one = jax.tree.map(lambda leaf: leaf[replicate], (host_state, host_info))
+            states.append(jax.device_get(plan.strategy.prepare(*one)))
+    stacked = jax.tree.map(lambda old, *new: np.stack(new).astype(old.dtype), host_state, *states)
+    return carry._replace(strategy=stacked, info=info)
+
+
+def chunks(program: Program) -> Iterator[tuple[int, Records]]:
+    """Runs all rounds.
+
+    Yields:
+        After each chunk: the number of its first round (from 0), and its records with leading axes [rounds, S], still
+        on the device: ask a leaf `is_ready()`, or fetch it. Rounds past the end are not among them.
+    """
+    carry, plan = program.carry, program.plan
+    first, length = 0, None
+    while first < plan.num_rounds:
+        carry, records = program.chunk(carry, jnp.int32(first), program.federation, program.streams)
+        length = records.gemd.shape[0]
+        yield first, jax.tree.map(lambda leaf: leaf[: plan.num_rounds - first], records)
+        first += length

@@ -1,0 +1,115 @@
+"""FL-DP3S: cohorts drawn from a k-DPP over data profiles (Zhang, Xu, Yang, Wang, Quek).
+
+Before the first round every client sends a profile f_c of its data; similar profiles mean similar data. Each round draws
+its cohort from the k-DPP whose kernel is built from the profiles, so that clients with similar data seldom train
+together and the cohort's pooled labels are close to the population's.
+
+    symbol   here                        shape    meaning
+    f_c      info.profile.value[c]       [Q]      mean output of the first fully-connected layer over c's data, at w^0
+    s0_mn    distances                   [N, N]   ||f_m - f_n||_2                                          (Eq. 12)
+    S        State.similarity            [N, N]   1 - (s0 - min s0) / (max s0 - min s0)                    (Eq. 13)
+    L        eigenvalues, eigenvectors   [N], [N, N]   S^T S, P(Y) = det(L_Y) / e_K(lambda)                (Eq. 14)
+
+Information bought: one profile of every client at the start (N models down, Q floats up from each; Q = P for the
+gradient profiles of the paper's Fig. 3). A round then costs what random selection costs.
+
+Differs from the paper:
+* The profile is taken before the activation, as Theorem 1 assumes (profile="fc1-relu" for after).
+* S is decomposed instead of L = S^T S, once, in float64.
+* All profiles equal: the paper's S is 0/0; cohorts are then uniform.
+* More clients than L has rank: L + delta I with delta = 1e-6 tr(L) / N.
+* Clients that are not available: the k-DPP of the sub-matrix of those that are.
+* The gradient profiles are measured once, at w^0, like the others; the paper does not say.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_sel.numerics import kdpp, sampling
+from fedjax_sel.strategies.base import Env, Information, Request, Selection, Static, Strategy, at_start
+
+_REQUESTS = {
+    "fc1": Request("profile", at_start()),
+    "fc1-relu": Request("profile", at_start(), (("relu", True),)),
+    "gradient": Request("gradient", at_start()),
+    "representative-gradient": Request("update", at_start()),
+}
+
+
+class State(NamedTuple):
+    """The kernel; constant after the first facts are in."""
+
+    num_selected: Static  # K
+    similarity: jax.Array  # S, float32 [N, N]
+    eigenvalues: jax.Array  # of L = S^T S, ascending, float32 [N]
+    eigenvectors: jax.Array  # as columns, float32 [N, N]
+
+
+def fl_dp3s(*, profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1") -> Strategy:
+    """FL-DP3S.
+
+    Args:
+        profile: what describes a client's data: `fc1` (the paper's), `fc1-relu`, or the two it compares with,
+            `gradient` (full-batch gradient) and `representative-gradient` (result of one local training).
+
+    Returns:
+        The strategy.
+    """
+    request = _REQUESTS[profile]
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        # Until profiles are in, every client is like itself alone: the k-DPP of the identity is uniform.
+        identity = jnp.eye(env.num_clients, dtype=jnp.float32)
+        return State(Static(env.num_selected), identity, jnp.ones((env.num_clients,), jnp.float32), identity)
+
+    def prepare(state: State, info: Information) -> State:
+        similarity = similarity_of_profiles(getattr(info, request.kind).value.astype(jnp.float64))
+        eigenvalues, eigenvectors = kdpp.eigendecompose(similarity)
+        return State(state.num_selected, similarity, eigenvalues, eigenvectors)
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info, round
+        k = state.num_selected.value
+        if available is None:
+            ids = _sample_at_any_rank(key, state.eigenvalues, state.eigenvectors, k)
+            return Selection(ids, None, jnp.ones((k,), bool))
+        eigenvalues, eigenvectors = lax.cond(
+            available.all(),
+            lambda: (state.eigenvalues, state.eigenvectors),
+            lambda: kdpp.eigendecompose_subset(state.similarity, available),
+        )
+        diverse = _sample_at_any_rank(key, eigenvalues, eigenvectors, k)
+        everyone = sampling.uniform_without_replacement(key, available.shape[0], k, available)
+        ids = jnp.where(available.sum() >= k, diverse, everyone)
+        return Selection(ids, None, available[ids])
+
+    return Strategy(name="fl_dp3s", init=init, select=select, requests=(request,), prepare=prepare)
+
+
+def similarity_of_profiles(profiles: jax.Array) -> jax.Array:
+    """S = 1 - (s0 - min s0) / (max s0 - min s0); the identity where all profiles are equal.
+
+    Distances are explicit differences: ||a||^2 + ||b||^2 - 2ab would lose the small distances within a class.
+
+    Args:
+        profiles: f_c, [N, Q].
+
+    Returns:
+        [N, N], symmetric, ones on the diagonal.
+    """
+    distances = lax.map(lambda profile: jnp.sqrt(jnp.sum((profiles - profile) ** 2, axis=1)), profiles)
+    largest = distances.max()  # the smallest is the diagonal's zero
+    similarity = 1.0 - distances / jnp.where(largest > 0, largest, 1.0)
+    return jnp.where(largest > 0, similarity, jnp.eye(profiles.shape[0], dtype=profiles.dtype))
+
+
+def _sample_at_any_rank(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
+    """The k-DPP of L, or of L + delta I where the rank of L is below k. Items that take no part have zero rows."""
+    taking_part = jnp.sum(eigenvectors**2, axis=0)  # 1, or 0 for the columns of unavailable clients
+    delta = 1e-6 * eigenvalues.sum() / jnp.maximum(taking_part.sum(), 1.0)
+    eigenvalues = jnp.where(kdpp.rank(eigenvalues) < k, eigenvalues + delta * taking_part, eigenvalues)
+    return kdpp.sample(key, eigenvalues, eigenvectors, k)

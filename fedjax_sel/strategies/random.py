@@ -1,0 +1,68 @@
+"""Random selection: the baseline of every paper.
+
+`uniform-wor`   K distinct clients, every K-subset equally likely: what FedGP, FedCor and FL-DP3S (its FedAvg) mean.
+`md`            K independent draws with P(k) = p_k = n_k / sum n. A client drawn r times trains once and its update has
+                weight r / K, so that the expected model is sum p_k w_k.
+`weighted-wor`  K distinct clients, drawn one after another with weights p_k. With uniform aggregation it is biased
+                towards large clients.
+
+Information bought: none.
+Differs from the papers: in `md` a client drawn twice trains once, not twice with different shuffles.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+
+
+class State(NamedTuple):
+    """Nothing is learned."""
+
+    num_selected: Static  # K
+    importance: jax.Array  # p_k, float32 [N]
+
+
+def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-wor") -> Strategy:
+    """Random selection.
+
+    Args:
+        variant: the law of the cohort: uniform-wor, md or weighted-wor.
+
+    Returns:
+        The strategy.
+    """
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        return State(Static(env.num_selected), env.importance)
+
+    def select_distinct(key, state, info, round, available) -> Selection:
+        del info, round
+        k = state.num_selected.value
+        if variant == "uniform-wor":
+            ids = sampling.uniform_without_replacement(key, state.importance.shape[0], k, available)
+        else:
+            ids = sampling.without_replacement(key, state.importance, k, available)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    def select_multinomial(key, state, info, round, available) -> Selection:
+        del info, round
+        k = state.num_selected.value
+        shares = state.importance if available is None else jnp.where(available, state.importance, 0.0)
+        ids = jax.random.categorical(key, jnp.log(shares), shape=(k,)).astype(jnp.int32)
+        first = sampling.first_occurrence(ids)
+        draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, how often this client was drawn
+        mask = first & (shares.sum() > 0)
+        return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
+
+    multinomial = variant == "md"
+    return Strategy(
+        name="random",
+        init=init,
+        select=select_multinomial if multinomial else select_distinct,
+        with_replacement=multinomial,
+    )

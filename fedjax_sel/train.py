@@ -1,0 +1,82 @@
+"""`python -m fedjax_sel.train`: one experiment, all its seeds at once."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedjax_sel import command_line
+from fedjax_sel.config import Config, validate
+
+DESCRIPTION = "Trains a federated model whose cohorts are chosen by a selection strategy, all seeds at once."
+EPILOG = """examples:
+  python -m fedjax_sel.train                                   FL-DP3S on the embedded digits, seconds
+  python -m fedjax_sel.train --algo random --seeds 5           five replicates of uniform selection
+  python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s
+                                                               a published setting with another strategy
+  python -m fedjax_sel.train --algo-args profile=fc1-relu      a strategy's own parameter
+  python -m fedjax_sel.train --list                            strategies, data sets, partitions, models, presets
+  python -m fedjax_sel.train --preset fl_dp3s/mnist-xi1 --dry-run
+                                                               what a run would cost, before it starts
+
+A flag wins over the preset. The run goes to --out or runs/...; a finished one is reported, not repeated.
+Exit codes: 0 done, 2 something to mend, 3 an update was not finite, 130 interrupted (what was done is kept).
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    parser = command_line.make_parser("python -m fedjax_sel.train", DESCRIPTION, EPILOG)
+    parser.add_argument("--list", action="store_true", help="show what there is to choose from, and end")
+    parser.add_argument("--dry-run", action="store_true", help="show what the run would be and cost, and end")
+    config, flags = command_line.parse(parser, arguments)
+
+    from fedjax_sel import show  # what follows needs JAX; --help does not
+
+    if flags.list:
+        show.choices()
+        return 0
+    validate(config)
+    if flags.dry_run:
+        show.dry_run(config)
+        return 0
+    return train(config)
+
+
+def train(config: Config) -> int:
+    """Runs, writes the folder, and prints the closing table."""
+    from fedjax_sel import plots, show
+    from fedjax_sel.runs import folder
+    from fedjax_sel.runs.experiment import NonFiniteUpdateError, run_experiment
+
+    out = Path(config.run.out) if config.run.out else folder.default_path(config)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(out)))
+    known = folder.finished_result(out, config) is not None
+    try:
+        result = run_experiment(config, progress=True)
+    except NonFiniteUpdateError as error:
+        print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)
+        return 3
+    picture = out / "curves.png"
+    if not picture.exists():
+        plots.curves({config.selection.algo: result}, picture, show.title(config))
+    show.result(result)
+    if known:
+        print(f"This run was finished before and is in {out}; give another --out to run it again.")
+        return 0
+    if not result.finished:
+        print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; those rounds are in {out}")
+        return 130
+    print(f"Written to {out} (curves.png, metrics.csv, ...)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command_line.guarded(main))

@@ -1,0 +1,114 @@
+"""Which examples a client takes in which step: the arithmetic of local work.
+
+`local_steps`   E steps of min(batch, n) examples; the shuffled data are cycled, so a batch may straddle two passes.
+`local_epochs`  E passes; each ends with a partial batch where n is no multiple of the batch.
+Every pass has an order of its own.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.training import shuffle
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalWork:
+    """How much a client does in a round. Static.
+
+    Attributes:
+        batch_size: B, the examples of a full batch.
+        steps: E of `local_steps`, or None.
+        epochs: E of `local_epochs`, or None.
+        max_passes: the most passes over its data that any client begins.
+        equal_steps: the number of steps where it is the same for all clients, else None.
+    """
+
+    batch_size: int
+    steps: int | None
+    epochs: int | None
+    max_passes: int
+    equal_steps: int | None
+
+
+def plan(sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | None, full_batch: bool) -> LocalWork:
+    """Fits the local work to a federation.
+
+    Args:
+        sizes: training examples of every client (any shape).
+        batch_size: examples a step.
+        steps: of `local_steps`, or None.
+        epochs: of `local_epochs`, or None.
+        full_batch: a step takes all data of the client, and is one pass.
+
+    Returns:
+        The static description.
+    """
+    if full_batch:
+        batch_size = int(sizes.max())
+    if steps is not None:
+        taken = steps * np.minimum(batch_size, sizes)
+        return LocalWork(batch_size, steps, None, int(np.max(-(-taken // sizes))) + 1, steps)
+    assert epochs is not None
+    counts = epochs * -(-np.unique(sizes) // batch_size)
+    return LocalWork(batch_size, None, epochs, epochs, int(counts[0]) if (counts == counts[0]).all() else None)
+
+
+def num_steps(work: LocalWork, size: jax.Array) -> jax.Array:
+    """Steps that a client with `size` examples takes."""
+    if work.steps is not None:
+        return jnp.full_like(size, work.steps)
+    assert work.epochs is not None
+    return work.epochs * -(-size // work.batch_size)
+
+
+def num_examples(work: LocalWork, size: jax.Array) -> jax.Array:
+    """Examples that such a client goes through, repetitions counted."""
+    if work.steps is not None:
+        return work.steps * jnp.minimum(size, work.batch_size)
+    assert work.epochs is not None
+    return work.epochs * size
+
+
+class Orders(NamedTuple):
+    """The orders of all passes of one client in one round."""
+
+    words: jax.Array  # uint32 [max_passes, shuffle.PASSES, 2]
+
+
+def orders(work: LocalWork, key: jax.Array) -> Orders:
+    """Draws the orders; pass e depends on (key, e) alone."""
+    keys = jax.vmap(lambda e: jax.random.fold_in(key, e))(jnp.arange(work.max_passes))
+    return Orders(jax.vmap(shuffle.words)(keys))
+
+
+def batch(work: LocalWork, drawn: Orders, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The examples of a step.
+
+    Args:
+        work: the local work.
+        drawn: the client's orders.
+        step: from 0.
+        size: n, the client's training examples.
+
+    Returns:
+        Positions among the client's training examples, int32 [B], and which of them count, bool [B].
+    """
+    slots = jnp.arange(work.batch_size)
+    if work.steps is not None:
+        length = jnp.minimum(size, work.batch_size)
+        index = step * length + slots
+        counts = slots < length
+        first = step * length // size
+        # a batch is at most one pass long, so it lies in this pass and the next
+        straddles = (index // size > first)[:, None, None]
+        words = jnp.where(straddles, drawn.words[first + 1], drawn.words[first])
+        return shuffle.position(words, index % size, size), counts
+    steps_a_pass = -(-size // work.batch_size)
+    index = step % steps_a_pass * work.batch_size + slots
+    counts = index < size
+    words = drawn.words[step // steps_a_pass]
+    return shuffle.position(words, jnp.minimum(index, size - 1), size), counts

@@ -1,0 +1,38 @@
+"""A random order of n examples, computed position by position: no sort, no table, any n.
+
+The swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012): in every pass each position x is paired with
+(word - x) mod n, and a hash of the pair decides whether the two change places. A pass is a bijection on 0..n-1 whatever
+the hash, so every example comes exactly once. Sorting random numbers, the usual way, took a sixth of a round on a CPU.
+"""
+
+import jax
+import jax.numpy as jnp
+
+PASSES = 24  # the marginal law of a position is uniform to about 2^-12; pairs likewise (tests/training)
+
+
+def words(key: jax.Array) -> jax.Array:
+    """The randomness of one order, uint32 [PASSES, 2]."""
+    return jax.random.bits(key, (PASSES, 2), jnp.uint32)
+
+
+def position(order_words: jax.Array, index: jax.Array, size: jax.Array) -> jax.Array:
+    """Where the example at `index` stands in the order: a bijection on 0..size-1.
+
+    Args:
+        order_words: from `words`, [..., PASSES, 2], one for all indices or one each.
+        index: int32 [...], from 0 to size - 1.
+        size: n, int32 scalar, at least 1.
+
+    Returns:
+        int32 [...].
+    """
+    x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
+    for i in range(PASSES):
+        offset = order_words[..., i, 0] % n
+        partner = jnp.where(x <= offset, offset - x, offset + n - x)
+        mixed = (jnp.maximum(x, partner) ^ order_words[..., i, 1]) * jnp.uint32(0x9E3779B1)
+        mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
+        mixed = (mixed ^ (mixed >> 13)) * jnp.uint32(0xC2B2AE3D)
+        x = jnp.where(mixed >> 31 == 1, partner, x)
+    return x.astype(jnp.int32)

@@ -1,0 +1,350 @@
+"""Prepared TFDS folders, decoded copies and the order in which they are looked for."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedjax_sel import data
+from fedjax_sel.data import cache, tfds_reader
+from fedjax_sel.errors import UserError
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def same(first: data.Dataset, second: data.Dataset) -> bool:
+    arrays = ("train_images", "train_labels", "test_images", "test_labels")
+    values = ("name", "num_classes", "mean", "std", "source")
+    return all(np.array_equal(getattr(first, a), getattr(second, a)) for a in arrays) and all(
+        getattr(first, v) == getattr(second, v) for v in values
+    )
+
+
+def own_copy(prepared: Path, tmp_path: Path) -> Path:
+    """A prepared folder that may be damaged."""
+    return Path(shutil.copytree(prepared, tmp_path / "own"))
+
+
+def the_copy(folder: Path, name: str = "tiny_grey") -> Path:
+    (found,) = folder.glob(f"{name}-*")
+    return found
+
+
+def must_not_decode(*_):
+    raise AssertionError("decoded again")
+
+
+# Reading prepared folders.
+
+
+@pytest.mark.parametrize("name", ["tiny_grey", "tiny_colour"])
+def test_a_prepared_set_is_read_pixel_for_pixel(prepared, pixels, name):
+    dataset = data.load(name, prepared)
+    shape = (6, 5, 3 if name == "tiny_colour" else 1)
+    for split, images, labels in (
+        ("train", dataset.train_images, dataset.train_labels),
+        ("test", dataset.test_images, dataset.test_labels),
+    ):
+        expected_images, expected_labels = pixels(split, shape)
+        order = images[:, 0, 0, 0].astype(int)  # TFDS shuffles; the first pixel is the number
+        assert sorted(order) == list(range(len(expected_images)))
+        np.testing.assert_array_equal(images, expected_images[order])
+        np.testing.assert_array_equal(labels, expected_labels[order])
+    assert dataset.num_classes == 3 and dataset.source == "TFDS 1.2.0"
+    assert dataset.train_labels.dtype == np.int32 and dataset.train_images.dtype == np.uint8
+    np.testing.assert_allclose(dataset.mean, (dataset.train_images / 255).mean(axis=(0, 1, 2)))
+    np.testing.assert_allclose(dataset.std, (dataset.train_images / 255).std(axis=(0, 1, 2)))
+
+
+def test_jpeg_records_are_said_to_be_lossy(prepared):
+    assert data.load("cifar10", prepared).source == "TFDS 1.2.0, lossy JPEG copy, not the official pixels"
+    assert data.load("cifar10", prepared).mean == (0.5, 0.5, 0.5)
+    assert data.load("tiny_jpeg", prepared).source == "TFDS 1.2.0, lossy JPEG records"
+
+
+def test_reading_prints_nothing(prepared):
+    code = f"from fedjax_sel import data; data.load('tiny_grey', {str(prepared)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    assert done.stdout == "" and done.stderr == ""
+
+
+def test_the_newest_version_is_read(prepared, tmp_path):
+    own = own_copy(prepared, tmp_path)
+    shutil.copytree(own / "tiny_grey/1.2.0", own / "tiny_grey/1.10.0")
+    info = own / "tiny_grey/1.10.0/dataset_info.json"
+    info.write_text(info.read_text().replace("1.2.0", "1.10.0"))
+    assert data.load("tiny_grey", own).source == "TFDS 1.10.0"
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    """Turns over bytes in the records themselves, behind the header of the second block."""
+    content = bytearray(path.read_bytes())
+    position = content.find(b"IHDR")
+    start = position if position > 0 else 200
+    content[start : start + 300] = bytes(255 - byte for byte in content[start : start + 300])
+    path.write_bytes(content)
+
+
+def rewrite_info(folder: Path, old: str, new: str) -> None:
+    info = folder / "dataset_info.json"
+    assert old in info.read_text()
+    info.write_text(info.read_text().replace(old, new))
+
+
+TRAIN = "tiny_grey-train.array_record-00000-of-00001"
+DAMAGES = {
+    "no info": (lambda f: (f / "dataset_info.json").unlink(), "not prepared to the end"),
+    "info is not JSON": (lambda f: truncate(f / "dataset_info.json"), "dataset_info.json is damaged"),
+    "records cut": (lambda f: truncate(f / TRAIN), "damaged or half-written"),
+    "records missing": (lambda f: (f / TRAIN).unlink(), "missing.*damaged or half-written"),
+    "records empty": (lambda f: (f / TRAIN).write_bytes(b""), "damaged or half-written"),
+    "records changed": (lambda f: flip(f / TRAIN), "damaged or half-written"),
+    "fewer records": (lambda f: rewrite_info(f, '"30"', '"31"'), "holds 30 records instead of 31"),
+    "tfrecord": (lambda f: rewrite_info(f, "array_record", "tfrecord"), "tfrecord files.*array_record"),
+    "no features": (lambda f: (f / "features.json").unlink(), "damaged or half-written"),
+    "no test split": (lambda f: rewrite_info(f, '"name": "test"', '"name": "extra"'), "'validation'|damaged"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_one_sentence(prepared, tmp_path, damage):
+    own = own_copy(prepared, tmp_path)
+    apply, words = DAMAGES[damage]
+    apply(own / "tiny_grey/1.2.0")
+    with pytest.raises(UserError, match=words) as caught:
+        data.load("tiny_grey", own)
+    assert str(own) in str(caught.value) and "\n" not in str(caught.value)
+    assert not list((tmp_path / "cache").glob("tiny_grey-*")), "damaged data must not become a copy"
+
+
+def test_an_unfinished_preparation_is_said_to_be_one(tmp_path):
+    (tmp_path / "own/mnist/incomplete.ABC_3.0.1").mkdir(parents=True)
+    with pytest.raises(UserError, match="not prepared to the end"):
+        data.load("mnist", tmp_path / "own")
+
+
+@pytest.mark.parametrize(("name", "words"), [("tiny_ragged", "different sizes"), ("tiny_unlabelled", "class label")])
+def test_sets_that_are_no_labelled_images_of_one_size_are_refused(prepared, name, words):
+    with pytest.raises(UserError, match=words):
+        data.load(name, prepared)
+
+
+# Where data are looked for.
+
+
+def test_a_folder_that_does_not_exist(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        data.load("mnist", tmp_path / "nowhere")
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"TFDS_DATA_DIR .*nowhere does not exist"):
+        data.load("mnist")
+
+
+def test_a_set_that_is_not_in_the_folder(prepared):
+    with pytest.raises(UserError, match="did you mean 'tiny_grey'"):
+        data.load("tiny_gray", prepared)
+
+
+def test_environment_then_home_then_copies(prepared, tmp_path, monkeypatch):
+    with pytest.raises(UserError):
+        data.load("tiny_grey")
+    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
+    from_environment = data.load("tiny_grey")
+    monkeypatch.delenv("TFDS_DATA_DIR")
+    assert same(data.load("tiny_grey"), from_environment)  # by now there is a copy
+    shutil.rmtree(tmp_path / "cache")
+    shutil.copytree(prepared, tmp_path / "home/tensorflow_datasets")
+    assert same(data.load("tiny_grey"), from_environment)
+
+
+def test_the_home_folder_is_passed_over_where_it_cannot_be_read(prepared, tmp_path):
+    first = data.load("tiny_grey", prepared)
+    shutil.copytree(prepared, tmp_path / "home/tensorflow_datasets")
+    rewrite_info(tmp_path / "home/tensorflow_datasets/tiny_grey/1.2.0", "array_record", "tfrecord")
+    assert same(data.load("tiny_grey"), first)
+
+
+def test_another_folder_never_gets_this_folders_copy(prepared, prepare, tmp_path):
+    first = data.load("tiny_grey", prepared)
+    prepare(tmp_path / "other", ("tiny_grey",), seed=1)
+    second = data.load("tiny_grey", tmp_path / "other")
+    assert not np.array_equal(np.sort(first.train_images, axis=None), np.sort(second.train_images, axis=None))
+    assert same(data.load("tiny_grey", prepared), first)
+    assert len(list((tmp_path / "cache").glob("tiny_grey-*"))) == 2
+
+
+def test_a_folder_of_copies_is_a_data_folder(prepared, tmp_path, isolated):
+    first = data.load("tiny_grey", prepared)
+    moved = tmp_path / "moved"
+    isolated.rename(moved)
+    assert same(data.load("tiny_grey", moved), first)
+    assert same(data.load("tiny_grey", the_copy(moved)), first)
+
+
+# The decoded copy.
+
+
+def test_the_second_load_is_the_first_from_the_copy(prepared, monkeypatch):
+    first = data.load("tiny_grey", prepared)
+    monkeypatch.setattr(tfds_reader, "read", must_not_decode)
+    second = data.load("tiny_grey", prepared)
+    assert same(first, second)
+    assert isinstance(second.train_images, np.memmap) and not second.train_images.flags.writeable
+
+
+def edit_manifest(copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["num_classes"] = 2
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+
+
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+COPY_DAMAGES = {
+    "file missing": lambda copy: (copy / "test_labels.npy").unlink(),
+    "file truncated": lambda copy: truncate(copy / "train_images.npy"),
+    "bit flipped in images": lambda copy: flip_bit(copy / "train_images.npy"),
+    "bit flipped in labels": lambda copy: flip_bit(copy / "test_labels.npy"),
+    "manifest edited": edit_manifest,
+    "manifest missing": lambda copy: (copy / "manifest.json").unlink(),
+    "manifest cut": lambda copy: truncate(copy / "manifest.json"),
+    "manifest a list": lambda copy: (copy / "manifest.json").write_text("[]"),
+    "a file instead of a folder": lambda copy: (shutil.rmtree(copy), copy.write_text("x")),
+}
+
+
+@pytest.mark.parametrize("damage", COPY_DAMAGES)
+def test_a_damaged_copy_is_made_again(prepared, isolated, monkeypatch, damage):
+    first = data.load("tiny_grey", prepared)
+    first = data.Dataset(
+        **{**vars(first), "train_images": np.array(first.train_images), "test_images": np.array(first.test_images)}
+    )
+    COPY_DAMAGES[damage](the_copy(isolated))
+    with pytest.warns(UserWarning, match="damaged"):
+        assert same(data.load("tiny_grey", prepared), first)
+    monkeypatch.setattr(tfds_reader, "read", must_not_decode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert same(data.load("tiny_grey", prepared), first)
+    assert [path.name for path in isolated.iterdir()] == [the_copy(isolated).name], "nothing temporary may stay"
+
+
+@pytest.mark.parametrize("damage", [key for key in COPY_DAMAGES if "instead" not in key])
+def test_a_damaged_copy_without_its_source_is_named(prepared, isolated, damage):
+    data.load("tiny_grey", prepared)
+    COPY_DAMAGES[damage](the_copy(isolated))
+    with pytest.raises(UserError, match="is damaged.*tiny_grey-"):
+        data.load("tiny_grey")
+
+
+def test_a_copy_under_another_sources_name_is_not_believed(prepared, isolated):
+    data.load("tiny_grey", prepared)
+    data.load("tiny_colour", prepared)
+    grey, colour = the_copy(isolated, "tiny_grey"), the_copy(isolated, "tiny_colour")
+    shutil.rmtree(colour)
+    shutil.copytree(grey, colour)
+    with pytest.warns(UserWarning, match="damaged"):
+        assert data.load("tiny_colour", prepared).image_shape == (6, 5, 3)
+
+
+def test_the_copy_alone_is_enough(prepared):
+    expected = data.load("tiny_grey", prepared)
+    code = (
+        "import sys\n"
+        "for name in ('tensorflow_datasets', 'PIL', 'tensorflow', 'array_record'): sys.modules[name] = None\n"
+        "from fedjax_sel import data\n"
+        "print(data.load('tiny_grey').train_images.sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.stdout.split() == [str(expected.train_images.sum())], done.stderr
+
+
+def test_a_missing_package_is_one_sentence(prepared, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(UserError, match="pip install"):
+        data.load("tiny_grey", prepared)
+
+
+def test_without_a_writable_cache_it_goes_on(prepared, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path / "file/cache"))
+    with pytest.warns(UserWarning, match="going on without"):
+        assert len(data.load("tiny_grey", prepared).train_labels) == 30
+
+
+def test_a_writer_that_dies_leaves_no_copy(prepared, isolated, monkeypatch):
+    def die(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", die)
+    with pytest.raises(KeyboardInterrupt):
+        data.load("tiny_grey", prepared)
+    monkeypatch.undo()
+    assert cache.find(isolated, "tiny_grey") == []
+
+
+def test_old_temporary_folders_are_swept_and_young_ones_are_not(prepared, isolated):
+    for name, age in ((".writing-old", 2), (".writing-young", 0)):
+        (isolated / name).mkdir(parents=True)
+        (isolated / name / "train_images.npy").write_bytes(b"half")
+        stamp = (isolated / name).stat().st_mtime - age * 24 * 3600
+        os.utime(isolated / name, (stamp, stamp))
+    data.load("tiny_grey", prepared)
+    assert sorted(path.name for path in isolated.glob(".writing-*")) == [".writing-young"]
+
+
+def test_many_writers_at_once_end_with_one_sound_copy(tmp_path, isolated):
+    dataset = data.load("synthetic:train_size=200")
+    dataset = data.Dataset(**{**vars(dataset), "name": "blobs"})
+    problems = []
+
+    def write():
+        try:
+            assert same(cache.fetch(isolated, "blobs", "abc", lambda: dataset), dataset)
+        except BaseException as problem:
+            problems.append(problem)
+
+    for damaged in (False, True):
+        if damaged:
+            flip_bit(isolated / "blobs-abc/train_images.npy")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            threads = [threading.Thread(target=write) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert problems == []
+        assert [path.name for path in isolated.iterdir()] == ["blobs-abc"]
+        assert same(cache.read(isolated / "blobs-abc", "blobs"), dataset)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "mean"),
+    [
+        ("mnist", [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949], [33.318]),
+        ("fashion_mnist", [6000] * 10, [72.940]),
+    ],
+)
+def test_real_data(name, counts, mean, real_data_dir):
+    dataset = data.load(name, real_data_dir)
+    assert dataset.train_images.shape == (60000, 28, 28, 1) and dataset.test_images.shape == (10000, 28, 28, 1)
+    assert np.bincount(dataset.train_labels).tolist() == counts
+    np.testing.assert_allclose(dataset.train_images.mean(axis=(0, 1, 2)), mean, atol=1e-3)
+    assert (dataset.mean, dataset.std) == ((0.1307,), (0.3081,))

@@ -64,7 +64,9 @@ def dirichlet_qp(
             f"{_QP_REDRAWS} draws: raise alpha or num_clients"
         )
     shares = sizes[:, None] * proportions
-    shares *= totals / shares.sum(axis=0)
+    # Clients with one label alone have equal shares up to the last bits, which differ between machines; rounded, their
+    # ties are exact and are broken by the client's number everywhere.
+    shares = np.round(shares * (totals / shares.sum(axis=0)), 6)
     counts = _rounded(rng, shares, totals.astype(np.int64), rounding)
     return schemes.deal(_with_floor(counts, shares, min_size), label_pools)
 

@@ -6,7 +6,7 @@ Shapes: S replicates (seeds), N clients, n training images, C classes.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,11 @@ class Federation(NamedTuple):
     test_labels: jax.Array  # int32 [m]
     scale: jax.Array  # float32 [channels]: normalised = pixel * scale + shift
     shift: jax.Array  # float32 [channels]
-    order: jax.Array  # int32 [S, n]; positions that belong to nobody come last
+    order: jax.Array  # int32 [S, W], W >= n: clients may share examples; entries of nobody come last
     starts: jax.Array  # int32 [S, N]
     train_sizes: jax.Array  # int32 [S, N]
     holdout_sizes: jax.Array  # int32 [S, N]
-    owner: jax.Array  # int32 [S, n]: the client that trains on an example, N for none
+    owner: jax.Array  # int32 [S, W]: the client that trains on that entry of `order`, N for none
     label_counts: jax.Array  # int32 [S, N, C], training and held-out
 
     @property
@@ -59,35 +59,41 @@ def build(dataset: Dataset, partitions: Sequence[Partition], holdout: float, see
         A federation of NumPy arrays; put it on devices with `jax.device_put`.
     """
     tables = [_tables(dataset, partition, holdout, seed) for partition, seed in zip(partitions, seeds, strict=True)]
+    width = max(len(table["order"]) for table in tables)
+    for table in tables:
+        unused = width - len(table["order"])
+        table["order"] = np.pad(table["order"], (0, unused))
+        table["owner"] = np.pad(table["owner"], (0, unused), constant_values=partitions[0].num_clients)
     std = np.asarray(dataset.std, np.float32)
-    return Federation(
-        images=dataset.train_images,  # pyright: ignore[reportArgumentType]
-        labels=np.asarray(dataset.train_labels, np.int32),  # pyright: ignore[reportArgumentType]
-        test_images=dataset.test_images,  # pyright: ignore[reportArgumentType]
-        test_labels=np.asarray(dataset.test_labels, np.int32),  # pyright: ignore[reportArgumentType]
-        scale=1.0 / (255.0 * std),  # pyright: ignore[reportArgumentType]
-        shift=-np.asarray(dataset.mean, np.float32) / std,  # pyright: ignore[reportArgumentType]
+    arrays: dict[str, Any] = {
+        "images": dataset.train_images,
+        "labels": np.asarray(dataset.train_labels, np.int32),
+        "test_images": dataset.test_images,
+        "test_labels": np.asarray(dataset.test_labels, np.int32),
+        "scale": 1.0 / (255.0 * std),
+        "shift": -np.asarray(dataset.mean, np.float32) / std,
         **{name: np.stack([table[name] for table in tables]) for name in tables[0]},
-    )
+    }
+    return Federation(**arrays)
 
 
 def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -> dict[str, np.ndarray]:
+    """One replicate's tables."""
     parts = split_holdout(partition, holdout, seed)
-    num_clients, num_examples = len(parts), len(dataset.train_labels)
+    num_clients = len(parts)
     train_sizes = np.array([len(train) for train, _ in parts], np.int32)
     holdout_sizes = np.array([len(held) for _, held in parts], np.int32)
-    held_by_clients = np.concatenate([np.concatenate(part) for part in parts])
-    order = np.concatenate([held_by_clients, partition.remainder]).astype(np.int32)
-    order = np.concatenate([order, np.zeros(num_examples - len(order), np.int32)])
-    owner = np.full(num_examples, num_clients, np.int32)
-    owner[np.concatenate([train for train, _ in parts])] = np.repeat(np.arange(num_clients), train_sizes)
     sizes = train_sizes + holdout_sizes
+    order = np.concatenate([*(examples for part in parts for examples in part), partition.remainder])
+    # each client's block reads: its own number for what it trains on, then N for what it holds out
+    numbers = np.stack([np.arange(num_clients), np.full(num_clients, num_clients)], axis=1).reshape(-1)
+    owner = np.repeat(numbers, np.stack([train_sizes, holdout_sizes], axis=1).reshape(-1))
     return {
-        "order": order,
+        "order": order.astype(np.int32),
         "starts": (np.cumsum(sizes) - sizes).astype(np.int32),
         "train_sizes": train_sizes,
         "holdout_sizes": holdout_sizes,
-        "owner": owner,
+        "owner": np.pad(owner, (0, len(partition.remainder)), constant_values=num_clients).astype(np.int32),
         "label_counts": partition.label_counts(dataset.train_labels, dataset.num_classes).astype(np.int32),
     }
 

@@ -69,11 +69,11 @@ def train_metrics(mesh: Mesh, model: Model, federation: Federation, params: Para
     )
     num_clients = federation.starts.shape[1]
 
-    def of_clients(values, owner):
-        return jax.ops.segment_sum(values, owner, num_segments=num_clients + 1)[:num_clients]
+    def of_clients(values, order, owner):
+        return jax.ops.segment_sum(values[order], owner, num_segments=num_clients + 1)[:num_clients]
 
-    correct_of_clients = jax.vmap(of_clients)(correct, federation.owner)
-    loss_of_clients = jax.vmap(of_clients)(losses, federation.owner)
+    correct_of_clients = jax.vmap(of_clients)(correct, federation.order, federation.owner)
+    loss_of_clients = jax.vmap(of_clients)(losses, federation.order, federation.owner)
     total = federation.train_sizes.sum(axis=1)
     return TrainMetrics(
         correct_of_clients.sum(axis=1) / total,

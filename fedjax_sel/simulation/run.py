@@ -218,9 +218,10 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     host_state, host_info = jax.device_get((carry.strategy, info))
     states = []
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        prepare_one = jax.jit(plan.strategy.prepare)
         for replicate in range(federation.starts.shape[0]):
             one = jax.tree.map(lambda leaf: leaf[replicate], (host_state, host_info))
-            states.append(jax.device_get(plan.strategy.prepare(*one)))
+            states.append(jax.device_get(prepare_one(*one)))
     stacked = jax.tree.map(lambda old, *new: np.stack(new).astype(old.dtype), host_state, *states)
     return carry._replace(strategy=stacked, info=info)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-
 REAL_DATA_DIR = os.environ.get("TFDS_DATA_DIR")  # before any test clears it
 
 
@@ -124,6 +123,8 @@ def prepare_tiny(
             "_generate_examples": lambda self: None,
             "pkg_dir_path": data_dir,
         }
-        builder_class = type(name.title().replace("_", ""), (tfds.core.GeneratorBasedBuilder,), body)
+        builder_class = type(
+            name.title().replace("_", ""), (tfds.core.GeneratorBasedBuilder,), body, skip_registration=True
+        )
         builder = builder_class(data_dir=data_dir, file_format="array_record")
         builder.download_and_prepare()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import data
-from fedjax_sel.data import cache, tfds_reader
+from fedjax_sel.data import cache, tfds_folder, tfds_reader
 from fedjax_sel.errors import UserError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -184,6 +184,21 @@ def test_another_folder_never_gets_this_folders_copy(prepared, prepare, tmp_path
     assert len(list((tmp_path / "cache").glob("tiny_grey-*"))) == 2
 
 
+@pytest.mark.parametrize("num_bytes", [1 << 17, 5 << 20])
+@pytest.mark.parametrize("place", [0, 0.5, 1])
+def test_a_fingerprint_sees_contents_of_the_same_size(prepared, tmp_path, num_bytes, place):
+    folder = own_copy(prepared, tmp_path) / "tiny_grey/1.2.0"
+    (folder / TRAIN).write_bytes(bytes(num_bytes))
+    before = tfds_folder.fingerprint(folder)
+    assert tfds_folder.fingerprint(folder) == before
+    content = bytearray(num_bytes)
+    # Records are compressed in blocks of hundreds of kilobytes, so other records change whole stretches.
+    start = int(place * (num_bytes - 1))
+    content[max(0, start - 200_000) : start + 200_000] = b"x" * len(content[max(0, start - 200_000) : start + 200_000])
+    (folder / TRAIN).write_bytes(content)
+    assert tfds_folder.fingerprint(folder) != before
+
+
 def test_a_folder_of_copies_is_a_data_folder(prepared, tmp_path, isolated):
     first = data.load("tiny_grey", prepared)
     moved = tmp_path / "moved"
@@ -248,7 +263,7 @@ def test_a_damaged_copy_is_made_again(prepared, isolated, monkeypatch, damage):
 def test_a_damaged_copy_without_its_source_is_named(prepared, isolated, damage):
     data.load("tiny_grey", prepared)
     COPY_DAMAGES[damage](the_copy(isolated))
-    with pytest.raises(UserError, match="is damaged.*tiny_grey-"):
+    with pytest.raises(UserError, match=r"is damaged.*tiny_grey-"):
         data.load("tiny_grey")
 
 

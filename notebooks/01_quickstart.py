@@ -1,0 +1,204 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Which clients should train this round?
+#
+# In federated learning the data stay with the clients. In every round the server picks a few of them, the *cohort*, and
+# sends them its model. Each trains it on its own data and sends back what changed, and the server averages the changes.
+# Where every client holds a different kind of data, it matters who is picked: a cohort that holds only zeros and ones
+# teaches only zeros and ones.
+#
+# Here two ways of picking are compared, with 50 clients, of which 10 train in a round, on small images of digits:
+#
+# * `random`: every ten clients are equally likely.
+# * `fl_dp3s`: ten clients with unlike data are more likely. Before the first round every client sends a *profile* of its
+#   data, the mean output of the model's first fully-connected layer. The cohort is then drawn from a law, a k-DPP, that
+#   seldom picks two clients with similar profiles together (Zhang et al., FL-DP3S).
+#
+# The notebook runs as it is on a CPU, a GPU or a TPU, and takes about a minute on two CPU cores.
+
+# %% [markdown]
+# ## Install
+#
+# This does nothing where `fedjax_sel` is there already. Otherwise it installs what `FEDJAX_SEL_SOURCE` says: a folder, a
+# name on PyPI, or `git+https://` and the address of a repository. By default that is the clone that this notebook lies
+# in, and without a clone the name on PyPI. TensorFlow is not needed.
+
+# %%
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
+
+SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
+
+if importlib.util.find_spec("fedjax_sel") is None:
+    clone = Path.cwd().parent
+    source = FEDJAX_SEL_SOURCE or (str(clone) if (clone / "pyproject.toml").exists() else "fedjax-sel")
+    # A hosted machine's accelerator needs the JAX that came with it: keep what is there.
+    installed = {package.name: package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
+    (SCRATCH / "kept.txt").write_text("\n".join(kept))
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-c", SCRATCH / "kept.txt", source], check=True)
+    importlib.invalidate_caches()
+
+# %% [markdown]
+# ## The setting
+#
+# A preset fixes data, partition, model and training; `replace` changes what you want otherwise. Several seeds run at
+# once: each has its own partition, its own initial model and its own random choices.
+
+# %%
+import fedjax_sel
+
+ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "60"))
+SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "3"))
+
+SETTING = fedjax_sel.preset("quickstart").replace(rounds=ROUNDS, seeds=SEEDS)
+SETTING
+
+# %% [markdown]
+# ## Who holds what
+#
+# `shards` sorts the training images by label, cuts them into equal pieces, and gives each client one. So a client knows
+# one label, or two where a piece straddles a border. This is the partition of seed 0:
+
+# %%
+import matplotlib.pyplot as plt
+from IPython.display import Image, display
+
+from fedjax_sel import data
+
+digits = data.load("digits")
+partition = data.partition.make("shards", digits.train_labels, num_clients=50, seed=0, shards_per_client=1)
+counts = partition.label_counts(digits.train_labels, digits.num_classes)  # [clients, labels]
+
+figure, axis = plt.subplots(figsize=(9, 2.6), layout="constrained")
+picture = axis.imshow(counts.T, aspect="auto", cmap="Blues", origin="lower")
+axis.set(xlabel="client", ylabel="label", yticks=range(digits.num_classes))
+figure.colorbar(picture, label="images")
+display(figure)
+plt.close(figure)
+
+# %% [markdown]
+# ## Run both
+#
+# Everything else is equal: for one seed both start from the same model on the same partition, and a client that both
+# pick in the same round trains on the same batches. The first rounds take the longest, because the program is compiled.
+
+# %%
+results = {
+    strategy: fedjax_sel.run(SETTING.replace(algo=strategy), progress=True) for strategy in ("random", "fl_dp3s")
+}
+
+# %% [markdown]
+# The work was spread over these devices. On a CPU every core counts as one, if nothing used JAX before the first run.
+
+# %%
+import jax
+
+jax.devices()
+
+# %% [markdown]
+# ## What came of it
+#
+# A line is the mean over the seeds, a band one standard deviation. *GEMD* is the distance between the cohort's mix of
+# labels and that of all clients together; zero means the same mix. Two questions to ask of the curves: does `fl_dp3s`
+# pick more diverse cohorts (GEMD), and does it learn faster for that (accuracy)?
+
+# %%
+from fedjax_sel import plots
+
+
+def show_curves() -> None:
+    path = SCRATCH / "curves.png"
+    plots.curves(results, path, f"digits, one shard a client; 10 of 50 clients a round, {SEEDS} seeds")
+    display(Image(path.read_bytes(), width=900))
+
+
+show_curves()
+
+# %% [markdown]
+# ## What it cost
+#
+# A profile has its price: all 50 clients need the model before the first round, where `random` sends it to 10, and each
+# sends back 64 numbers. (The ten that are then picked have the model already, so 40 more models are sent, not 50.) The
+# ledger counts what a federation would send. What the simulator measures for these curves costs nothing.
+#
+# The start is what the first round sent beyond an ordinary one.
+
+# %%
+MEGABYTE = 1e6
+
+
+def show_costs() -> None:
+    rows = {}
+    for name, result in results.items():
+        ledger = result.ledger  # int arrays [seeds, rounds]
+        down, up = ledger.bytes_down / MEGABYTE, ledger.bytes_up / MEGABYTE
+        start_down, start_up = down[:, 0] - down[:, 1], up[:, 0] - up[:, 1]
+        rows[name] = {
+            "models down": f"{ledger.models_down.sum(axis=1).mean():.0f}",
+            "models up": f"{ledger.models_up.sum(axis=1).mean():.0f}",
+            "MB down": f"{down.sum(axis=1).mean():.3f}",
+            "MB up": f"{up.sum(axis=1).mean():.3f}",
+            "start, MB down": f"{start_down.mean():.3f}",
+            "start, MB up": f"{start_up.mean():.3f}",
+            "start's share": f"{(start_down + start_up).sum() / (down + up).sum():.1%}",
+        }
+    width = max(map(len, rows)) + 3
+    print(f"{ROUNDS} rounds, a seed".ljust(20) + "".join(name.rjust(width) for name in rows))
+    for label in next(iter(rows.values())):
+        print(label.ljust(20) + "".join(cells[label].rjust(width) for cells in rows.values()))
+
+
+show_costs()
+
+# %% [markdown]
+# ## Your turn: another profile
+#
+# The profile above is taken before the activation (`fc1`). Does it make a difference to take it after the ReLU, or to
+# send something much larger? Set `PROFILE` to `fc1-relu`, `gradient` (of the client's loss) or `representative-gradient`
+# (the change after one local training), run the cell, and compare the curves and the costs.
+
+# %%
+PROFILE = "fc1"
+
+if PROFILE != "fc1":
+    setting = SETTING.replace(algo="fl_dp3s", algo_args={"profile": PROFILE})
+    results[f"fl_dp3s {PROFILE}"] = fedjax_sel.run(setting, progress=True)
+    show_curves()
+    show_costs()
+
+# %% [markdown]
+# ## Larger: Fashion-MNIST
+#
+# The settings of the papers are presets. This one is FedCor's: 100 clients with one shard each, 10 a round, 500 rounds.
+# The first call downloads the images, so the machine needs a network, and on two CPU cores it takes a good deal longer
+# than the digits.
+#
+# ```python
+# config = fedjax_sel.preset("fedcor/fmnist-1spc").replace(seeds=2)
+# results = {
+#     strategy: fedjax_sel.run(config.replace(algo=strategy), progress=True) for strategy in ("random", "fl_dp3s")
+# }
+# show_curves()
+# ```
+#
+# In a terminal the same is `python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s --seeds 2`, which also
+# writes a folder with the numbers. `--dry-run` first says what it will take, and `--list` shows what else there is.

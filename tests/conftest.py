@@ -1,0 +1,18 @@
+"""Two CPU devices for every test, and a cache of decoded data that belongs to the tests."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", 2)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDJAX_SEL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

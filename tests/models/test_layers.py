@@ -1,0 +1,97 @@
+"""Layers against XLA's own convolution and pooling; initialisers and dropout against their laws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from fedjax_sel import models
+from fedjax_sel.errors import UserError
+from fedjax_sel.models import layers
+
+
+@pytest.mark.parametrize("size,channels,features,side", [(5, 1, 20, 12), (3, 4, 7, 9), (1, 2, 3, 4)])
+def test_convolution_equals_xlas(size, channels, features, side):
+    x = jax.random.normal(jax.random.key(0), (2, side, side, channels))
+    conv = layers.Conv(features, size)
+    params = conv.init(jax.random.key(1), x)["params"]["Dense_0"]["Dense_0"]
+    # patches run over rows of the window inside columns
+    kernel = params["kernel"].reshape(size, size, channels, features).transpose(1, 0, 2, 3)
+
+    def ours(kernel_as_patches, x):
+        return conv.apply(
+            {"params": {"Dense_0": {"Dense_0": {"kernel": kernel_as_patches, "bias": params["bias"]}}}}, x
+        )
+
+    def xlas(kernel, x):
+        out = lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return out + params["bias"]
+
+    np.testing.assert_allclose(ours(params["kernel"], x), xlas(kernel, x), atol=2e-5)
+    weights = jax.random.normal(jax.random.key(2), ours(params["kernel"], x).shape)
+    mine, mine_x = jax.grad(lambda k, x: (ours(k, x) * weights).sum(), (0, 1))(params["kernel"], x)
+    theirs, theirs_x = jax.grad(lambda k, x: (xlas(k, x) * weights).sum(), (0, 1))(kernel, x)
+    np.testing.assert_allclose(mine_x, theirs_x, atol=1e-4)
+    np.testing.assert_allclose(mine.reshape(size, size, channels, features).transpose(1, 0, 2, 3), theirs, atol=5e-4)
+
+
+@pytest.mark.parametrize("side", [6, 7])
+def test_pooling_equals_a_window_maximum(side):
+    x = jax.random.normal(jax.random.key(0), (2, side, side, 3))
+    expected = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    np.testing.assert_array_equal(layers.max_pool(x), expected)
+
+
+@pytest.mark.parametrize(
+    "name,shape,params,profile",
+    [("mlp", (28, 28, 1), 52_500, 64), ("cnn", (32, 32, 3), 122_570, 64), ("cnn_small", (28, 28, 1), 431_080, 500)],
+)
+def test_sizes_of_the_papers_models(name, shape, params, profile):
+    model = models.make(name, shape, 10)
+    assert (model.num_params, model.profile_size) == (params, profile)
+    output = model.apply(model.init(jax.random.key(0)), jnp.zeros((3, *shape)), None)
+    assert output.logits.shape == (3, 10) and output.first_dense.shape == (3, profile)
+
+
+def test_images_too_small_for_a_model_are_refused():
+    for name, side in (("cnn_small", 15), ("cnn", 17)):
+        with pytest.raises(UserError, match=f"at least {side + 1}x{side + 1} pixels and these have {side}x{side}"):
+            models.make(name, (side, side, 1), 10)
+        models.make(name, (side + 1, side + 1, 1), 10)
+
+
+@pytest.mark.parametrize("name", layers.INITIALIZERS)
+def test_initialisers_have_their_standard_deviation(name):
+    fan_in, fan_out = 300, 100
+    weights = layers.kernel_initializer(name, fan_in, fan_out)(jax.random.key(0), (fan_in, fan_out), jnp.float32)
+    variance = {"pytorch": 1 / (3 * fan_in), "kaiming": 2 / fan_in, "xavier": 2 / (fan_in + fan_out)}[
+        name.split("-")[0]
+    ]
+    np.testing.assert_allclose(weights.std(), np.sqrt(variance), rtol=0.02)
+    largest = float(jnp.abs(weights).max()) / np.sqrt(3 * variance)
+    assert largest > 1.2 if name.endswith("normal") else 0.99 < largest <= 1.0
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.25, 0.3, 0.9])
+def test_dropout_rate_scale_and_independence(rate):
+    dropout = layers.Dropout(rate)
+    x = jnp.ones((400, 501))
+    out = np.asarray(dropout.apply({}, x, True, rngs={"dropout": jax.random.key(0)}))
+    assert abs((out == 0).mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / out.size)
+    np.testing.assert_allclose(out[out != 0], 1 / (1 - rate), rtol=1e-6)
+    dropped = out == 0
+    for shift in (1, 7, 125, 250):  # neighbours that share a word of random bits
+        together = (dropped[:, shift:] & dropped[:, :-shift]).mean()
+        assert abs(together - rate**2) < 5 * np.sqrt(rate**2 * (1 - rate**2) / out.size)
+    np.testing.assert_array_equal(dropout.apply({}, x, False), x)
+
+
+def test_dropout_comes_before_the_activation_and_only_in_training():
+    model = models.make("mlp", (4, 4, 1), 3, dropout=0.5)
+    params = model.init(jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
+    np.testing.assert_array_equal(model.apply(params, x, None).logits, model.apply(params, x, None).logits)
+    one, two = (model.apply(params, x, jax.random.key(i)) for i in (1, 2))
+    assert (one.logits != two.logits).any()
+    np.testing.assert_array_equal(one.first_dense, two.first_dense)

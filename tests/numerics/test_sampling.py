@@ -1,0 +1,75 @@
+"""Draws of K of N against enumeration of their laws."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from fedjax_sel.numerics import sampling
+
+DRAWS = 40_000
+
+
+def draws(function, seed=0, count=DRAWS):
+    return np.asarray(jax.jit(jax.vmap(function))(jax.random.split(jax.random.key(seed), count)))
+
+
+def plackett_luce(weights, picks):
+    """Probability of an ordered draw without replacement, in float64."""
+    left, probability = weights.sum(), 1.0
+    for item in picks:
+        probability *= weights[item] / left
+        left -= weights[item]
+    return probability
+
+
+def chi_square(picked, n, law):
+    """p-value of ordered draws against a law over all ordered draws."""
+    orders = list(itertools.permutations(range(n), picked.shape[1]))
+    codes = picked @ n ** np.arange(picked.shape[1])
+    counts = np.array([(codes == np.array(order) @ n ** np.arange(picked.shape[1])).sum() for order in orders])
+    expected = np.array([law(order) for order in orders]) * len(picked)
+    assert counts[expected == 0].sum() == 0
+    return stats.chisquare(counts[expected > 0], expected[expected > 0]).pvalue
+
+
+def test_weighted_draws_follow_plackett_and_luce():
+    weights = np.array([0.5, 0.1, 0.05, 0.3, 0.05])
+    picked = draws(lambda key: sampling.without_replacement(key, jnp.float32(weights), 2))
+    assert chi_square(picked, 5, lambda order: plackett_luce(weights, order)) > 1e-4
+
+
+def test_items_of_weight_zero_fill_up_uniformly_and_unavailable_ones_come_last():
+    weights = jnp.array([0.0, 2.0, 0.0, 0.0, 1.0])
+    picked = draws(lambda key: sampling.without_replacement(key, weights, 3))
+    assert (np.sort(picked[:, :2], axis=1) == [1, 4]).all()
+    fill = np.bincount(picked[:, 2], minlength=5)[[0, 2, 3]]
+    assert stats.chisquare(fill).pvalue > 1e-4
+    available = jnp.array([True, False, True, False, False])
+    picked = draws(lambda key: sampling.without_replacement(key, weights, 3, available), count=2000)
+    assert (np.sort(picked[:, :2], axis=1) == [0, 2]).all()
+
+
+def test_uniform_draws():
+    picked = draws(lambda key: sampling.uniform_without_replacement(key, 5, 2))
+    assert chi_square(picked, 5, lambda order: 1 / 20) > 1e-4
+    available = jnp.array([True, False, True, True, False])
+    picked = draws(lambda key: sampling.uniform_without_replacement(key, 5, 2, available))
+    assert chi_square(picked, 5, lambda order: 1 / 6 * all(available[i] for i in order)) > 1e-4
+
+
+def test_equal_scores_are_ranked_at_random_and_larger_ones_first():
+    scores = jnp.array([1.0, 3.0, 1.0, 1.0, -jnp.inf])
+    picked = draws(lambda key: sampling.top_k(key, scores, 2))
+    assert (picked[:, 0] == 1).all()
+    assert stats.chisquare(np.bincount(picked[:, 1], minlength=5)[[0, 2, 3]]).pvalue > 1e-4
+    assert np.bincount(picked[:, 1], minlength=5)[4] == 0
+    np.testing.assert_array_equal(sampling.top_k(None, scores, 3), [1, 0, 2])
+
+
+def test_first_occurrence():
+    np.testing.assert_array_equal(
+        sampling.first_occurrence(jnp.array([4, 2, 4, 4, 2, 7])), [True, True, False, False, False, True]
+    )

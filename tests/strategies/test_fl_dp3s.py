@@ -1,0 +1,162 @@
+"""FL-DP3S against a slow NumPy twin and against the law that the paper states."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedjax_sel import metrics, strategies
+from fedjax_sel.strategies.base import Env, Fact, Information, UndeclaredFactError
+from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
+
+
+def twin_law(profiles, k, available=None):
+    """Eq. 12-14 in float64 loops: the probability of every cohort."""
+    n = len(profiles)
+    distances = np.array([[np.sqrt(((a - b) ** 2).sum()) for b in profiles] for a in profiles])
+    similarity = 1 - (distances - distances.min()) / (distances.max() - distances.min())
+    kernel = similarity.T @ similarity
+    cohorts = [c for c in itertools.combinations(range(n), k) if available is None or all(available[i] for i in c)]
+    weights = np.array([max(np.linalg.det(kernel[np.ix_(c, c)]), 0.0) for c in cohorts])
+    return dict(zip(cohorts, weights / weights.sum()))
+
+
+def prepared(profiles, k, profile="fc1"):
+    strategy = strategies.make("fl_dp3s", profile=profile)
+    n = len(profiles)
+    env = Env(n, k, 10, 10, 100, jnp.full(n, 5), jnp.full(n, 1 / n))
+    state = strategy.init(jax.random.key(0), env)
+    fact = Fact(jnp.asarray(profiles, jnp.float32), jnp.zeros(n, jnp.int32))
+    info = Information(strategy.name, {strategy.requests[0].kind: fact})
+    with jax.enable_x64(True):
+        ready = jax.device_get(jax.jit(strategy.prepare)(state, info))
+    return strategy, jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, ready), info
+
+
+def draw(strategy, state, info, count, available=None, seed=0):
+    def select(key):
+        return strategy.select(key, state, info, jnp.int32(3), available)
+
+    return jax.device_get(jax.jit(jax.vmap(select))(jax.random.split(jax.random.key(seed), count)))
+
+
+def assert_law(ids, law):
+    cohorts = list(law)
+    found = {cohort: 0 for cohort in cohorts}
+    for row in np.sort(ids, axis=1):
+        found[tuple(row.tolist())] += 1
+    expected = np.array([law[c] for c in cohorts]) * len(ids)
+    counts = np.array([found[c] for c in cohorts])
+    likely = expected > 1e-6
+    assert counts[~likely].sum() == 0
+    assert stats.chisquare(counts[likely], expected[likely] * counts.sum() / expected[likely].sum()).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cohorts_follow_the_twins_law(seed):
+    profiles = np.random.default_rng(seed).normal(size=(6, 4))
+    strategy, state, info = prepared(profiles, 3)
+    assert_law(draw(strategy, state, info, 20_000, seed=seed).ids, twin_law(profiles, 3))
+
+
+def test_two_hundred_small_kernels_equal_the_twins():
+    kernel = jax.jit(similarity_of_profiles)
+    for seed in range(200):  # one shape, one compilation
+        rng = np.random.default_rng(seed)
+        profiles = rng.normal(size=(7, 5)) * 10 ** rng.uniform(-3, 3)
+        distances = np.linalg.norm(profiles[:, None] - profiles[None], axis=2)
+        np.testing.assert_allclose(kernel(jnp.float32(profiles)), 1 - distances / distances.max(), atol=2e-6)
+
+
+def test_availability_gives_the_law_of_the_submatrix():
+    profiles = np.random.default_rng(9).normal(size=(7, 4))
+    available = np.array([True, True, False, True, True, False, True])
+    strategy, state, info = prepared(profiles, 3)
+    selection = draw(strategy, state, info, 20_000, available=jnp.asarray(available))
+    assert selection.mask.all()
+    assert_law(selection.ids, twin_law(profiles, 3, available))
+    everyone = draw(strategy, state, info, 20_000, available=jnp.ones(7, bool))
+    assert_law(everyone.ids, twin_law(profiles, 3))
+
+
+def test_fewer_available_than_selected_gives_all_of_them():
+    strategy, state, info = prepared(np.random.default_rng(0).normal(size=(7, 4)), 4)
+    available = jnp.array([False, True, False, False, True, False, False])
+    selection = draw(strategy, state, info, 50, available=available)
+    assert (selection.mask.sum(axis=1) == 2).all()
+    assert (np.sort(np.where(selection.mask, selection.ids, 99), axis=1)[:, :2] == [1, 4]).all()
+
+
+def test_equal_profiles_give_uniform_cohorts():
+    strategy, state, info = prepared(np.ones((8, 3)), 3)
+    counts = np.bincount(draw(strategy, state, info, 20_000).ids.reshape(-1), minlength=8)
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_more_clients_than_rank():
+    profiles = np.repeat(np.eye(3), 3, axis=0)  # exact duplicates: rank 3
+    strategy, state, info = prepared(profiles, 3)
+    assert int((state.eigenvalues > 0).sum()) == 3
+    assert (np.sort(draw(strategy, state, info, 500).ids // 3, axis=1) == [0, 1, 2]).all()
+    strategy, state, info = prepared(profiles, 5)
+    ids = draw(strategy, state, info, 500).ids
+    assert all(len(set(row)) == 5 and set(row // 3) == {0, 1, 2} for row in ids)
+    available = jnp.arange(9) < 6  # two groups of three left
+    selection = draw(strategy, state, info, 500, available=available)
+    assert selection.mask.all() and (selection.ids < 6).all()
+    assert all(len(set(row)) == 5 for row in selection.ids)
+
+
+@pytest.mark.parametrize("k", [1, 9, 10])
+def test_extreme_cohort_sizes(k):
+    strategy, state, info = prepared(np.random.default_rng(1).normal(size=(10, 4)), k)
+    ids = draw(strategy, state, info, 200).ids
+    assert ids.shape == (200, k) and ids.dtype == np.int32
+    assert all(len(set(row)) == k and min(row) >= 0 and max(row) < 10 for row in ids)
+
+
+def test_one_label_clients_in_ten_groups_make_cohorts_of_all_labels():
+    rng = np.random.default_rng(0)
+    profiles = np.repeat(rng.normal(size=(10, 64)), 10, axis=0) + 1e-3 * rng.normal(size=(100, 64))
+    labels = jnp.asarray(np.repeat(np.eye(10, dtype=np.int32), 10, axis=0) * 600)
+    strategy, state, info = prepared(profiles, 10)
+
+    def mean_gemd(ids):
+        return jax.vmap(lambda row: metrics.group_earth_movers_distance(labels[row], labels.sum(axis=0)))(ids).mean()
+
+    assert mean_gemd(draw(strategy, state, info, 100).ids) < 0.02
+    uniform = np.stack([rng.choice(100, 10, replace=False) for _ in range(400)])
+    assert abs(mean_gemd(uniform) - 0.66) < 0.03  # strategies.md 4.5
+
+
+def test_relabelling_clients_permutes_the_law():
+    profiles = np.random.default_rng(2).normal(size=(6, 3))
+    order = np.array([3, 0, 5, 1, 4, 2])
+    strategy, state, info = prepared(profiles[order], 3)
+    assert_law(order[draw(strategy, state, info, 20_000).ids], twin_law(profiles, 3))
+
+
+def test_compiled_equals_eager_and_batched_equals_single():
+    strategy, state, info = prepared(np.random.default_rng(3).normal(size=(12, 5)), 4)
+    keys = jax.random.split(jax.random.key(5), 3)
+    batched = draw(strategy, state, info, 3, seed=5).ids
+    for key, ids in zip(keys, batched):
+        np.testing.assert_array_equal(strategy.select(key, state, info, 3, None).ids, ids)
+
+
+@pytest.mark.parametrize(
+    "profile,kind", [("fc1", "profile"), ("gradient", "gradient"), ("representative-gradient", "update")]
+)
+def test_what_it_buys(profile, kind):
+    (request,) = strategies.make("fl_dp3s", profile=profile).requests
+    assert request.kind == kind
+    assert request.when.before_first_round and not request.when.rules
+
+
+def test_reading_what_was_not_bought_names_strategy_and_fact():
+    strategy, state, _ = prepared(np.eye(3), 2)
+    with pytest.raises(UndeclaredFactError, match=r"'fl_dp3s' reads the fact 'profile' without buying it"):
+        strategy.prepare(state, Information("fl_dp3s", {}))

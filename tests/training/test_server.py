@@ -1,0 +1,54 @@
+"""Aggregation identities."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_sel.training import server
+
+SIZES = jnp.array([10, 30, 60])
+UPDATES = {"w": jnp.array([[[1.0, 2.0]], [[3.0, -1.0]], [[0.5, 0.0]]]), "b": jnp.array([1.0, 2.0, 4.0])}
+
+
+@pytest.mark.parametrize("rule", ["uniform", "samples"])
+@pytest.mark.parametrize("mask", [(1, 1, 1), (1, 0, 1), (0, 0, 1)])
+def test_weights_are_a_distribution_over_those_who_trained(rule, mask):
+    weights = np.asarray(server.cohort_weights(rule, SIZES, jnp.array(mask, bool)))
+    assert (weights >= 0).all() and abs(weights.sum() - 1) < 1e-6
+    raw = np.array(mask) * (np.asarray(SIZES) if rule == "samples" else 1.0)
+    np.testing.assert_allclose(weights, raw / raw.sum(), rtol=1e-6)
+
+
+def test_an_empty_cohort_has_no_weights_and_leaves_the_model():
+    weights = server.cohort_weights("samples", SIZES, jnp.zeros(3, bool))
+    np.testing.assert_array_equal(weights, 0)
+    for leaf in jax.tree.leaves(server.weighted_mean(UPDATES, weights)):
+        np.testing.assert_array_equal(leaf, 0)
+
+
+def test_the_mean_update_is_the_mean_model_minus_the_old():
+    old = {"w": jnp.array([[5.0, -3.0]]), "b": jnp.array(0.5)}
+    models = jax.tree.map(lambda u, w: u + w, UPDATES, old)
+    weights = server.cohort_weights("samples", SIZES, jnp.ones(3, bool))
+    optimizer = server.optimizer(1.0)
+    new, _ = server.step(optimizer, optimizer.init(old), old, server.weighted_mean(UPDATES, weights))
+    for name in ("w", "b"):
+        expected = sum(float(weights[k]) * np.asarray(models[name][k]) for k in range(3))
+        np.testing.assert_allclose(new[name], expected, rtol=1e-6)
+
+
+def test_the_server_learning_rate_scales_the_step():
+    old = {"b": jnp.array(1.0)}
+    optimizer = server.optimizer(0.25)
+    new, _ = server.step(optimizer, optimizer.init(old), old, {"b": jnp.array(2.0)})
+    assert float(new["b"]) == 1.5
+
+
+def test_an_update_that_is_not_finite_is_seen_and_left_out_at_weight_zero():
+    broken = {"w": UPDATES["w"].at[1, 0, 0].set(jnp.nan), "b": UPDATES["b"].at[2].set(jnp.inf)}
+    np.testing.assert_array_equal(server.all_finite(broken), [True, False, False])
+    weights = server.renormalise(jnp.ones(3), server.all_finite(broken))
+    mean = server.weighted_mean(broken, weights)
+    np.testing.assert_array_equal(mean["w"], [[1.0, 2.0]])
+    np.testing.assert_array_equal(mean["b"], 1.0)

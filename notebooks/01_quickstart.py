@@ -70,7 +70,7 @@ ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "60"))
 SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "3"))
 
 SETTING = fedjax_sel.preset("quickstart").replace(rounds=ROUNDS, seeds=SEEDS)
-SETTING
+SETTING.to_json()
 
 # %% [markdown]
 # ## Who holds what

@@ -1,0 +1,380 @@
+"""The round and the run: identities that hold whatever the strategy."""
+
+import dataclasses
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_sel import strategies
+from fedjax_sel.config import Config
+from fedjax_sel.data import federation as fed
+from fedjax_sel.models import make as make_model
+from fedjax_sel.simulation import devices, information, keys, run
+from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.round import many_rounds, one_round
+from fedjax_sel.strategies import base
+
+SMALL = Config().replace(
+    dataset="synthetic:train_size=240,test_size=60,num_classes=4,image_size=4",
+    num_clients=12,
+    num_selected=3,
+    local_steps=4,
+    batch_size=8,
+    rounds=6,
+    chunk=3,
+    model_dropout=0.5,
+    holdout=0.2,
+    loss_on="holdout",
+)
+
+
+def records_of(config, **flat_names):
+    """All records of a run, leaves [rounds, S, ...], and the last carry."""
+    program = run.prepare(run.pose(config.replace(**flat_names)))
+    return collect(program)
+
+
+def collect(program):
+    parts = [jax.device_get(records) for _, records in run.chunks(program)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+def assert_same_bits(a, b):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def assert_close(a, b, atol=1e-5):
+    """Equal cohorts and counts, close values."""
+    np.testing.assert_array_equal(a.cohort, b.cohort)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, atol=atol)
+
+
+@pytest.fixture(scope="module")
+def two_seeds():
+    return records_of(SMALL, seeds=2, train_metrics_every=2)
+
+
+def test_the_same_configuration_gives_the_same_bits(two_seeds):
+    assert_same_bits(two_seeds, records_of(SMALL, seeds=2, train_metrics_every=2))
+
+
+def test_seeds_together_equal_seeds_alone(two_seeds):
+    for place, seed in enumerate((0, 1)):
+        alone = records_of(SMALL, seeds=f"{seed},", train_metrics_every=2)
+        assert_close(jax.tree.map(lambda leaf, p=place: leaf[:, p : p + 1], two_seeds), alone)
+    assert (two_seeds.cohort[:, 0] != two_seeds.cohort[:, 1]).any()
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 6])
+def test_the_chunk_length_changes_nothing(two_seeds, chunk):
+    other = records_of(SMALL, seeds=2, train_metrics_every=2, chunk=chunk)  # 4 leaves a short last chunk
+    assert len(other.gemd) == 6
+    assert_close(two_seeds, other)
+
+
+def test_measurements_come_when_asked_for(two_seeds):
+    assert not np.isnan(two_seeds.test_accuracy).any()
+    np.testing.assert_array_equal(np.isnan(two_seeds.train_accuracy[:, 0]), [True, False] * 3)
+    sparse = records_of(SMALL, eval_every=4)
+    np.testing.assert_array_equal(np.isnan(sparse.test_loss[:, 0]), [True, True, True, False, True, False])
+    assert np.isnan(sparse.train_loss).all()
+
+
+def test_scan_equals_a_python_loop():
+    program = run.prepare(run.pose(SMALL))
+    step = jax.jit(lambda c, t: one_round(program.plan, c, t, program.federation, program.streams))
+    carry, rows = program.carry, []
+    for t in range(6):
+        carry, record = step(carry, jnp.int32(t))
+        rows.append(jax.device_get(record))
+    looped = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    last, scanned = many_rounds(program.plan, 6, program.carry, jnp.int32(0), program.federation, program.streams)
+    assert_close(looped, jax.device_get(scanned))
+    for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(last.params)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("clients_at_once", [0, 1, 2])
+def test_devices_and_grouping_change_nothing(monkeypatch, clients_at_once):
+    reference = records_of(SMALL, seeds=2, cohort_batch=0)
+    assert len(jax.devices()) == 2
+    if clients_at_once != 0:
+        assert_close(reference, records_of(SMALL, seeds=2, cohort_batch=clients_at_once))
+    one = jax.sharding.Mesh(np.array(jax.devices()[:1]), (devices.AXIS,))
+    monkeypatch.setattr(devices, "make_mesh", lambda: one)
+    assert_close(reference, records_of(SMALL, seeds=2, cohort_batch=clients_at_once))
+
+
+def test_nothing_is_compiled_after_the_first_chunk(caplog):
+    program = run.prepare(run.pose(SMALL.replace(rounds=12)))
+    pieces = run.chunks(program)
+    next(pieces)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for _ in pieces:
+            pass
+    assert not [
+        record for record in caplog.records if "Compiling" in record.getMessage() and "chunk" in record.getMessage()
+    ]
+    assert program.chunk._cache_size() == 1
+
+
+def test_data_are_arguments_and_the_carry_is_donated():
+    program = run.prepare(run.pose(SMALL))
+    jaxpr = jax.make_jaxpr(lambda *args: program.chunk(*args))(
+        program.carry, jnp.int32(0), program.federation, program.streams
+    )
+    assert max([np.size(c) for c in jaxpr.consts], default=0) < 100
+    before = program.carry.params
+    program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
+
+
+def test_two_strategies_train_a_common_client_on_the_same_batches():
+    """The update of a client in a round depends on the model, the round and the client, not on the strategy."""
+    problem = run.pose(SMALL)
+    programs = [run.prepare(dataclasses.replace(problem, strategy=always(ids))) for ids in ([3, 5, 7], [7, 1, 3])]
+    updates = []
+    for program in programs:
+        carry, _ = jax.jit(lambda c, p=program: one_round(p.plan, c, jnp.int32(0), p.federation, p.streams))(
+            program.carry
+        )
+        updates.append(carry.strategy)
+    for a, b in zip(jax.tree.leaves(updates[0]), jax.tree.leaves(updates[1])):
+        np.testing.assert_allclose(a[:, 0], b[:, 2], atol=1e-6)  # client 3
+        np.testing.assert_allclose(a[:, 2], b[:, 0], atol=1e-6)  # client 7
+
+
+def always(ids, **fields):
+    """A strategy that selects the same clients in every round and keeps what came back."""
+    ids = jnp.array(ids, jnp.int32)
+
+    def init(key, env):
+        model = make_model("mlp", (4, 4, 1), 4, 0.5)
+        shapes = jax.eval_shape(model.init, jax.random.key(0))
+        return jax.tree.map(lambda leaf: jnp.zeros((env.num_selected, *leaf.shape)), shapes)
+
+    def select(key, state, info, round, available):
+        return base.Selection(ids, None, jnp.ones(len(ids), bool))
+
+    def update(state, info, round, selection, outcome):
+        return outcome.updates
+
+    return base.Strategy("always", init, select, update=update, **fields)
+
+
+def test_full_participation_with_one_full_batch_step_is_centralised_gradient_descent():
+    config = SMALL.replace(
+        partition="dirichlet", alpha=1.0, dirichlet_form="yurochkin", num_selected=12, holdout=0.0, loss_on="train",
+        local_epochs=1, full_batch=True, model_dropout=0.0, aggregation="samples", learning_rate=0.3, algo="random",
+    )  # fmt: skip
+    problem = run.pose(config)
+    program = run.prepare(problem)
+    assert len(set(np.asarray(program.federation.train_sizes)[0])) > 3  # unequal clients
+    held = np.asarray(program.federation.order[0][np.asarray(program.federation.owner[0]) < 12])
+    images = fed.normalise(program.federation, program.federation.images[held])
+    labels = program.federation.labels[held]
+
+    def loss(params):
+        logits = problem.model.apply(params, images, None).logits
+        return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(labels)), labels])
+
+    params = jax.tree.map(lambda leaf: leaf[0], program.carry.params)
+    expected = params
+    for _ in range(6):
+        expected = jax.tree.map(lambda w, g: w - 0.3 * g, expected, jax.grad(loss)(expected))
+    carry, _ = many_rounds(program.plan, 6, program.carry, jnp.int32(0), program.federation, program.streams)
+    for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a[0], b, atol=2e-5)
+
+
+def test_evaluation_equals_a_direct_one():
+    config = SMALL.replace(train_metrics_every=1, seeds=2, rounds=1, chunk=1, dataset=SMALL.data.dataset)
+    problem = run.pose(config)
+    program = run.prepare(problem)
+    federation = jax.device_get(program.federation)
+    carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    for s in range(2):
+        params = jax.tree.map(lambda leaf, s=s: leaf[s], carry.params)
+
+        def scores(images, labels, params=params):
+            logits = np.asarray(
+                problem.model.apply(params, fed.normalise(federation, jnp.asarray(images)), None).logits
+            )
+            logits = logits.astype(np.float64)
+            losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
+            return logits.argmax(axis=1) == labels, losses
+
+        correct, losses = scores(federation.test_images, federation.test_labels)
+        np.testing.assert_allclose(records.test_accuracy[0, s], correct.mean(), rtol=1e-6)
+        np.testing.assert_allclose(records.test_loss[0, s], losses.mean(), rtol=1e-5)
+        by_client, all_correct, all_losses = [], [], []
+        for k in range(12):
+            start, size = federation.starts[s, k], federation.train_sizes[s, k]
+            rows = federation.order[s, start : start + size]
+            correct, losses = scores(federation.images[rows], federation.labels[rows])
+            by_client.append(correct.mean())
+            all_correct.extend(correct)
+            all_losses.extend(losses)
+        np.testing.assert_allclose(records.train_accuracy[0, s], np.mean(all_correct), rtol=1e-6)
+        np.testing.assert_allclose(records.train_loss[0, s], np.mean(all_losses), rtol=1e-5)
+        np.testing.assert_allclose(records.worst_decile_accuracy[0, s], min(by_client), rtol=1e-6)
+
+
+def test_more_test_examples_than_a_block_and_no_multiple_of_it(monkeypatch):
+    whole = records_of(SMALL, rounds=1, chunk=1, train_metrics_every=1)
+    monkeypatch.setattr(run, "EVALUATION_BLOCK", 17)
+    assert_close(whole, records_of(SMALL, rounds=1, chunk=1, train_metrics_every=1))
+
+
+def ledger_of(config, **flat_names):
+    config = config.replace(**flat_names)
+    problem = run.pose(config)
+    program = run.prepare(problem)
+    records = collect(program)
+    events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
+    lengths = information.floats_per_answer(problem.strategy, problem.model)
+    return settle(events, problem.model.num_params, lengths), problem, program
+
+
+@pytest.mark.parametrize("profile", ["fc1", "gradient", "representative-gradient"])
+def test_ledger_of_fl_dp3s_equals_its_closed_form(profile):
+    ledger, problem, program = ledger_of(SMALL, seeds=2, algo_args={"profile": profile})
+    n, k, t, p = 12, 3, 6, problem.model.num_params
+    floats = 64 if profile == "fc1" else p
+    np.testing.assert_array_equal(ledger.models_down, [[n] + [k] * (t - 1)] * 2)  # the start serves the first cohort
+    np.testing.assert_array_equal(ledger.models_up, [[k] * t] * 2)
+    np.testing.assert_array_equal(ledger.floats_up, [[n * floats] + [0] * (t - 1)] * 2)
+    np.testing.assert_array_equal(ledger.floats_down, 0)
+    np.testing.assert_array_equal(ledger.bytes_down, ledger.models_down * p * 4)
+    np.testing.assert_array_equal(ledger.bytes_up, ledger.models_up * p * 4 + ledger.floats_up * 4)
+    a_client = 4 * 8  # local steps of a full batch
+    training = profile == "representative-gradient"
+    start_trained, start_evaluated = (n * a_client, 0) if training else (0, 240)
+    np.testing.assert_array_equal(ledger.examples_trained, [[k * a_client + start_trained] + [k * a_client] * 5] * 2)
+    np.testing.assert_array_equal(ledger.examples_evaluated, [[start_evaluated] + [0] * 5] * 2)
+
+
+def test_ledger_counts_distinct_clients_and_their_own_examples():
+    config = SMALL.replace(
+        algo="random", algo_args={"variant": "md"}, num_selected=8, partition="dirichlet", dirichlet_form="yurochkin",
+        alpha=0.5, local_epochs=2,
+    )  # fmt: skip
+    ledger, _, program = ledger_of(config)
+    cohorts = collect(run.prepare(run.pose(config))).cohort[:, 0]
+    sizes = np.asarray(program.federation.train_sizes)[0]
+    assert (cohorts == -1).any()  # somebody was drawn twice
+    for t, cohort in enumerate(cohorts):
+        trained = cohort[cohort >= 0]
+        assert len(set(trained)) == len(trained)
+        assert ledger.models_down[0, t] == ledger.models_up[0, t] == len(trained)
+        assert ledger.examples_trained[0, t] == 2 * sizes[trained].sum()
+
+
+def test_facts_are_bought_on_schedule_age_and_are_billed():
+    """A strategy of a user's own: profiles in rounds 1 and 4, whose ages it writes down."""
+    when = base.every(3, offset=1)
+
+    def init(key, env):
+        return jnp.zeros((env.num_rounds,), jnp.int32)
+
+    def select(key, state, info, round, available):
+        return base.Selection(jnp.arange(3, dtype=jnp.int32), None, jnp.ones(3, bool))
+
+    def update(state, info, round, selection, outcome):
+        return state.at[round].set(info.profile.age[0])
+
+    strategy = base.Strategy("mine", init, select, (base.Request("profile", when),), update=update)
+    problem = dataclasses.replace(run.pose(SMALL.replace(chunk=6)), strategy=strategy)
+    program = run.prepare(problem)
+    carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    assert carry.strategy[0].tolist() == [base.NEVER, 0, 1, 2, 0, 1]
+    np.testing.assert_array_equal(records.events.models_down[:, 0], [3, 12, 3, 3, 12, 3])
+    np.testing.assert_array_equal(records.events.answers[:, 0, 0], [0, 12, 0, 0, 12, 0])
+    assert float(jnp.abs(carry.info.profile.value).sum()) > 0
+
+
+def test_a_request_nobody_serves_is_refused():
+    strategy = always([0, 1, 2], requests=(base.Request("weather", base.always()),))
+    with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves profile"):
+        information.check(strategy)
+
+
+def test_losses_of_the_cohort_are_those_of_its_held_out_data():
+    seen = {}
+
+    def select(key, state, info, round, available):
+        return base.Selection(jnp.array([2, 9, 4], jnp.int32), None, jnp.ones(3, bool))
+
+    def update(state, info, round, selection, outcome):
+        return {"before": outcome.losses_before, "after": outcome.losses_after}
+
+    def init(key, env):
+        return {"before": jnp.zeros(3), "after": jnp.zeros(3)}
+
+    problem = run.pose(SMALL.replace(rounds=1, chunk=1))
+    program = run.prepare(dataclasses.replace(problem, strategy=base.Strategy("losses", init, select, update=update)))
+    params = jax.tree.map(lambda leaf: np.asarray(leaf[0]), program.carry.params)
+    federation = jax.device_get(program.federation)
+    carry, _ = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    for place, k in enumerate((2, 9, 4)):
+        start = federation.starts[0, k] + federation.train_sizes[0, k]
+        rows = federation.order[0, start : start + federation.holdout_sizes[0, k]]
+        logits = problem.model.apply(
+            params, fed.normalise(federation, jnp.asarray(federation.images[rows])), None
+        ).logits
+        expected = -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(rows)), federation.labels[rows]])
+        seen[k] = (carry.strategy["before"][0, place], expected)
+        np.testing.assert_allclose(*seen[k], rtol=1e-4)
+    assert (carry.strategy["after"] != carry.strategy["before"]).all()
+
+
+def test_purposes_have_streams_of_their_own():
+    free = keys.streams([0, 1], {})
+    fixed = keys.streams([0, 1], {"model": 7})
+    assert (jax.random.key_data(fixed.model[0]) == jax.random.key_data(fixed.model[1])).all()
+    for name in ("selection", "training"):
+        assert (jax.random.key_data(getattr(free, name)) == jax.random.key_data(getattr(fixed, name))).all()
+    drawn = {tuple(np.asarray(jax.random.key_data(k))) for stream in free for k in stream}
+    assert len(drawn) == 6
+
+
+def test_a_fixed_seed_fixes_what_it_names():
+    same_data = run.pose(SMALL.replace(seeds=2, data_seed=5))
+    assert same_data.partitions[0].digest() == same_data.partitions[1].digest()
+    own_data = run.pose(SMALL.replace(seeds=2))
+    assert own_data.partitions[0].digest() != own_data.partitions[1].digest()
+    program = run.prepare(run.pose(SMALL.replace(seeds=2, model_seed=3)))
+    for leaf in jax.tree.leaves(program.carry.params):
+        np.testing.assert_array_equal(leaf[0], leaf[1])
+
+
+def test_skipping_an_update_that_is_not_finite_leaves_the_others(monkeypatch):
+    from fedjax_sel.training import client
+
+    real = client.train
+
+    def broken(trainer, federation, params, replicate, who, key, round):
+        update = real(trainer, federation, params, replicate, who, key, round)
+        return jax.tree.map(lambda leaf: jnp.where(who == 5, jnp.nan, leaf), update)
+
+    monkeypatch.setattr(client, "train", broken)
+    problem = run.pose(SMALL.replace(on_nonfinite="skip", rounds=1, chunk=1))
+    with_it = run.prepare(dataclasses.replace(problem, strategy=always([3, 5, 7])))
+    carry, records = with_it.chunk(with_it.carry, jnp.int32(0), with_it.federation, with_it.streams)
+    np.testing.assert_array_equal(records.nonfinite[0, 0], [False, True, False])
+    smaller = run.pose(SMALL.replace(rounds=1, chunk=1, num_selected=2))
+    without = run.prepare(dataclasses.replace(smaller, strategy=always([3, 7])))
+    expected, _ = without.chunk(without.carry, jnp.int32(0), without.federation, without.streams)
+    for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(expected.params)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_every_strategy_runs_by_name():
+    for name in strategies.names():
+        records = records_of(SMALL, algo=name, rounds=2, chunk=2)
+        assert np.isfinite(records.test_loss).all()

@@ -5,6 +5,7 @@ Precedence: a flag, then the preset, then the default.
 
 import argparse
 import dataclasses
+import difflib
 import sys
 import traceback
 import types
@@ -14,7 +15,6 @@ from typing import Any, Literal, NoReturn
 
 from fedjax_sel.config import Config, concerns, flat_types
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import one_of
 from fedjax_sel.papers import PRESETS, preset
 
 USER_ERROR = 2  # exit code
@@ -94,25 +94,19 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
         UserError: an unknown flag (the nearest is offered) or a value of the wrong type.
     """
     given, unknown = parser.parse_known_args(arguments)
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+    flags = [flag.lstrip("-") for action in parser._actions for flag in action.option_strings]
     for argument in unknown:
         if argument.startswith("--"):
-            _nearest_flag(argument.split("=")[0], flags)
+            flag = argument.split("=")[0].lstrip("-")
+            near = [f"--{name}" for name in difflib.get_close_matches(flag, flags, n=1)]
+            advice = f"did you mean {near[0]!r}?" if near else "--help lists every flag"
+            raise UserError(f"unknown flag --{flag}; {advice}")
         raise UserError(f"{argument!r}: not expected here; --help lists every flag")
     names = {name: value for name, value in vars(given).items() if name in flat_types()}
     if "seeds" in names:
         text = " ".join(names["seeds"])
         names["seeds"] = text
     return preset(given.preset).replace(**names), given
-
-
-def _nearest_flag(flag: str, flags: Sequence[str]) -> None:
-    try:
-        one_of("flag", flag, flags)
-    except UserError as error:
-        hint = str(error).split(";")[1].split("? ")[0].strip()
-        advice = f"{hint}?" if hint.startswith("did you mean") else "--help lists every flag"
-        raise UserError(f"unknown flag {flag}; {advice}") from None
 
 
 def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:

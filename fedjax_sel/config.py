@@ -327,7 +327,8 @@ def validate(config: Config) -> None:
     )
     if (values["local_steps"] is None) == (values["local_epochs"] is None):
         raise UserError(
-            f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: give exactly one of them"
+            f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
+            "give exactly one of them"
         )
     if values["loss_on"] == "holdout" and values["holdout"] == 0:
         raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")

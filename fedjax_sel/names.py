@@ -7,6 +7,23 @@ from typing import Any
 from fedjax_sel.errors import UserError
 
 
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A phrase that offers the nearest known names, or all of them where none is near.
+
+    Args:
+        given: the name that does not exist.
+        known: names that do.
+
+    Returns:
+        "did you mean 'a' or 'b'?", or "choose from a, b, c".
+    """
+    known = sorted(set(known))
+    near = difflib.get_close_matches(given, known, n=2, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(repr(name) for name in near)}?"
+    return f"choose from {', '.join(known)}" if known else "there is nothing to choose from"
+
+
 def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
     """Returns the value if it is allowed.
 
@@ -16,12 +33,9 @@ def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
         allowed: what it may be.
 
     Raises:
-        UserError: one sentence with the field, the value, the nearest allowed one and all of them.
+        UserError: one sentence with the field, the value, and the nearest allowed ones or all of them.
     """
     allowed = tuple(allowed)
     if value in allowed:
         return value
-    nearest = difflib.get_close_matches(str(value), [str(name) for name in allowed], n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    choices = ", ".join(str(name) for name in allowed) or "none"
-    raise UserError(f"{what}: unknown {value!r}; {hint}It is one of: {choices}")
+    raise UserError(f"{what}: unknown {value!r}; {did_you_mean(str(value), (str(name) for name in allowed))}")

@@ -118,8 +118,8 @@ jax.devices()
 # ## What came of it
 #
 # A line is the mean over the seeds, a band one standard deviation. *GEMD* is the distance between the cohort's mix of
-# labels and that of all clients together; zero means the same mix. Two questions to ask of the curves: does `fl_dp3s`
-# pick more diverse cohorts (GEMD), and does it learn faster for that (accuracy)?
+# labels and that of all clients together; zero means the same mix. Does `fl_dp3s` pick more diverse cohorts (GEMD)? Does
+# it learn faster for that, by rounds (accuracy, upper left) and by what was sent (accuracy, lower right)?
 
 # %%
 from fedjax_sel import plots

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedjax_sel.data import naming
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import did_you_mean
 
 _DIGITS_TEST_EVERY = 5
 _CHUNK_EXAMPLES = 8192
@@ -38,9 +38,9 @@ def digits() -> Dataset:
     """
     from sklearn.datasets import load_digits
 
-    bunch = load_digits()
-    images = np.rint(bunch.images * (255.0 / 16.0)).astype(np.uint8)[..., None]
-    labels = bunch.target.astype(np.int32)
+    pixels, target = load_digits(return_X_y=True)
+    images = np.rint(pixels.reshape(-1, 8, 8) * (255.0 / 16.0)).astype(np.uint8)[..., None]
+    labels = np.asarray(target, np.int32)
     rank = np.empty(len(labels), np.int64)
     for label in range(10):
         members = np.flatnonzero(labels == label)
@@ -85,8 +85,8 @@ def synthetic(options: str = "") -> Dataset:
         rng = np.random.default_rng(streams[3])
         weights = np.exp(_WRITER_LOG_STD * rng.standard_normal(num_writers))
         client_ids = rng.choice(num_writers, size=train_size, p=weights / weights.sum()).astype(np.int32)
-        gains = np.float32(1.0 + 0.2 * rng.standard_normal(num_writers))[client_ids]
-        offsets = np.float32(16.0 * rng.standard_normal(num_writers))[client_ids]
+        gains = (1.0 + 0.2 * rng.standard_normal(num_writers)).astype(np.float32)[client_ids]
+        offsets = (16.0 * rng.standard_normal(num_writers)).astype(np.float32)[client_ids]
     train_images, train_labels = _blobs(np.random.default_rng(streams[1]), means, train_size, gains, offsets)
     test_images, test_labels = _blobs(np.random.default_rng(streams[2]), means, test_size)
     return Dataset.build(
@@ -115,7 +115,7 @@ def _blobs(
         part = slice(start, start + _CHUNK_EXAMPLES)
         centres = means[labels[part]]
         values = centres + _SYNTHETIC_NOISE_STD * rng.standard_normal(centres.shape, dtype=np.float32)
-        if gains is not None:
+        if gains is not None and offsets is not None:
             values = 128.0 + gains[part, None, None, None] * (values - 128.0) + offsets[part, None, None, None]
         images[part] = np.clip(np.rint(values), 0, 255)
     return images, labels
@@ -126,7 +126,7 @@ def _parse_options(options: str) -> dict[str, int]:
     for item in filter(None, options.split(",")):
         key, equals, value = (part.strip() for part in item.partition("="))
         if key not in chosen:
-            raise UserError(f"data set 'synthetic' has no option {key!r}: {naming.did_you_mean(key, chosen)}")
+            raise UserError(f"data set 'synthetic' has no option {key!r}: {did_you_mean(key, chosen)}")
         least = 0 if key in ("seed", "num_writers") else 1
         try:
             chosen[key] = int(value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedjax_sel.data import naming, quadratic_programme, schemes
+from fedjax_sel.data import quadratic_programme, schemes
 from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import did_you_mean
 
 _QP_REDRAWS = 100
 _YUROCHKIN_REDRAWS = 10
@@ -45,7 +46,7 @@ def dirichlet_qp(
     alpha = schemes.positive_number("alpha", alpha)
     min_size = schemes.whole_number("min_size", min_size, 0)
     if rounding not in _ROUNDINGS:
-        raise UserError(f"unknown rounding {rounding!r}: {naming.did_you_mean(str(rounding), _ROUNDINGS)}")
+        raise UserError(f"unknown rounding {rounding!r}: {did_you_mean(str(rounding), _ROUNDINGS)}")
     if min_size * num_clients > len(labels):
         raise UserError(
             f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} there are: lower "
@@ -103,7 +104,7 @@ def dirichlet(
     alpha = schemes.positive_number("alpha", alpha)
     min_size = schemes.whole_number("min_size", min_size, 0)
     if form not in _FORMS:
-        raise UserError(f"unknown form {form!r} of scheme 'dirichlet': {naming.did_you_mean(str(form), _FORMS)}")
+        raise UserError(f"unknown form {form!r} of scheme 'dirichlet': {did_you_mean(str(form), _FORMS)}")
     label_pools = schemes.pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.int64)
     if form == "hsu":

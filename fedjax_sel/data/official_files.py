@@ -130,7 +130,9 @@ def _parse_cifar10(archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
         for member in tar:
             base = Path(member.name).name
             if member.isfile() and base.endswith(".bin"):
-                batches[base] = tar.extractfile(member).read()
+                content = tar.extractfile(member)
+                assert content is not None, "a regular file has contents"
+                batches[base] = content.read()
     row = 1 + math.prod(_CIFAR10_SHAPE)
     arrays = []
     for names in ([f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]):

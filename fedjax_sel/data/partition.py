@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.data import dirichlet, naming, schemes, skewness
+from fedjax_sel.data import dirichlet, schemes, skewness
 from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import did_you_mean
 
 _SCHEMES: dict[str, Callable[..., Assignment]] = {
     "shards": schemes.shards,
@@ -127,7 +128,7 @@ def check_options(scheme: str, names: Iterable[str]) -> None:
     known = options(scheme)
     for name in names:
         if name not in known:
-            offer = naming.did_you_mean(name, known) if known else "it takes none"
+            offer = did_you_mean(name, known) if known else "it takes none"
             raise UserError(f"partition scheme {scheme!r} has no option {name!r}: {offer}")
 
 
@@ -144,7 +145,7 @@ def options(scheme: str) -> dict[str, Any]:
         UserError: no such scheme.
     """
     if scheme not in _SCHEMES:
-        raise UserError(f"unknown partition scheme {scheme!r}: {naming.did_you_mean(str(scheme), SCHEMES)}")
+        raise UserError(f"unknown partition scheme {scheme!r}: {did_you_mean(str(scheme), SCHEMES)}")
     parameters = inspect.signature(_SCHEMES[scheme]).parameters.values()
     return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 

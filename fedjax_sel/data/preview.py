@@ -147,7 +147,7 @@ def save(drawing: Figure, path: Path) -> None:
 def _colours(num_classes: int) -> Any:
     import matplotlib
 
-    return matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors[:num_classes]
+    return matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors[:num_classes]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:

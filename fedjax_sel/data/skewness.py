@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_sel.data import naming, schemes
+from fedjax_sel.data import schemes
 from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import did_you_mean
 
 _MAINS = ("balanced", "random")
 
@@ -52,7 +53,7 @@ def skewness(
     Source: strategies.md 11.3; flsim's ``load_data.py``.
     """
     if main not in _MAINS:
-        raise UserError(f"unknown main {main!r} of scheme 'skewness': {naming.did_you_mean(str(main), _MAINS)}")
+        raise UserError(f"unknown main {main!r} of scheme 'skewness': {did_you_mean(str(main), _MAINS)}")
     share = _parse(skewness)
     label_pools = schemes.pools(rng, labels)
     available = np.array([len(pool) for pool in label_pools])

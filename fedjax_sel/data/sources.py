@@ -6,9 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from fedjax_sel.data import builtin, cache, download, naming, official_files, tfds_folder, tfds_reader
+from fedjax_sel.data import builtin, cache, download, official_files, tfds_folder, tfds_reader
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import did_you_mean
 
 _NAMES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
 _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
@@ -48,7 +49,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     if base == "digits":
         return builtin.digits()
     if not _TFDS_NAME.fullmatch(base):
-        raise UserError(f"unknown data set {name!r}: {naming.did_you_mean(base, _NAMES)}")
+        raise UserError(f"unknown data set {name!r}: {did_you_mean(base, _NAMES)}")
     if data_dir is not None:
         return _from_given_folder(base, _existing_folder(data_dir, "data folder"))
     return _from_usual_places(base)
@@ -139,7 +140,7 @@ def _missing(name: str, places: str, folder: Path, damage: str) -> UserError:
             f"the decoded copy of {name!r} is damaged ({damage}) and its source is not here to make it again: "
             "delete it, and give --data-dir a folder with the prepared data set"
         )
-    hint = naming.did_you_mean(name, [*_NAMES, *tfds_folder.listing(folder)])
+    hint = did_you_mean(name, [*_NAMES, *tfds_folder.listing(folder)])
     return UserError(
         f"no data set {name!r} {places}: {hint} (other TFDS sets must first be prepared in that folder, "
         "with file format array_record)"

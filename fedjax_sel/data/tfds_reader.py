@@ -105,7 +105,7 @@ def _shards(split_info: Any) -> _Shards:
 
 def _check_shards(shards: _Shards) -> None:
     """A file cut short opens without complaint and has no records, so each is counted before anything is decoded."""
-    from array_record.python import array_record_module
+    from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
     for path, length in zip(shards.paths, shards.lengths, strict=True):
         if not path.is_file():

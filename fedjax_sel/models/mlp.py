@@ -25,10 +25,8 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
         """[B, H, W, channels] -> logits [B, C] and first layer [B, 64]."""
-        x = images.reshape(images.shape[0], -1)
-        first = None
-        for units in self.hidden:
-            x = Dense(units, self.initializer)(x)
-            first = x if first is None else first
-            x = nn.relu(Dropout(self.dropout)(x, train))
+        x = first = Dense(self.hidden[0], self.initializer)(images.reshape(images.shape[0], -1))
+        x = nn.relu(Dropout(self.dropout)(x, train))
+        for units in self.hidden[1:]:
+            x = nn.relu(Dropout(self.dropout)(Dense(units, self.initializer)(x), train))
         return Output(Dense(self.num_classes, self.initializer)(x), first)

@@ -37,16 +37,16 @@ def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
 def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Eigenpairs of L restricted to the available items: the k-DPP of the sub-matrix.
 
-    With D = diag(available), the restricted L is (S D)^T (S D), so the singular values of S D serve, at the precision of
-    S and not of S^2. A large entry for every unavailable item keeps the null spaces of the two parts from mixing.
+    With D = diag(available), the restricted L is (S D)^T (S D), so the singular values of S D serve, at the precision
+    of S and not of S^2. A large entry for every unavailable item keeps the null spaces of the two parts from mixing.
 
     Args:
         similarity: S, [N, N], symmetric.
         available: bool [N].
 
     Returns:
-        Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero, zero
-        rows, and zero columns.
+        Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero,
+        zero rows, and zero columns.
     """
     masked = jnp.where(available[None, :], similarity, 0.0)
     apart = 2.0 * jnp.sqrt(jnp.sum(masked**2)) + 1.0  # above every singular value of S D
@@ -88,7 +88,7 @@ def _log_terms(eigenvalues: jax.Array, k: int) -> jax.Array:
 
 
 def log_elementary_symmetric_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
-    """log e_0 .. log e_k of the eigenvalues; -inf where a polynomial is zero.
+    """Log e_0 .. log e_k of the eigenvalues; -inf where a polynomial is zero.
 
     Args:
         eigenvalues: non-negative, [N].
@@ -181,7 +181,7 @@ def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: 
 
 
 def _log_prefix_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
-    """log e_j(lambda_1 .. lambda_{n-1}) for j = 0..k (rows) and n = 1..N (columns), [k + 1, N]."""
+    """Log e_j(lambda_1 .. lambda_{n-1}) for j = 0..k (rows) and n = 1..N (columns), [k + 1, N]."""
     log_values = jnp.log(jnp.maximum(eigenvalues, 0.0))
     terms = _log_terms(eigenvalues, k + 1)  # row j - 1 is log lambda_n + log e_{j-1}(.. n-1)
     shifted = terms - log_values

@@ -1,8 +1,8 @@
 """FedCor (Tang et al., CVPR 2022): the experiments of Table 1.
 
 The details that the paper leaves to its code are the code's: dropout 0.5 before each ReLU of the MLP, a fifth of every
-client's data kept for its losses, inputs of Fashion-MNIST normalised with MNIST's constants, local work of 3 (5) passes.
-The text says 20 (40) local iterations; 3 passes over 480 examples in batches of 64 are 24.
+client's data kept for its losses, inputs of Fashion-MNIST normalised with MNIST's constants, local work of 3 (5)
+passes. The text says 20 (40) local iterations; 3 passes over 480 examples in batches of 64 are 24.
 """
 
 from fedjax_sel.config import Config

@@ -1,8 +1,9 @@
 """FL-DP3S (Zhang et al.): four degrees of skewness on MNIST and Fashion-MNIST.
 
-The paper gives neither widths nor optimiser. Its skewness protocol comes from flsim, whose MNIST set-up is assumed here:
-convolutions 20 and 50, 500 hidden units, SGD 0.01 with momentum 0.5, batches of 10, five passes (300 steps a client).
-Its headline counts rounds to 90 % accuracy on the training set, over 50 seeds; a preset runs one (--seeds 50 for all).
+The paper gives neither widths nor optimiser. Its skewness protocol comes from flsim, whose MNIST set-up is assumed
+here: convolutions 20 and 50, 500 hidden units, SGD 0.01 with momentum 0.5, batches of 10, five passes (300 steps a
+client). Its headline counts rounds to 90 % accuracy on the training set, over 50 seeds; a preset runs one (--seeds 50
+for all).
 """
 
 from fedjax_sel.config import Config

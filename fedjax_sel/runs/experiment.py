@@ -28,8 +28,8 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
     """Runs an experiment: all its seeds, all its rounds.
 
     With `config.run.out` the run is written to that folder, chunk by chunk; a finished run of the same configuration
-    there is read instead of repeated. Ctrl-C ends the run after the chunk that is being computed (a second one at once);
-    what was done until then is on disk and returned.
+    there is read instead of repeated. Ctrl-C ends the run after the chunk that is being computed (a second one at
+    once); what was done until then is on disk and returned.
 
     Args:
         config: what to run.
@@ -93,7 +93,7 @@ def _one_ahead(chunks: Iterator[tuple[int, Records]], interrupted: "_Interruptio
 
 def _fetch(first: int, records: Records) -> tuple[int, Records]:
     # Polling leaves the interpreter free to take signals, which waiting inside JAX would not.
-    while not records.gemd.is_ready():
+    while not records.gemd.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
     return first, jax.device_get(records)
 

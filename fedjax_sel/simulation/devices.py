@@ -1,7 +1,7 @@
 """Many independent pieces of work over all devices: the one place that knows how many there are.
 
-The unit of parallel work is a pair (replicate, client), or (replicate, block of examples). The pairs are laid out as one
-axis, padded to a multiple of the devices and sharded; what they share (models, data) is replicated.
+The unit of parallel work is a pair (replicate, client), or (replicate, block of examples). The pairs are laid out as
+one axis, padded to a multiple of the devices and sharded; what they share (models, data) is replicated.
 """
 
 import os
@@ -21,8 +21,8 @@ AXIS = "devices"
 def use_every_core() -> None:
     """Makes each CPU core a JAX device, unless JAX has already started.
 
-    XLA does not split batched matmuls of this size over the threads of one CPU device; as devices the cores work side by
-    side, on the same mesh that GPUs and TPUs form.
+    XLA does not split batched matmuls of this size over the threads of one CPU device; as devices the cores work side
+    by side, on the same mesh that GPUs and TPUs form.
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
@@ -97,6 +97,6 @@ def unflatten(tree: Any, num_replicates: int) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(num_replicates, -1, *leaf.shape[1:]), tree)
 
 
-def of_replicate(tree: Any, replicate: jax.Array) -> Any:
+def of_replicate(tree: Any, replicate: jax.Array | int) -> Any:
     """The replicate's slice of every leaf: [S, ...] -> [...]."""
     return jax.tree.map(lambda leaf: leaf[replicate], tree)

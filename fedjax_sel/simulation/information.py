@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from fedjax_sel.data import federation as fed
-from fedjax_sel.data.federation import Federation, Segment
+from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Params
 from fedjax_sel.simulation import devices, keys

@@ -1,7 +1,7 @@
 """Named random streams: every draw takes a key by purpose, round and client, never one that is carried along.
 
-So neither the chunk length, the devices, the other seeds nor the strategy changes a client's batches, and two strategies
-that select the same client in the same round train it on the same batches with the same dropout.
+So neither the chunk length, the devices, the other seeds nor the strategy changes a client's batches, and two
+strategies that select the same client in the same round train it on the same batches with the same dropout.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ PURPOSES = ("data", "model", "selection", "training")
 
 
 class Streams(NamedTuple):
-    """One key a replicate for each purpose on the device, [S] each. (`data` is drawn on the host.)"""
+    """One key a replicate for each purpose on the device, [S] each; `data` is drawn on the host."""
 
     model: jax.Array
     selection: jax.Array

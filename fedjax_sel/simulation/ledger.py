@@ -1,11 +1,11 @@
 """What a run sends and computes: events counted on the device, bytes on the host.
 
-Counts are int32 and a round's; a byte total would overflow. Floats that answer a request are counted as answers, and the
-host multiplies by their length. What the simulator evaluates for its own plots is not billed.
+Counts are int32 and a round's; a byte total would overflow. Floats that answer a request are counted as answers, and
+the host multiplies by their length. What the simulator evaluates for its own plots is not billed.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,13 @@ BYTES_PER_FLOAT = 4
 
 
 class Events(NamedTuple):
-    """One round's events, int32 scalars (leading axes are added by vmap and scan)."""
+    """One round's events, int32; jax.Array on the device, NumPy arrays [seeds, rounds, ...] on the host."""
 
-    models_down: jax.Array  # distinct clients asked or selected
-    models_up: jax.Array  # clients that trained for the global model
-    answers: jax.Array  # clients that answered each request, [requests]
-    examples_trained: jax.Array
-    examples_evaluated: jax.Array
+    models_down: Any  # distinct clients asked or selected
+    models_up: Any  # clients that trained for the global model
+    answers: Any  # clients that answered each request, [requests]
+    examples_trained: Any
+    examples_evaluated: Any
 
 
 class Ledger(NamedTuple):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +46,7 @@ class Program(NamedTuple):
     carry: Carry
     federation: Federation
     streams: Streams
+    length: int  # rounds of a chunk
     chunk: Any  # jitted: (carry, first round, federation, streams) -> (carry, records); the carry is donated
 
 
@@ -120,7 +122,7 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     config = problem.config
     mesh = devices.make_mesh()
     whole = devices.replicated(mesh)
-    run, training = config.run, config.training
+    run = config.run
 
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds)
@@ -144,7 +146,7 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
         return many_rounds(plan, run.chunk, carry, first, federation, streams)
 
     jitted = jax.jit(chunk, donate_argnums=0, out_shardings=whole)
-    return Program(plan, jax.device_put(carry, whole), federation, streams, jitted)
+    return Program(plan, jax.device_put(carry, whole), federation, streams, run.chunk, jitted)
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) -> Plan:
@@ -220,7 +222,7 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         prepare_one = jax.jit(plan.strategy.prepare)
         for replicate in range(federation.starts.shape[0]):
-            one = jax.tree.map(lambda leaf: leaf[replicate], (host_state, host_info))
+            one = devices.of_replicate((host_state, host_info), replicate)
             states.append(jax.device_get(prepare_one(*one)))
     stacked = jax.tree.map(lambda old, *new: np.stack(new).astype(old.dtype), host_state, *states)
     return carry._replace(strategy=stacked, info=info)
@@ -234,9 +236,7 @@ def chunks(program: Program) -> Iterator[tuple[int, Records]]:
         on the device: ask a leaf `is_ready()`, or fetch it. Rounds past the end are not among them.
     """
     carry, plan = program.carry, program.plan
-    first, length = 0, None
-    while first < plan.num_rounds:
+    for first in range(0, plan.num_rounds, program.length):
         carry, records = program.chunk(carry, jnp.int32(first), program.federation, program.streams)
-        length = records.gemd.shape[0]
-        yield first, jax.tree.map(lambda leaf: leaf[: plan.num_rounds - first], records)
-        first += length
+        left = plan.num_rounds - first
+        yield first, (records if left >= program.length else jax.tree.map(itemgetter(slice(left)), records))

@@ -1,7 +1,7 @@
 """FL-DP3S: cohorts drawn from a k-DPP over data profiles (Zhang, Xu, Yang, Wang, Quek).
 
-Before the first round every client sends a profile f_c of its data; similar profiles mean similar data. Each round draws
-its cohort from the k-DPP whose kernel is built from the profiles, so that clients with similar data seldom train
+Before the first round every client sends a profile f_c of its data; similar profiles mean similar data. Each round
+draws its cohort from the k-DPP whose kernel is built from the profiles, so that clients with similar data seldom train
 together and the cohort's pooled labels are close to the population's.
 
     symbol   here                        shape    meaning

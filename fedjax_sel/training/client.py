@@ -76,8 +76,8 @@ def train(
 ) -> Params:
     """Local training of one client.
 
-    Where clients take unequal numbers of steps, `vmap` turns the loop into one that ends with the longest and leaves the
-    weights and the optimizer state of the finished ones untouched.
+    Where clients take unequal numbers of steps, `vmap` turns the loop into one that ends with the longest and leaves
+    the weights and the optimizer state of the finished ones untouched.
 
     Args:
         trainer: static.

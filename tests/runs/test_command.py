@@ -1,0 +1,178 @@
+"""The command as a person meets it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from fedjax_sel import command_line, train
+
+QUICK = ["--rounds", "2", "--chunk", "1", "--num-clients", "20", "--num-selected", "3"]
+
+
+def command(capsys, *arguments):
+    code = command_line.guarded(train.main, list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+BAD = [
+    (["--algo", "fl_dps"], ["algo", "'fl_dps'", "did you mean 'fl_dp3s'?"]),
+    (["--preset", "fedcor/fmnist-3spc"], ["--preset", "did you mean 'fedcor/fmnist-2spc' or"]),
+    (["--model", "mpl"], ["--model", "did you mean 'mlp'?"]),
+    (["--partition", "shard"], ["--partition", "did you mean 'shards'?"]),
+    (["--initializer", "kaiming"], ["--initializer", "kaiming-normal"]),
+    (["--dataset", "fashion_mnst"], ["fashion_mnist"]),
+    (["--num-client", "5"], ["--num-client", "did you mean '--num-clients'?"]),
+    (["--bananas"], ["--bananas", "--help"]),
+    (["stray"], ["'stray'", "--help"]),
+    (["--rounds"], ["--rounds", "expected one argument"]),
+    (["--rounds", "many"], ["--rounds", "'many'", "whole number"]),
+    (["--rounds", "1.5"], ["--rounds", "'1.5'", "whole number"]),
+    (["--learning-rate", "fast"], ["--learning-rate", "'fast'", "a number"]),
+    (["--learning-rate", "nan"], ["--learning-rate", "positive"]),
+    (["--learning-rate", "-1"], ["--learning-rate", "positive"]),
+    (["--rounds", "0"], ["--rounds", "below 1"]),
+    (["--num-selected", "0"], ["--num-selected", "below 1"]),
+    (["--num-clients", "0"], ["--num-clients", "below 1"]),
+    (["--num-selected", "51"], ["--num-selected", "51", "50", "at most"]),
+    (["--batch-size", "0"], ["--batch-size", "below 1"]),
+    (["--batch-size", "5000"], ["--batch-size", "5000", "28", "largest client"]),
+    (["--local-steps", "0"], ["--local-steps", "below 1"]),
+    (["--local-steps", "3", "--local-epochs", "2"], ["--local-steps", "exactly one"]),
+    (["--seeds", "0"], ["--seeds", "count"]),
+    (["--seeds", "1", "1"], ["--seeds", "twice"]),
+    (["--seeds", "-1", "2"], ["--seeds", "outside"]),
+    (["--seeds", "a"], ["--seeds", "'a'"]),
+    (["--holdout", "1"], ["--holdout", "outside"]),
+    (["--model-dropout", "1.0"], ["--model-dropout", "outside"]),
+    (["--loss-on", "holdout"], ["--loss-on", "--holdout 0.2"]),
+    (["--target-accuracy", "62"], ["--target-accuracy", "share"]),
+    (["--learning-rate-milestones", "30", "10"], ["--learning-rate-milestones", "rising"]),
+    (["--eval-every", "0"], ["--eval-every", "below 1"]),
+    (["--chunk", "0"], ["--chunk", "below 1"]),
+    (["--weight-decay", "-0.1"], ["--weight-decay", "negative"]),
+    (["--algo-args", "profile"], ["--algo-args", "key=value"]),
+    (["--algo-args", "profil=fc1"], ["fl_dp3s", "did you mean 'profile'?"]),
+    (["--algo-args", "profile=fc9"], ["profile", "did you mean 'fc1'?"]),
+    (["--partition", "dirichlet_qp", "--num-clients", "5", "--num-selected", "2"], ["num_clients"]),
+    (["--partition", "dirichlet_qp", "--alpha", "0"], ["--alpha", "positive"]),
+    (["--num-clients", "5000"], ["5000"]),
+    (["--partition", "natural"], ["natural"]),
+    (["--data-dir", "no/such/folder", "--dataset", "mnist"], ["no/such/folder"]),
+    (["--model", "cnn_small"], ["cnn_small", "16x16", "8x8"]),
+]
+
+
+@pytest.mark.parametrize("arguments,words", BAD, ids=[" ".join(case[0]) for case in BAD])
+def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    started = time.monotonic()
+    code, out, err = command(capsys, *arguments)
+    assert time.monotonic() - started < 3
+    assert code == 2 and out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1 and "Traceback" not in err
+    assert "  " not in err
+    for word in words:
+        assert word in err, err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_prints_a_table_and_writes_curves(capsys, tmp_path):
+    out = tmp_path / "run"
+    code, printed, err = command(capsys, *QUICK, "--seeds", "2", "--out", str(out), "--target-accuracy", "0.99")
+    assert code == 0, err
+    assert "final test accuracy" in printed and "megabytes down" in printed and str(out) in printed.replace("\n", "")
+    assert "rounds to 99% test accuracy" in printed and "N/A (0 of 2 seeds)" in printed
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    code, printed, _ = command(capsys, *QUICK, "--seeds", "2", "--out", str(out))
+    assert code == 0 and "finished before" in printed and "final test accuracy" in printed
+
+
+def test_a_flag_wins_over_the_preset(capsys):
+    parser = command_line.make_parser("x", "", "")
+    config, _ = command_line.parse(parser, ["--preset", "fedcor/fmnist-1spc", "--rounds", "7", "--seeds", "2"])
+    assert (config.run.rounds, config.run.seeds, config.model.model_dropout) == (7, (0, 1), 0.5)
+
+
+def test_a_folder_that_cannot_be_written(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = command(capsys, *QUICK, "--out", str(tmp_path / "file" / "run"))
+    assert code == 2 and "--out" in err and err.count("\n") == 1
+
+
+def test_what_there_is_to_choose_from(capsys):
+    code, out, _ = command(capsys, "--list")
+    assert code == 0
+    for name in (
+        "fl_dp3s",
+        "random",
+        "cnn_small",
+        "fashion_mnist",
+        "dirichlet_qp",
+        "fedcor/fmnist-1spc",
+        "profile=fc1",
+    ):
+        assert name in out
+
+
+def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = command(capsys, *QUICK, "--dry-run")
+    assert code == 0
+    for text in (
+        '"num_clients": 20',
+        "6,420 parameters",
+        "steps of 10 examples",
+        "MB down",
+        "compilation",
+        "seed-rounds/s",
+    ):
+        assert text in out, out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_update_that_is_not_finite_has_exit_code_three(capsys, tmp_path):
+    code, _, err = command(capsys, *QUICK, "--learning-rate", "1e20", "--out", str(tmp_path / "run"))
+    assert code == 3 and "lower --learning-rate" in err
+
+
+def python(*arguments, **kind):
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedjax_sel.train", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kind,
+    )  # fmt: skip
+
+
+def test_help_and_errors_of_a_real_process():
+    helped = python("--help")
+    out, _ = helped.communicate(timeout=60)
+    assert helped.returncode == 0 and "examples:" in out and "--num-selected" in out
+    wrong = python("--rounds", "0")
+    _, err = wrong.communicate(timeout=60)
+    assert wrong.returncode == 2 and err.count("\n") == 1
+    debugged = python("--rounds", "0", "--debug")
+    _, err = debugged.communicate(timeout=60)
+    assert debugged.returncode == 2 and "Traceback" in err
+
+
+def test_ctrl_c_keeps_what_was_done(tmp_path):
+    out = tmp_path / "run"
+    arguments = ["--rounds", "100000", "--chunk", "5", "--num-clients", "20", "--num-selected", "3", "--out", str(out)]
+    process = python(*arguments, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (out / "metrics.csv").exists():
+        time.sleep(0.1)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    printed, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err and "Interrupted after round" in printed
+    rounds = len((out / "metrics.csv").read_text().splitlines()) - 1
+    assert rounds >= 5 and rounds % 5 == 0
+    assert np.load(out / "cohorts.npy").shape == (1, rounds, 3)
+    assert (out / "curves.png").exists()

@@ -1,0 +1,122 @@
+"""Runs from Python and their folders."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import Config, UserError
+from fedjax_sel.runs import experiment, folder, records
+from fedjax_sel.runs.experiment import NonFiniteUpdateError
+
+SMALL = Config().replace(rounds=5, chunk=2, seeds="3 1", num_clients=20, num_selected=4, target_accuracy=0.2)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "one"
+    return out, fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3))
+
+
+def test_a_result_has_seeds_and_rounds_in_front(finished):
+    _, result = finished
+    assert isinstance(result, fedjax_sel.Result) and result.finished and result.seeds == (3, 1)
+    for name in ("test_accuracy", "test_loss", "train_accuracy", "worst_decile_accuracy", "gemd"):
+        assert getattr(result, name).shape == (2, 5), name
+    assert result.cohorts.shape == (2, 5, 4) and result.cohorts.dtype == np.int32
+    assert all(column.shape == (2, 5) and column.dtype == np.int64 for column in result.ledger)
+    assert (np.diff(result.elapsed_seconds) > 0).all()
+
+
+def test_the_folder_holds_the_same_numbers(finished):
+    out, result = finished
+    assert {path.name for path in out.iterdir()} == {
+        "config.json", "environment.json", "partition.json", "metrics.csv", "cohorts.npy",
+    }  # fmt: skip
+    with (out / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(int(r["round"]), int(r["seed"])) for r in rows] == [(t, s) for t in range(1, 6) for s in (3, 1)]
+    for row in rows:
+        place, t = (3, 1).index(int(row["seed"])), int(row["round"]) - 1
+        assert np.float32(row["test_accuracy"]) == result.test_accuracy[place, t]
+        assert int(row["bytes_up"]) == result.ledger.bytes_up[place, t]
+        assert (row["train_accuracy"] == "") == (t not in (2, 4))
+    again = records.read(SMALL, out / "metrics.csv", out / "cohorts.npy")
+    for name in records.MEASURES:
+        np.testing.assert_array_equal(getattr(again, name), getattr(result, name))
+    np.testing.assert_array_equal(again.cohorts, result.cohorts)
+    np.testing.assert_array_equal(again.ledger, result.ledger)
+    partition = json.loads((out / "partition.json").read_text())
+    assert set(partition) == {"3", "1"} and partition["3"]["sha256"] != partition["1"]["sha256"]
+    assert "jax" in json.loads((out / "environment.json").read_text())["packages"]
+
+
+def test_a_finished_run_is_read_not_repeated(finished, monkeypatch):
+    out, result = finished
+    before = (out / "metrics.csv").stat().st_mtime_ns
+    monkeypatch.setattr(experiment.run, "pose", lambda config: pytest.fail("the run was repeated"))
+    again = fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, target_accuracy=0.9))
+    np.testing.assert_array_equal(again.test_accuracy, result.test_accuracy)
+    assert (out / "metrics.csv").stat().st_mtime_ns == before
+
+
+def test_a_folder_of_another_run_or_of_something_else_is_left_alone(finished, tmp_path):
+    out, _ = finished
+    with pytest.raises(UserError, match=r"another configuration \(rounds 5 there, 6 here\)"):
+        fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, rounds=6))
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="not empty and holds no readable run"):
+        fedjax_sel.run(SMALL.replace(out=str(tmp_path)))
+    with pytest.raises(UserError, match="is a file"):
+        fedjax_sel.run(SMALL.replace(out=str(tmp_path / "thesis.txt")))
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_an_unfinished_run_is_set_aside(finished, tmp_path):
+    _, result = finished
+    out = tmp_path / "run"
+    config = SMALL.replace(out=str(out), train_metrics_every=3)
+    folder.create(out, config)
+    (out / "metrics.csv").write_text((finished[0] / "metrics.csv").read_text().splitlines(keepends=True)[0])
+    again = fedjax_sel.run(config)
+    np.testing.assert_array_equal(again.test_loss, result.test_loss)  # same seeds, same bits
+    aside = tmp_path / "run.unfinished-1"
+    assert (aside / "metrics.csv").exists() and (out / "cohorts.npy").exists()
+    assert (out / "metrics.csv").read_text().splitlines()[1].split(",")[:8] == (
+        finished[0] / "metrics.csv").read_text().splitlines()[1].split(",")[:8]  # fmt: skip
+
+
+def test_the_summary_counts_rounds_to_the_target_and_bytes(finished):
+    _, result = finished
+    rows = dict(result.summary())
+    np.testing.assert_allclose(rows["megabytes down"], result.ledger.bytes_down.sum(axis=1) / 1e6)
+    reached = rows["rounds to 20% test accuracy"]
+    for place in range(2):
+        above = np.flatnonzero(result.test_accuracy[place] >= 0.2)
+        assert reached[place] == above[0] + 1 if len(above) else np.isnan(reached[place])
+
+
+def test_an_update_that_is_not_finite_stops_the_run_and_names_it(tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(NonFiniteUpdateError, match=r"round \d+, seed 3: the update of client .* learning rate 1e\+20"):
+        fedjax_sel.run(SMALL.replace(out=str(out), learning_rate=1e20))
+    assert (out / "metrics.csv").exists()
+
+
+def test_it_learns():
+    """Twenty rounds on real digits: far above the tenth that guessing gives."""
+    config = fedjax_sel.preset("quickstart").replace(partition="iid", rounds=20, seeds=2)
+    result = fedjax_sel.run(config)
+    assert (result.test_accuracy[:, -1] > 0.8).all()
+    assert (result.test_loss[:, -1] < 0.8 * result.test_loss[:, 0]).all()
+
+
+def test_diverse_cohorts_have_lower_gemd_than_random_ones():
+    base = fedjax_sel.preset("quickstart").replace(
+        dataset="synthetic:train_size=5000,test_size=100,num_classes=10,image_size=8", rounds=30, seeds=2
+    )
+    random = fedjax_sel.run(base.replace(algo="random")).gemd.mean()
+    assert 0.5 < random < 0.8
+    assert fedjax_sel.run(base.replace(algo="fl_dp3s")).gemd.mean() < 0.4 * random

@@ -1,0 +1,75 @@
+"""Configurations: round trips, precedence, refusals."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fedjax_sel import Config, UserError, preset
+from fedjax_sel.config import flat_types, validate
+from fedjax_sel.papers import PRESETS
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_valid_and_survive_json(name):
+    config = preset(name)
+    validate(config)
+    assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_the_papers_settings():
+    fedcor = preset("fedcor/fmnist-1spc")
+    flat = fedcor.flat()
+    expected = {
+        "dataset": "fashion_mnist", "partition": "shards", "shards_per_client": 1, "num_clients": 100,
+        "num_selected": 10, "model": "mlp", "model_dropout": 0.5, "local_epochs": 3, "batch_size": 64,
+        "learning_rate": 0.005, "learning_rate_milestones": (150, 300), "learning_rate_decay": 0.5,
+        "weight_decay": 1e-4, "momentum": 0.0, "rounds": 500, "holdout": 0.2, "seeds": (0, 1, 2, 3, 4),
+        "aggregation": "uniform", "eval_every": 1,
+    }  # fmt: skip
+    assert {name: flat[name] for name in expected} == expected
+    assert preset("fedcor/fmnist-2spc").selection.num_selected == 5
+    dp3s = preset("fl_dp3s/mnist-xih").flat()
+    assert (dp3s["skewness"], dp3s["model"], dp3s["batch_size"], dp3s["momentum"]) == ("H", "cnn_small", 10, 0.5)
+    assert (dp3s["aggregation"], dp3s["train_metrics_every"]) == ("samples", 1)
+    assert preset("gpfl/fmnist-dir").training.local_steps == 20
+
+
+def test_every_field_has_a_help_text_and_a_unique_flat_name():
+    parts = [field.default_factory if field.default is dataclasses.MISSING else type(field.default)
+             for field in dataclasses.fields(Config)]  # fmt: skip
+    names = [field.name for part in parts for field in dataclasses.fields(part)]
+    assert len(names) == len(set(names)) == len(flat_types())
+    assert all(field.metadata["help"] for part in parts for field in dataclasses.fields(part))
+
+
+def test_steps_and_epochs_displace_one_another():
+    config = Config().replace(local_steps=7)
+    assert (config.training.local_steps, config.training.local_epochs) == (7, None)
+    config = config.replace(local_epochs=2)
+    assert (config.training.local_steps, config.training.local_epochs) == (None, 2)
+    with pytest.raises(UserError, match="exactly one"):
+        validate(Config().replace(local_steps=7, local_epochs=2))
+
+
+@pytest.mark.parametrize(
+    "given,seeds",
+    [(3, (0, 1, 2)), ("3", (0, 1, 2)), ([3], (3,)), ("3,", (3,)), ("4 2", (4, 2)), ("4,2", (4, 2)), ((5, 6), (5, 6))],
+)
+def test_seeds_are_a_count_or_a_list(given, seeds):
+    assert Config().replace(seeds=given).run.seeds == seeds
+
+
+def test_values_are_converted_to_the_fields_type():
+    config = Config().replace(rounds="7", alpha=1, skewness=0.8, full_batch="true", algo_args="a=1 b=x", data_dir=None)
+    assert config.run.rounds == 7 and isinstance(config.partition.alpha, float)
+    assert config.partition.skewness == "0.8" and config.training.full_batch is True
+    assert config.selection.algo_args == (("a", "1"), ("b", "x"))
+
+
+def test_the_fingerprint_tells_what_changes_the_run_from_what_does_not():
+    base = Config()
+    same = base.replace(out="elsewhere", data_dir="there", target_accuracy=0.5)
+    assert same.fingerprint() == base.fingerprint()
+    for name, value in {"rounds": 3, "seeds": 2, "learning_rate": 0.1, "algo": "random", "chunk": 4}.items():
+        assert base.replace(**{name: value}).fingerprint() != base.fingerprint()

@@ -104,7 +104,9 @@ class RunConfig:
     eval_every: int = _setting(1, "rounds between evaluations on the test set (the last round always is)")
     train_metrics_every: int = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
     chunk: int = _setting(10, "rounds a program runs before the host looks")
-    cohort_batch: int | None = _setting(None, "clients a device trains at once; 0: all; default: what is fastest there")
+    cohort_batch: int | None = _setting(
+        None, "clients a device trains at once; 0: all, as one vmap; default: as many as its cache holds"
+    )
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "a client's update with NaN or infinity: stop, or leave it out"
     )

@@ -30,17 +30,13 @@ def curves(results: Mapping[str, Result], path: Path, title: str = "") -> None:
         path: PNG to write.
         title: above all panels.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
 
     trained = any(not np.isnan(result.train_accuracy).all() for result in results.values())
     panels = ["test accuracy", *(["training accuracy"] if trained else []), "test loss", "GEMD", "by megabytes"]
     columns = 2 if len(panels) <= 4 else 3
-    figure, axes = plt.subplots(
-        -(-len(panels) // columns), columns, figsize=(5.2 * columns, 7.2), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(5.2 * columns, 7.2), layout="constrained")
+    axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
     measures = {
         "test accuracy": ("test_accuracy", "test accuracy"),
         "training accuracy": ("train_accuracy", "accuracy on all clients' training data"),
@@ -69,7 +65,6 @@ def curves(results: Mapping[str, Result], path: Path, title: str = "") -> None:
     axes.flat[0].legend(loc="lower right", frameon=False)
     figure.suptitle(title)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str) -> None:

@@ -78,5 +78,10 @@ def train(config: Config) -> int:
     return 0
 
 
+def entry_point() -> int:
+    """The installed command `fedjax-sel-train`."""
+    return command_line.guarded(main)
+
+
 if __name__ == "__main__":
-    sys.exit(command_line.guarded(main))
+    sys.exit(entry_point())

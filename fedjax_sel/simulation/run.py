@@ -21,11 +21,13 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import devices, evaluation, information, keys
 from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.round import Carry, Plan, Records, many_rounds
 from fedjax_sel.strategies.base import Env, Strategy
 from fedjax_sel.training import client, schedule, server
 
-EVALUATION_BLOCK = 1000  # examples a device evaluates at once
+ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
+CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,19 +158,23 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
     work = schedule.plan(
         train_sizes, training.batch_size, training.local_steps, training.local_epochs, training.full_batch
     )
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
     trainer = client.Trainer(
         model=problem.model,
         work=work,
         optimizer=client.sgd(training.momentum, training.weight_decay),
         learning_rate=optax.piecewise_constant_schedule(training.learning_rate, milestones),  # pyright: ignore
-        evaluation_block=evaluation.block_size(int(np.asarray(federation.sizes).max()), 256),
+        evaluation_block=evaluation.block_size(
+            int(np.asarray(federation.sizes).max()), min(problem.model.cpu_block if on_cpu else 256, 256)
+        ),
     )
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
     at_once = config.run.cohort_batch
     if at_once is None:
-        # A CPU core keeps one client's patches in its cache; and clients in turn need no padding to the longest.
-        at_once = 1 if on_cpu and (problem.model.convolutional or work.equal_steps is None) else 0
+        share = -(-len(config.run.seeds) * config.selection.num_selected // mesh.size)
+        fits = share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
+        # Clients in turn also need no padding to the longest.
+        at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
     return Plan(
         mesh=mesh,
         strategy=problem.strategy,
@@ -181,7 +187,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,
-        evaluation_block=EVALUATION_BLOCK,
+        evaluation_block=problem.model.cpu_block if on_cpu else ACCELERATOR_BLOCK,
         clients_at_once=at_once,
         blocks_at_once=1 if on_cpu else 8,
     )

@@ -48,7 +48,7 @@ def make(name: str, **hyperparameters: Any) -> Strategy:
     Raises:
         UserError: unknown name, unknown parameter, or a value of the wrong type.
     """
-    entry = TABLE[one_of("algo", name, names())]
+    entry = TABLE[one_of("--algo", name, names())]
     kinds = parameters(name)
     values = {}
     for key, value in hyperparameters.items():
@@ -67,9 +67,9 @@ def parameters(name: str) -> dict[str, tuple[Any, Any]]:
 def _convert(algo: str, key: str, value: Any, kind: Any) -> Any:
     """A value of the type that the strategy's signature names, from one as a command line gives it."""
     if typing.get_origin(kind) is typing.Literal:
-        return one_of(f"algo-args {key} of {algo}", value, typing.get_args(kind))
+        return one_of(f"--algo-args {key} of {algo}", value, typing.get_args(kind))
     if kind is bool and isinstance(value, str):
-        return one_of(f"algo-args {key} of {algo}", value.lower(), ("true", "false")) == "true"
+        return one_of(f"--algo-args {key} of {algo}", value.lower(), ("true", "false")) == "true"
     try:
         return kind(value)
     except (TypeError, ValueError) as error:

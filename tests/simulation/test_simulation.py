@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_sel import models
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
-from fedjax_sel.models import make as make_model
 from fedjax_sel.simulation import devices, information, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.simulation.round import many_rounds, one_round
@@ -150,7 +150,7 @@ def always(ids, **fields):
     ids = jnp.array(ids, jnp.int32)
 
     def init(key, env):
-        model = make_model("mlp", (4, 4, 1), 4, 0.5)
+        model = models.make("mlp", (4, 4, 1), 4, 0.5)
         shapes = jax.eval_shape(model.init, jax.random.key(0))
         return jax.tree.map(lambda leaf: jnp.zeros((env.num_selected, *leaf.shape)), shapes)
 
@@ -222,7 +222,8 @@ def test_evaluation_equals_a_direct_one():
 
 
 def test_more_test_examples_than_a_block_and_no_multiple_of_it(two_seeds, monkeypatch):
-    monkeypatch.setattr(run, "EVALUATION_BLOCK", 17)
+    small = models.TABLE["mlp"]._replace(cpu_block=17)
+    monkeypatch.setitem(models.TABLE, "mlp", small)
     assert_close(two_seeds, records_of(SMALL, seeds=2, train_metrics_every=2))
 
 

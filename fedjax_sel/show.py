@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -59,18 +60,36 @@ def choices() -> None:
 
 def result(outcome: Result) -> None:
     """Prints the closing table: mean and standard deviation over seeds."""
-    seeds = len(outcome.seeds)
     table = Table("", "mean", "sd", title=f"{outcome.config.selection.algo}: {title(outcome.config)}")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, values in outcome.summary():
-        failed = int(np.isnan(values).sum())
-        if failed:
-            table.add_row(name, f"N/A ({seeds - failed} of {seeds} seeds)", "")
-        else:
-            digits = 1 if "megabytes" in name or "rounds" in name else 4
-            table.add_row(name, f"{values.mean():.{digits}f}", f"{values.std():.{digits}f}" if seeds > 1 else "")
+        table.add_row(name, *_mean_and_deviation(name, values))
     _console().print(table)
+
+
+def markdown(results: Mapping[str, Result]) -> str:
+    """A Markdown table of several runs: mean and standard deviation over seeds; N/A where some seed fails.
+
+    Args:
+        results: name -> run.
+    """
+    tables = {name: dict(result.summary()) for name, result in results.items()}
+    rows = list(dict.fromkeys(row for table in tables.values() for row in table))
+    lines = ["| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
+    for name, table in tables.items():
+        cells = [" ± ".join(_mean_and_deviation(row, table[row])) if row in table else "" for row in rows]
+        lines.append(f"| {name} | " + " | ".join(cell.removesuffix(" ± ") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
+    """Both as text; the deviation is empty for a single seed."""
+    failed = int(np.isnan(values).sum())
+    if failed:
+        return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
+    digits = 1 if "megabytes" in name or "rounds" in name else 4
+    return f"{values.mean():.{digits}f}", f"{values.std():.{digits}f}" if len(values) > 1 else ""
 
 
 def dry_run(config: Config) -> None:

@@ -61,20 +61,34 @@ def finished_result(path: Path, config: Config) -> Result | None:
         )
     if not (path / "metrics.csv").exists() or not (path / "cohorts.npy").exists():
         return None
-    try:
-        result = records.read(config, path / "metrics.csv", path / "cohorts.npy")
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError(
-            f"--out: the run in {path} is damaged ({error}); move it away or give another folder"
-        ) from error
+    result = _read(path, config)
     return result if result.finished else None
+
+
+def load(path: Path) -> Result:
+    """The result in a run folder, finished or not.
+
+    Raises:
+        UserError: there is no readable run.
+    """
+    if not path.is_dir():
+        raise UserError(f"{path}: no such folder; give the --out of a run")
+    config = _stored_config(path)
+    return _read(path, config)
+
+
+def _read(path: Path, config: Config) -> Result:
+    try:
+        return records.read(config, path / "metrics.csv", path / "cohorts.npy")
+    except (ValueError, KeyError, OSError) as error:
+        raise UserError(f"{path}: the run is damaged or has no rounds ({error}); move it away") from error
 
 
 def _stored_config(path: Path) -> Config:
     try:
         return Config.from_json(json.loads((path / "config.json").read_text()))
     except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"--out: {path} is not empty and holds no readable run; give another folder") from error
+        raise UserError(f"{path} holds no readable run; give another folder") from error
 
 
 def _difference(stored: Config, wanted: Config) -> str:

@@ -67,7 +67,7 @@ def test_a_folder_of_another_run_or_of_something_else_is_left_alone(finished, tm
     with pytest.raises(UserError, match=r"another configuration \(rounds 5 there, 6 here\)"):
         fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, rounds=6))
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="not empty and holds no readable run"):
+    with pytest.raises(UserError, match="holds no readable run"):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path)))
     with pytest.raises(UserError, match="is a file"):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "thesis.txt")))

@@ -1,0 +1,53 @@
+"""`python -m fedjax_sel.report`: run folders -> one table and one picture."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedjax_sel import command_line
+
+DESCRIPTION = "Puts finished or interrupted runs side by side: a Markdown table on stdout, curves in a PNG."
+EPILOG = """example:
+  python -m fedjax_sel.report runs/a runs/b --out comparison.png
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    parser = command_line.Parser(
+        prog="python -m fedjax_sel.report",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "folders", nargs="+", type=Path, metavar="FOLDER", help="run folders (--out of the train command)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("curves.png"), help="picture to write (default: curves.png)")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    given = parser.parse_args(arguments)
+
+    from fedjax_sel import plots, show
+    from fedjax_sel.runs import folder
+
+    results = {path: folder.load(path) for path in given.folders}
+    algos = [result.config.selection.algo for result in results.values()]
+    unique = len(set(algos)) == len(algos)
+    named = {algo if unique else path.name: result for algo, (path, result) in zip(algos, results.items())}
+    print(show.markdown(named))
+    plots.curves(named, given.out, show.title(next(iter(results.values())).config))
+    print(f"\nCurves in {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command_line.guarded(main))

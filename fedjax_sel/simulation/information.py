@@ -192,11 +192,11 @@ def measure_at_start(
     mesh: Mesh,
     trainer: Trainer,
     strategy: Strategy,
+    at_once: int,
     info: Information,
     federation: Federation,
     params: Params,
     training_keys: jax.Array,
-    at_once: int,
 ) -> Information:
     """Serves the requests that are due before the first round. The first round bills them."""
     for request in strategy.requests:

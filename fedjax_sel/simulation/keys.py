@@ -5,40 +5,49 @@ strategies that select the same client in the same round train it on the same ba
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 PURPOSES = ("data", "model", "selection", "training")
 """What a root seed is used for. The position is part of the stream: append, never reorder."""
 
 
 class Streams(NamedTuple):
-    """One key a replicate for each purpose on the device, [S] each; `data` is drawn on the host."""
+    """For each purpose on the device one root seed or one key a replicate, [S]; `data` is drawn on the host."""
 
-    model: jax.Array
-    selection: jax.Array
-    training: jax.Array
+    model: Any
+    selection: Any
+    training: Any
 
 
-def streams(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
-    """The streams of all replicates.
+def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
+    """The root seed of every purpose.
 
     Args:
-        seeds: root seeds, [S].
+        seeds: one a replicate.
         fixed: purpose -> a seed shared by all replicates, or None.
 
     Returns:
-        The keys.
+        uint32 [S] each.
     """
 
-    def of(purpose: str) -> jax.Array:
+    def of(purpose: str) -> np.ndarray:
         shared = fixed.get(purpose)
-        roots = jnp.array([seed if shared is None else shared for seed in seeds], jnp.uint32)
-        return jax.vmap(lambda root: jax.random.fold_in(jax.random.key(root), PURPOSES.index(purpose)))(roots)
+        return np.array([seed if shared is None else shared for seed in seeds], np.uint32)
 
-    return Streams(of("model"), of("selection"), of("training"))
+    return Streams(*(of(purpose) for purpose in Streams._fields))
+
+
+def streams(root_seeds: Streams) -> Streams:
+    """The keys of all replicates: typed keys, [S] each."""
+
+    def of(purpose: str, seeds: jax.Array) -> jax.Array:
+        return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose)))(seeds)
+
+    return Streams(*(of(purpose, jnp.asarray(getattr(root_seeds, purpose))) for purpose in Streams._fields))
 
 
 def of_round(stream: jax.Array, round: jax.Array) -> jax.Array:

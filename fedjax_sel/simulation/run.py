@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from fedjax_sel.simulation import devices, evaluation, information, keys
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.round import Carry, Plan, Records, many_rounds
-from fedjax_sel.strategies.base import Env, Strategy
+from fedjax_sel.strategies.base import Env, Strategy, keep_state
 from fedjax_sel.training import client, schedule, server
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
@@ -130,18 +131,9 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds)
     plan = _plan(problem, mesh, federation, run.eval_every if eval_every is None else eval_every)
     federation = jax.device_put(federation, whole)
-    streams = keys.streams(
-        run.seeds, {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
-    )
-
-    params = jax.jit(jax.vmap(problem.model.init))(streams.model)
-    carry = Carry(
-        params=params,
-        server=plan.server.init(params),
-        strategy=_initial_states(plan, problem.model, federation, streams),
-        info=information.empty(problem.strategy, problem.model, len(run.seeds), config.partition.num_clients),
-    )
-    carry, streams = jax.device_put((carry, streams), whole)
+    fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
+    begin = jax.jit(partial(_begin, plan), out_shardings=whole)
+    carry, streams = begin(federation, keys.roots(run.seeds, fixed))
     carry = _before_first_round(plan, carry, federation, streams)
 
     def chunk(carry, first, federation, streams):
@@ -193,9 +185,12 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
     )
 
 
-def _initial_states(plan: Plan, model: Model, federation: Federation, streams: Streams) -> Any:
-    """The strategy's state of every replicate, leading axis [S]."""
-    num_clients = federation.starts.shape[1]
+def _begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
+    """The state before anything is known, and the random streams."""
+    model = plan.trainer.model
+    streams = keys.streams(root_seeds)
+    params = jax.vmap(model.init)(streams.model)
+    num_replicates, num_clients = federation.starts.shape
 
     def init(stream, sizes):
         env = Env(
@@ -209,20 +204,25 @@ def _initial_states(plan: Plan, model: Model, federation: Federation, streams: S
         )
         return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
-    return jax.vmap(init)(streams.selection, federation.train_sizes)
+    carry = Carry(
+        params=params,
+        server=plan.server.init(params),
+        strategy=jax.vmap(init)(streams.selection, federation.train_sizes),
+        info=information.empty(plan.strategy, model, num_replicates, num_clients),
+    )
+    return carry, streams
 
 
 def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:
     """Serves what is due at the start, and lets the strategy work on it once, in float64 on the CPU."""
-    if not any(request.when.before_first_round for request in plan.strategy.requests):
-        info = carry.info
-    else:
+    info = carry.info
+    if any(request.when.before_first_round for request in plan.strategy.requests):
         measure = jax.jit(
-            lambda info, federation, params, training: information.measure_at_start(
-                plan.mesh, plan.trainer, plan.strategy, info, federation, params, training, plan.clients_at_once
-            )
+            partial(information.measure_at_start, plan.mesh, plan.trainer, plan.strategy, plan.clients_at_once)
         )
-        info = measure(carry.info, federation, carry.params, streams.training)
+        info = measure(info, federation, carry.params, streams.training)
+    if plan.strategy.prepare is keep_state:
+        return carry._replace(info=info)
     host_state, host_info = jax.device_get((carry.strategy, info))
     states = []
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):

@@ -176,3 +176,19 @@ def test_ctrl_c_keeps_what_was_done(tmp_path):
     assert rounds >= 5 and rounds % 5 == 0
     assert np.load(out / "cohorts.npy").shape == (1, rounds, 3)
     assert (out / "curves.png").exists()
+
+
+def test_a_report_puts_runs_side_by_side(capsys, tmp_path):
+    from fedjax_sel import report
+
+    for algo in ("random", "fl_dp3s"):
+        command(capsys, *QUICK, "--algo", algo, "--out", str(tmp_path / algo))
+    picture = tmp_path / "both.png"
+    code = command_line.guarded(
+        report.main, [str(tmp_path / "random"), str(tmp_path / "fl_dp3s"), "--out", str(picture)]
+    )
+    out, _ = capsys.readouterr()
+    assert code == 0 and "| random |" in out and "| fl_dp3s |" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert command_line.guarded(report.main, [str(tmp_path / "nothing")]) == 2
+    assert "no such folder" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""The house: imports run one way, public names stand, and what is light stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedjax_sel
+
+PACKAGE = Path(fedjax_sel.__file__).parent
+
+BOTTOM = {"errors", "names"}
+MAY_IMPORT = {
+    "errors": set(),
+    "names": {"errors"},
+    "numerics": set(),
+    "metrics": set(),
+    "data": BOTTOM,
+    "models": BOTTOM,
+    "config": BOTTOM,
+    "papers": BOTTOM | {"config"},
+    "strategies": BOTTOM | {"numerics"},
+    "training": BOTTOM | {"data", "models"},
+    "simulation": BOTTOM | {"config", "data", "metrics", "models", "strategies", "training"},
+    "runs": BOTTOM | {"config", "data", "metrics", "simulation"},
+    "plots": {"runs"},
+}
+COMMANDS = {"train", "report", "show", "command_line", "__init__"}  # they parse, call and print
+
+
+def imports(path):
+    """The rooms of the package that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedjax_sel":
+            parts = node.module.split(".")
+            yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from [a.name.split(".")[1] for a in node.names if a.name.startswith("fedjax_sel.")]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path):
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if room in COMMANDS or path.name == "__main__.py":
+        return
+    assert room in MAY_IMPORT, f"{path} stands in a room that the table does not know"
+    assert set(imports(path)) - {room} <= MAY_IMPORT[room]
+
+
+def test_a_strategys_file_stays_readable():
+    for path in (PACKAGE / "strategies").glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 250, path.name
+
+
+@pytest.mark.parametrize(
+    "code,absent",
+    [
+        ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.train as t\n"
+         "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
+        ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),
+        ("import fedjax_sel.data", ("jax", "tensorflow_datasets", "sklearn", "PIL", "matplotlib", "scipy")),
+        ("import fedjax_sel.runs.experiment", ("tensorflow_datasets", "sklearn", "PIL", "matplotlib")),
+    ],
+)  # fmt: skip
+def test_what_is_light_stays_light(code, absent):
+    check = f"\nimport sys\nassert not [name for name in {absent!r} if name in sys.modules]"
+    subprocess.run([sys.executable, "-c", code + check], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_public_names():
+    from fedjax_sel import data, metrics, strategies
+    from fedjax_sel.numerics import kdpp
+
+    assert set(strategies.names()) >= {"random", "fl_dp3s"}
+    for name in ("eigendecompose", "sample", "inclusion_probabilities", "log_elementary_symmetric_polynomials"):
+        assert callable(getattr(kdpp, name))
+    assert callable(data.load) and callable(data.partition.make) and callable(fedjax_sel.run)
+    assert callable(metrics.group_earth_movers_distance)

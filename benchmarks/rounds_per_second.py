@@ -71,6 +71,7 @@ def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str) ->
 
     import fedjax_sel
     from fedjax_sel.simulation import run
+    from fedjax_sel.simulation.problem import pose
 
     config = fedjax_sel.preset(preset)
     sizes = "train_size=60000,test_size=10000,num_classes=10"
@@ -79,7 +80,7 @@ def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str) ->
         dataset=f"synthetic:{sizes},{IMAGES[config.data.dataset]}", seeds=seeds, algo=algo, chunk=length,
         rounds=length * (chunks + 1), train_metrics_every=0,
     )  # fmt: skip
-    program = run.prepare(run.pose(config), eval_every=1 if evaluate else 0)
+    program = run.prepare(pose(config), eval_every=1 if evaluate else 0)
     arguments = (np.int32(0), program.federation, program.streams)
     started = time.perf_counter()
     compiled = program.chunk.lower(program.carry, *arguments).compile()

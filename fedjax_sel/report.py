@@ -44,7 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     unique = len(set(algos)) == len(algos)
     named = {algo if unique else path.name: result for algo, (path, result) in zip(algos, results.items())}
     print(show.markdown(named))
-    plots.curves(named, given.out, show.title(next(iter(results.values())).config))
+    first = next(iter(results.values()))
+    plots.curves(named, given.out, show.title(first.config, first.data_source))
     print(f"\nCurves in {given.out}")
     return 0
 

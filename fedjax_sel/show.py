@@ -17,6 +17,7 @@ from fedjax_sel.papers import PRESETS
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import devices, information, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.problem import Problem, pose
 from fedjax_sel.training import schedule
 
 
@@ -24,8 +25,8 @@ def _console() -> Console:
     return Console(highlight=False, width=None if Console().is_terminal else 120)
 
 
-def title(config: Config) -> str:
-    """A line that names a run's setting."""
+def title(config: Config, data_source: str) -> str:
+    """A line that names a run's setting, and the pixels' source."""
     settings = config.partition
     detail = {
         "shards": f", {settings.shards_per_client} a client",
@@ -35,7 +36,8 @@ def title(config: Config) -> str:
     }.get(settings.partition, "")
     seeds = len(config.run.seeds)
     return (
-        f"{config.data.dataset.split(':')[0]}, {settings.partition}{detail}; {settings.num_clients} clients, "
+        f"{config.data.dataset.split(':')[0]} ({data_source}), {settings.partition}{detail}; "
+        f"{settings.num_clients} clients, "
         f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
     )
 
@@ -60,7 +62,9 @@ def choices() -> None:
 
 def result(outcome: Result) -> None:
     """Prints the closing table: mean and standard deviation over seeds."""
-    table = Table("", "mean", "sd", title=f"{outcome.config.selection.algo}: {title(outcome.config)}")
+    table = Table(
+        "", "mean", "sd", title=f"{outcome.config.selection.algo}: {title(outcome.config, outcome.data_source)}"
+    )
     for column in table.columns[1:]:
         column.justify = "right"
     for name, values in outcome.summary():
@@ -96,7 +100,7 @@ def dry_run(config: Config) -> None:
     """Prints the resolved configuration, sizes, costs and memory; compiles one chunk and times it."""
     console = _console()
     devices.use_every_core()
-    problem = run.pose(config)
+    problem = pose(config)
     console.print_json(json.dumps(config.to_json()))
     program = run.prepare(problem)
     arguments = (program.carry, np.int32(0), program.federation, program.streams)
@@ -113,9 +117,7 @@ def dry_run(config: Config) -> None:
     console.print(_plan_table(problem, program, compile_seconds, chunk_seconds, memory))
 
 
-def _plan_table(
-    problem: run.Problem, program: run.Program, compile_seconds: float, seconds: float, memory: Any
-) -> Table:
+def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, seconds: float, memory: Any) -> Table:
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
     model_bytes = model.num_params * BYTES_PER_FLOAT
@@ -126,7 +128,7 @@ def _plan_table(
     data = problem.dataset
     rounds_per_second = config.run.chunk / seconds
     total = compile_seconds + config.run.rounds / rounds_per_second
-    table = Table("", "", title=f"{config.selection.algo}: {title(config)}", show_header=False)
+    table = Table("", "", title=f"{config.selection.algo}: {title(config, data.source)}", show_header=False)
     rows = {
         "data": f"{data.name}, {data.source}: {len(data.train_images):,} training and {len(data.test_images):,} test "
         f"images {data.train_images.shape[1:]}, {data.num_classes} classes",

@@ -66,7 +66,7 @@ def train(config: Config) -> int:
         return 3
     picture = out / "curves.png"
     if not picture.exists():
-        plots.curves({config.selection.algo: result}, picture, show.title(config))
+        plots.curves({config.selection.algo: result}, picture, show.title(config, result.data_source))
     show.result(result)
     if known:
         print(f"This run was finished before and is in {out}; give another --out to run it again.")

@@ -15,6 +15,7 @@ from fedjax_sel.runs import folder
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Collector, Result, append_csv
 from fedjax_sel.simulation import devices, information, run
+from fedjax_sel.simulation.problem import pose
 from fedjax_sel.simulation.round import Records
 
 POLL_SECONDS = 0.002
@@ -48,7 +49,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
         if done is not None:
             return done
     devices.use_every_core()
-    problem = run.pose(config)
+    problem = pose(config)
     with (
         Reporter(config.run.rounds, len(config.run.seeds), progress) as reporter,
         _Interruption(reporter) as interrupted,
@@ -57,11 +58,11 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
             moved = folder.create(out, config)
             if moved is not None:
                 reporter.say(f"an unfinished run in {out} was set aside as {moved}")
-            folder.write_partitions(out, config.run.seeds, problem.partitions)
+            folder.write_data(out, problem.dataset, config.run.seeds, problem.partitions)
             folder.write_environment(out, [str(device) for device in jax.devices()])
         program = run.prepare(problem)
         lengths = information.floats_per_answer(problem.strategy, problem.model)
-        collector = Collector(config, problem.model.num_params, lengths)
+        collector = Collector(config, problem.dataset.source, problem.model.num_params, lengths)
         started = time.monotonic()
         for first, records in _one_ahead(run.chunks(program), interrupted):
             chunk = collector.add(records, time.monotonic() - started)

@@ -2,7 +2,7 @@
 
     config.json        the resolved configuration
     environment.json   versions, devices, the command
-    partition.json     SHA-256 of every replicate's partition, and its sizes
+    data.json          where the images come from; SHA-256 and sizes of every replicate's partition
     metrics.csv        one row a replicate and round, appended after every chunk
     cohorts.npy        client ids, int32 [seeds, rounds, K]
     curves.png         accuracy, loss and GEMD over rounds and over megabytes
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel.config import Config
+from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import records
@@ -79,7 +80,8 @@ def load(path: Path) -> Result:
 
 def _read(path: Path, config: Config) -> Result:
     try:
-        return records.read(config, path / "metrics.csv", path / "cohorts.npy")
+        source = json.loads((path / "data.json").read_text())["source"]
+        return records.read(config, source, path / "metrics.csv", path / "cohorts.npy")
     except (ValueError, KeyError, OSError) as error:
         raise UserError(f"{path}: the run is damaged or has no rounds ({error}); move it away") from error
 
@@ -135,8 +137,8 @@ def write_environment(path: Path, devices: list[str]) -> None:
     _write_json(path / "environment.json", environment)
 
 
-def write_partitions(path: Path, seeds: tuple[int, ...], partitions: tuple[Partition, ...]) -> None:
-    """Writes `partition.json`."""
+def write_data(path: Path, dataset: Dataset, seeds: tuple[int, ...], partitions: tuple[Partition, ...]) -> None:
+    """Writes `data.json`."""
     table = {
         str(seed): {
             "sha256": part.digest(),
@@ -147,7 +149,7 @@ def write_partitions(path: Path, seeds: tuple[int, ...], partitions: tuple[Parti
         }
         for seed, part in zip(seeds, partitions)
     }
-    _write_json(path / "partition.json", table)
+    _write_json(path / "data.json", {"dataset": dataset.name, "source": dataset.source, "partitions": table})
 
 
 def write_cohorts(path: Path, cohorts: np.ndarray) -> None:

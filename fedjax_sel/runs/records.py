@@ -28,6 +28,7 @@ class Result:
 
     Attributes:
         config: the resolved configuration.
+        data_source: where the pixels come from; says so if they are not the official ones.
         seeds: the replicates, in the order of the first axis.
         test_accuracy: share of the test set.
         test_loss: nats.
@@ -41,6 +42,7 @@ class Result:
     """
 
     config: Config
+    data_source: str
     seeds: tuple[int, ...]
     test_accuracy: np.ndarray
     test_loss: np.ndarray
@@ -81,8 +83,9 @@ class Result:
 class Collector:
     """Gathers the chunks of a run into a Result."""
 
-    def __init__(self, config: Config, num_params: int, floats_per_answer: Sequence[int]):
+    def __init__(self, config: Config, data_source: str, num_params: int, floats_per_answer: Sequence[int]):
         self._config = config
+        self._data_source = data_source
         self._num_params = num_params
         self._floats_per_answer = tuple(floats_per_answer)
         self._chunks: list[Records] = []
@@ -105,6 +108,7 @@ class Collector:
         joined = jax.tree.map(lambda *leaves: np.moveaxis(np.concatenate(leaves), 0, 1), *chunks)
         return Result(
             config=self._config,
+            data_source=self._data_source,
             seeds=self._config.run.seeds,
             cohorts=joined.cohort,
             ledger=settle(joined.events, self._num_params, self._floats_per_answer),
@@ -138,11 +142,12 @@ def _cell(value: float) -> str:
     return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
 
 
-def read(config: Config, metrics_csv: Path, cohorts_npy: Path) -> Result:
+def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path) -> Result:
     """A Result from a run folder's files.
 
     Args:
         config: the run's configuration.
+        data_source: where the pixels come from.
         metrics_csv: one row a replicate and round.
         cohorts_npy: int32 [seeds, rounds, K].
 
@@ -166,6 +171,7 @@ def read(config: Config, metrics_csv: Path, cohorts_npy: Path) -> Result:
     seconds = np.array([float(row[CLOCK]) for row in kept if int(row["seed"]) == seeds[0]])
     return Result(
         config=config,
+        data_source=data_source,
         seeds=seeds,
         cohorts=np.load(cohorts_npy, allow_pickle=False)[:, :num_rounds],
         ledger=Ledger(*(table(name, int) for name in Ledger._fields)),

@@ -32,9 +32,15 @@ def use_every_core() -> None:
         return
 
 
-def make_mesh() -> Mesh:
-    """All devices in one row."""
-    return Mesh(np.array(jax.devices()), (AXIS,))
+def make_mesh(num_jobs: int) -> Mesh:
+    """The devices in one row: no more of them than end the jobs in the same number of turns.
+
+    Args:
+        num_jobs: (replicate, client) pairs of a round.
+    """
+    available = jax.devices()
+    turns = -(-num_jobs // len(available))
+    return Mesh(np.array(available[: -(-num_jobs // turns)]), (AXIS,))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -164,27 +164,25 @@ def _record(plan: Plan, federation: Federation, params: Params, selection: Selec
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
 
+    def evaluate(measure: Callable, images: jax.Array) -> Any:
+        block = evaluation.block_size(images.shape[0], plan.evaluation_block)
+        return measure(plan.mesh, plan.trainer.model, federation, params, block, plan.blocks_at_once)
+
     nothing = jnp.full((num_replicates,), jnp.nan, jnp.float32)
     test = _every(
         plan.eval_every,
         plan.num_rounds,
         round,
-        lambda: evaluation.test_metrics(
-            plan.mesh, plan.trainer.model, federation, params,
-            evaluation.block_size(federation.test_images.shape[0], plan.evaluation_block), plan.blocks_at_once,
-        ),
+        lambda: evaluate(evaluation.test_metrics, federation.test_images),
         TestMetrics(nothing, nothing),
-    )  # fmt: skip
+    )
     train = _every(
         plan.train_metrics_every,
         plan.num_rounds,
         round,
-        lambda: evaluation.train_metrics(
-            plan.mesh, plan.trainer.model, federation, params,
-            evaluation.block_size(federation.images.shape[0], plan.evaluation_block), plan.blocks_at_once,
-        ),
+        lambda: evaluate(evaluation.train_metrics, federation.images),
         TrainMetrics(nothing, nothing, nothing),
-    )  # fmt: skip
+    )
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
         gemd=jax.vmap(gemd)(federation.label_counts, selection.ids, selection.mask),

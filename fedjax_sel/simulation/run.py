@@ -1,6 +1,5 @@
-"""From a configuration to a compiled program, and through its rounds chunk by chunk."""
+"""From a problem to a program on the devices, and through its rounds chunk by chunk."""
 
-import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from operator import itemgetter
@@ -11,35 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_sel import data, models, strategies
-from fedjax_sel.config import Config, validate
 from fedjax_sel.data import federation as fed
-from fedjax_sel.data import partition as partitions
-from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.data.partition import Partition
-from fedjax_sel.errors import UserError
-from fedjax_sel.models import Model
 from fedjax_sel.simulation import devices, evaluation, information, keys
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.round import Carry, Plan, Records, many_rounds
-from fedjax_sel.strategies.base import Env, Strategy, keep_state
+from fedjax_sel.strategies.base import Env, keep_state
 from fedjax_sel.training import client, schedule, server
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What a configuration asks for, in host memory: data, partitions, model, strategy. Nothing is on a device yet."""
-
-    config: Config
-    dataset: Dataset
-    partitions: tuple[Partition, ...]
-    model: Model
-    strategy: Strategy
 
 
 class Program(NamedTuple):
@@ -53,65 +35,6 @@ class Program(NamedTuple):
     chunk: Any  # jitted: (carry, first round, federation, streams) -> (carry, records); the carry is donated
 
 
-def pose(config: Config) -> Problem:
-    """Checks the configuration, loads the data and deals them out.
-
-    Raises:
-        UserError: one sentence with the field, the value and the way out.
-    """
-    validate(config)
-    strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
-    information.check(strategy)
-    dataset = data.load(config.data.dataset, config.data.data_dir)
-    dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
-    largest = max(int(part.sizes.max()) for part in dealt)
-    usable = largest - int(config.data.holdout * largest)
-    if not config.training.full_batch and config.training.batch_size > usable:
-        raise UserError(
-            f"--batch-size: {config.training.batch_size} is more than the {usable} training examples of the largest "
-            f"client; choose at most that many, fewer --num-clients, or --full-batch"
-        )
-    model = models.make(
-        config.model.model,
-        dataset.train_images.shape[1:],
-        dataset.num_classes,
-        config.model.model_dropout,
-        config.model.initializer,
-    )
-    return Problem(config, dataset, dealt, model, strategy)
-
-
-def deal(config: Config, dataset: Dataset, seed: int) -> Partition:
-    """One replicate's partition.
-
-    Raises:
-        UserError: it cannot be made, or leaves a client without data.
-    """
-    settings = config.partition
-    options: dict[str, dict[str, Any]] = {
-        "shards": {"shards_per_client": settings.shards_per_client},
-        "dirichlet_qp": {"alpha": settings.alpha},
-        "skewness": {
-            "skewness": "H" if settings.skewness == "H" else float(settings.skewness),
-            "main": settings.skewness_main,
-        },
-        "dirichlet": {"alpha": settings.alpha, "form": settings.dirichlet_form},
-        "iid": {},
-        "natural": {"client_ids": dataset.client_ids},
-    }
-    data_seed = seed if config.run.data_seed is None else config.run.data_seed
-    part = partitions.make(
-        settings.partition, dataset.train_labels, settings.num_clients, data_seed, **options[settings.partition]
-    )
-    empty = np.flatnonzero(part.sizes == 0)
-    if len(empty):
-        raise UserError(
-            f"--partition: {settings.partition!r} with {settings.num_clients} clients leaves client {empty[0]} without "
-            f"data (seed {data_seed}); choose fewer --num-clients or a larger --alpha"
-        )
-    return part
-
-
 def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     """Puts the data on the devices, measures what is due before the first round, and builds the program.
 
@@ -123,7 +46,7 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
         The program; nothing of its rounds is compiled yet.
     """
     config = problem.config
-    mesh = devices.make_mesh()
+    mesh = devices.make_mesh(len(config.run.seeds) * config.selection.num_selected)
     whole = devices.replicated(mesh)
     run = config.run
 

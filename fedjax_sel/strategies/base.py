@@ -134,7 +134,7 @@ class Information:
         self._facts = facts
 
     def __getattr__(self, kind: str) -> Fact:
-        if kind.startswith("__"):
+        if kind.startswith("_"):
             raise AttributeError(kind)
         if kind not in self._facts:
             raise UndeclaredFactError(

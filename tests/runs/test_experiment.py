@@ -33,7 +33,7 @@ def test_a_result_has_seeds_and_rounds_in_front(finished):
 def test_the_folder_holds_the_same_numbers(finished):
     out, result = finished
     assert {path.name for path in out.iterdir()} == {
-        "config.json", "environment.json", "partition.json", "metrics.csv", "cohorts.npy",
+        "config.json", "environment.json", "data.json", "metrics.csv", "cohorts.npy",
     }  # fmt: skip
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -43,12 +43,12 @@ def test_the_folder_holds_the_same_numbers(finished):
         assert np.float32(row["test_accuracy"]) == result.test_accuracy[place, t]
         assert int(row["bytes_up"]) == result.ledger.bytes_up[place, t]
         assert (row["train_accuracy"] == "") == (t not in (2, 4))
-    again = records.read(SMALL, out / "metrics.csv", out / "cohorts.npy")
+    again = records.read(SMALL, "here", out / "metrics.csv", out / "cohorts.npy")
     for name in records.MEASURES:
         np.testing.assert_array_equal(getattr(again, name), getattr(result, name))
     np.testing.assert_array_equal(again.cohorts, result.cohorts)
     np.testing.assert_array_equal(again.ledger, result.ledger)
-    partition = json.loads((out / "partition.json").read_text())
+    partition = json.loads((out / "data.json").read_text())["partitions"]
     assert set(partition) == {"3", "1"} and partition["3"]["sha256"] != partition["1"]["sha256"]
     assert "jax" in json.loads((out / "environment.json").read_text())["packages"]
 
@@ -56,7 +56,7 @@ def test_the_folder_holds_the_same_numbers(finished):
 def test_a_finished_run_is_read_not_repeated(finished, monkeypatch):
     out, result = finished
     before = (out / "metrics.csv").stat().st_mtime_ns
-    monkeypatch.setattr(experiment.run, "pose", lambda config: pytest.fail("the run was repeated"))
+    monkeypatch.setattr(experiment, "pose", lambda config: pytest.fail("the run was repeated"))
     again = fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, target_accuracy=0.9))
     np.testing.assert_array_equal(again.test_accuracy, result.test_accuracy)
     assert (out / "metrics.csv").stat().st_mtime_ns == before

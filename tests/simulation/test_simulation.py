@@ -13,6 +13,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.simulation import devices, information, keys, run
 from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.problem import pose
 from fedjax_sel.simulation.round import many_rounds, one_round
 from fedjax_sel.strategies import base
 
@@ -32,7 +33,7 @@ SMALL = Config().replace(
 
 def records_of(config, **flat_names):
     """All records of a run, leaves [rounds, S, ...], and the last carry."""
-    program = run.prepare(run.pose(config.replace(**flat_names)))
+    program = run.prepare(pose(config.replace(**flat_names)))
     return collect(program)
 
 
@@ -85,7 +86,7 @@ def test_measurements_come_when_asked_for(two_seeds):
 
 
 def test_scan_equals_a_python_loop():
-    program = run.prepare(run.pose(SMALL))
+    program = run.prepare(pose(SMALL))
     step = jax.jit(lambda c, t: one_round(program.plan, c, t, program.federation, program.streams))
     carry, rows = program.carry, []
     for t in range(6):
@@ -102,12 +103,20 @@ def test_scan_equals_a_python_loop():
 def test_devices_and_grouping_change_nothing(two_seeds, monkeypatch, num_devices, clients_at_once):
     assert len(jax.devices()) == 2
     some = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (devices.AXIS,))
-    monkeypatch.setattr(devices, "make_mesh", lambda: some)
+    monkeypatch.setattr(devices, "make_mesh", lambda num_jobs: some)
     assert_close(two_seeds, records_of(SMALL, seeds=2, train_metrics_every=2, cohort_batch=clients_at_once))
 
 
+@pytest.mark.parametrize("num_jobs,used", [(1, 1), (2, 2), (9, 5), (10, 5), (16, 8), (17, 6), (1000, 8)])
+def test_no_more_devices_than_shorten_the_work(monkeypatch, num_jobs, used):
+    monkeypatch.setattr(jax, "devices", lambda: list(range(8)))
+    monkeypatch.setattr(devices, "Mesh", lambda row, axes: row)
+    assert len(devices.make_mesh(num_jobs)) == used
+    assert -(-num_jobs // used) == -(-num_jobs // 8)
+
+
 def test_nothing_is_compiled_after_the_first_chunk(caplog):
-    program = run.prepare(run.pose(SMALL.replace(rounds=12)))
+    program = run.prepare(pose(SMALL.replace(rounds=12)))
     pieces = run.chunks(program)
     next(pieces)
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
@@ -120,7 +129,7 @@ def test_nothing_is_compiled_after_the_first_chunk(caplog):
 
 
 def test_data_are_arguments_and_the_carry_is_donated():
-    program = run.prepare(run.pose(SMALL))
+    program = run.prepare(pose(SMALL))
     jaxpr = jax.make_jaxpr(lambda *args: program.chunk(*args))(
         program.carry, jnp.int32(0), program.federation, program.streams
     )
@@ -132,7 +141,7 @@ def test_data_are_arguments_and_the_carry_is_donated():
 
 def test_two_strategies_train_a_common_client_on_the_same_batches():
     """The update of a client in a round depends on the model, the round and the client, not on the strategy."""
-    problem = run.pose(SMALL)
+    problem = pose(SMALL)
     programs = [run.prepare(dataclasses.replace(problem, strategy=always(ids))) for ids in ([3, 5, 7], [7, 1, 3])]
     updates = []
     for program in programs:
@@ -168,7 +177,7 @@ def test_full_participation_with_one_full_batch_step_is_centralised_gradient_des
         partition="dirichlet", alpha=1.0, dirichlet_form="yurochkin", num_selected=12, holdout=0.0, loss_on="train",
         local_epochs=1, full_batch=True, model_dropout=0.0, aggregation="samples", learning_rate=0.3, algo="random",
     )  # fmt: skip
-    problem = run.pose(config)
+    problem = pose(config)
     program = run.prepare(problem)
     assert len(set(np.asarray(program.federation.train_sizes)[0])) > 3  # unequal clients
     held = np.asarray(program.federation.order[0][np.asarray(program.federation.owner[0]) < 12])
@@ -190,7 +199,7 @@ def test_full_participation_with_one_full_batch_step_is_centralised_gradient_des
 
 def test_evaluation_equals_a_direct_one():
     config = SMALL.replace(train_metrics_every=1, seeds=2, rounds=1, chunk=1, dataset=SMALL.data.dataset)
-    problem = run.pose(config)
+    problem = pose(config)
     program = run.prepare(problem)
     federation = jax.device_get(program.federation)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -229,7 +238,7 @@ def test_more_test_examples_than_a_block_and_no_multiple_of_it(two_seeds, monkey
 
 def ledger_of(config, **flat_names):
     config = config.replace(**flat_names)
-    problem = run.pose(config)
+    problem = pose(config)
     program = run.prepare(problem)
     records = collect(program)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
@@ -261,7 +270,7 @@ def test_ledger_counts_distinct_clients_and_their_own_examples():
         alpha=0.5, local_epochs=2,
     )  # fmt: skip
     ledger, _, program = ledger_of(config)
-    cohorts = collect(run.prepare(run.pose(config))).cohort[:, 0]
+    cohorts = collect(run.prepare(pose(config))).cohort[:, 0]
     sizes = np.asarray(program.federation.train_sizes)[0]
     assert (cohorts == -1).any()  # somebody was drawn twice
     for t, cohort in enumerate(cohorts):
@@ -285,7 +294,7 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
         return state.at[round].set(info.profile.age[0])
 
     strategy = base.Strategy("mine", init, select, (base.Request("profile", when),), update=update)
-    problem = dataclasses.replace(run.pose(SMALL.replace(chunk=6)), strategy=strategy)
+    problem = dataclasses.replace(pose(SMALL.replace(chunk=6)), strategy=strategy)
     program = run.prepare(problem)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     assert carry.strategy[0].tolist() == [base.NEVER, 0, 1, 2, 0, 1]
@@ -312,7 +321,7 @@ def test_losses_of_the_cohort_are_those_of_its_held_out_data():
     def init(key, env):
         return {"before": jnp.zeros(3), "after": jnp.zeros(3)}
 
-    problem = run.pose(SMALL.replace(rounds=1, chunk=1))
+    problem = pose(SMALL.replace(rounds=1, chunk=1))
     program = run.prepare(dataclasses.replace(problem, strategy=base.Strategy("losses", init, select, update=update)))
     params = jax.tree.map(lambda leaf: np.asarray(leaf[0]), program.carry.params)
     federation = jax.device_get(program.federation)
@@ -340,11 +349,11 @@ def test_purposes_have_streams_of_their_own():
 
 
 def test_a_fixed_seed_fixes_what_it_names():
-    same_data = run.pose(SMALL.replace(seeds=2, data_seed=5))
+    same_data = pose(SMALL.replace(seeds=2, data_seed=5))
     assert same_data.partitions[0].digest() == same_data.partitions[1].digest()
-    own_data = run.pose(SMALL.replace(seeds=2))
+    own_data = pose(SMALL.replace(seeds=2))
     assert own_data.partitions[0].digest() != own_data.partitions[1].digest()
-    program = run.prepare(run.pose(SMALL.replace(seeds=2, model_seed=3)))
+    program = run.prepare(pose(SMALL.replace(seeds=2, model_seed=3)))
     for leaf in jax.tree.leaves(program.carry.params):
         np.testing.assert_array_equal(leaf[0], leaf[1])
 
@@ -359,11 +368,11 @@ def test_skipping_an_update_that_is_not_finite_leaves_the_others(monkeypatch):
         return jax.tree.map(lambda leaf: jnp.where(who == 5, jnp.nan, leaf), update)
 
     monkeypatch.setattr(client, "train", broken)
-    problem = run.pose(SMALL.replace(on_nonfinite="skip", rounds=1, chunk=1))
+    problem = pose(SMALL.replace(on_nonfinite="skip", rounds=1, chunk=1))
     with_it = run.prepare(dataclasses.replace(problem, strategy=always([3, 5, 7])))
     carry, records = with_it.chunk(with_it.carry, jnp.int32(0), with_it.federation, with_it.streams)
     np.testing.assert_array_equal(records.nonfinite[0, 0], [False, True, False])
-    smaller = run.pose(SMALL.replace(rounds=1, chunk=1, num_selected=2))
+    smaller = pose(SMALL.replace(rounds=1, chunk=1, num_selected=2))
     without = run.prepare(dataclasses.replace(smaller, strategy=always([3, 7])))
     expected, _ = without.chunk(without.carry, jnp.int32(0), without.federation, without.streams)
     for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(expected.params)):

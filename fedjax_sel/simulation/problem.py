@@ -1,0 +1,86 @@
+"""From a configuration to what it asks for: data, partitions, model, strategy. Nothing is on a device yet."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel import data, models, strategies
+from fedjax_sel.config import Config, validate
+from fedjax_sel.data import partition as partitions
+from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.partition import Partition
+from fedjax_sel.errors import UserError
+from fedjax_sel.models import Model
+from fedjax_sel.simulation import information
+from fedjax_sel.strategies.base import Strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What a configuration asks for, in host memory: data, partitions, model, strategy. Nothing is on a device yet."""
+
+    config: Config
+    dataset: Dataset
+    partitions: tuple[Partition, ...]
+    model: Model
+    strategy: Strategy
+
+
+def pose(config: Config) -> Problem:
+    """Checks the configuration, loads the data and deals them out.
+
+    Raises:
+        UserError: one sentence with the field, the value and the way out.
+    """
+    validate(config)
+    strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
+    information.check(strategy)
+    dataset = data.load(config.data.dataset, config.data.data_dir)
+    dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
+    largest = max(int(part.sizes.max()) for part in dealt)
+    usable = largest - int(config.data.holdout * largest)
+    if not config.training.full_batch and config.training.batch_size > usable:
+        raise UserError(
+            f"--batch-size: {config.training.batch_size} is more than the {usable} training examples of the largest "
+            f"client; choose at most that many, fewer --num-clients, or --full-batch"
+        )
+    model = models.make(
+        config.model.model,
+        dataset.train_images.shape[1:],
+        dataset.num_classes,
+        config.model.model_dropout,
+        config.model.initializer,
+    )
+    return Problem(config, dataset, dealt, model, strategy)
+
+
+def deal(config: Config, dataset: Dataset, seed: int) -> Partition:
+    """One replicate's partition.
+
+    Raises:
+        UserError: it cannot be made, or leaves a client without data.
+    """
+    settings = config.partition
+    options: dict[str, dict[str, Any]] = {
+        "shards": {"shards_per_client": settings.shards_per_client},
+        "dirichlet_qp": {"alpha": settings.alpha},
+        "skewness": {
+            "skewness": "H" if settings.skewness == "H" else float(settings.skewness),
+            "main": settings.skewness_main,
+        },
+        "dirichlet": {"alpha": settings.alpha, "form": settings.dirichlet_form},
+        "iid": {},
+        "natural": {"client_ids": dataset.client_ids},
+    }
+    data_seed = seed if config.run.data_seed is None else config.run.data_seed
+    part = partitions.make(
+        settings.partition, dataset.train_labels, settings.num_clients, data_seed, **options[settings.partition]
+    )
+    empty = np.flatnonzero(part.sizes == 0)
+    if len(empty):
+        raise UserError(
+            f"--partition: {settings.partition!r} with {settings.num_clients} clients leaves client {empty[0]} without "
+            f"data (seed {data_seed}); choose fewer --num-clients or a larger --alpha"
+        )
+    return part

@@ -304,7 +304,9 @@ def test_cifar_binaries(server, monkeypatch, tmp_path, folder):
 
 
 @pytest.mark.parametrize(
-    "content", [b"not gzip", gzip.compress(b"\0\0\x08\x03"), gzip.compress(b"\0\0\x0d\x01" + bytes(8))]
+    "content",
+    [b"not gzip", gzip.compress(b"\0\0\x08\x03"), gzip.compress(b"\0\0\x0d\x01" + bytes(8))],
+    ids=["not gzip", "header cut short", "another type of number"],
 )
 def test_a_file_that_cannot_be_parsed_is_one_sentence(server, monkeypatch, content):
     files = FILES | {"train-images-idx3-ubyte.gz": content}

@@ -9,14 +9,14 @@ result.test_accuracy  # [seeds, rounds]
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.config import Config
-from fedjax_sel.errors import UserError
+from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from fedjax_sel.papers import preset
+from fedjax_sel.version import __version__
 
 if TYPE_CHECKING:
     from fedjax_sel.runs.records import Result
 
-__version__ = "0.1.0"
-__all__ = ["Config", "Result", "UserError", "preset", "run"]
+__all__ = ["Config", "NonFiniteUpdateError", "Result", "UserError", "__version__", "preset", "run"]
 
 
 def run(config: Config, progress: bool = False) -> "Result":
@@ -24,7 +24,7 @@ def run(config: Config, progress: bool = False) -> "Result":
 
     Args:
         config: what to run, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`. A run folder is written where
-            `out` is given.
+            `out` is given; a finished run there is read instead of repeated.
         progress: whether to show a bar on stderr.
 
     Returns:
@@ -32,10 +32,17 @@ def run(config: Config, progress: bool = False) -> "Result":
 
     Raises:
         UserError: something in the configuration, the data or the folder that the user can mend.
+        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
     """
+    from pathlib import Path
+
+    from fedjax_sel import plots
     from fedjax_sel.runs.experiment import run_experiment
 
-    return run_experiment(config, progress)
+    result = run_experiment(config, progress)
+    if config.run.out is not None and not (picture := Path(config.run.out) / "curves.png").exists():
+        plots.curves({config.selection.algo: result}, picture)
+    return result
 
 
 def __getattr__(name: str) -> Any:

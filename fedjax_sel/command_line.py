@@ -6,11 +6,12 @@ Precedence: a flag, then the preset, then the default.
 import argparse
 import dataclasses
 import difflib
+import os
 import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NoReturn
 
 from fedjax_sel.config import Config, concerns, flat_types
@@ -28,13 +29,14 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; --help lists every flag")
 
 
-def make_parser(command: str, description: str, epilog: str) -> Parser:
+def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:
     """A parser with one flag for every field of the configuration, and --preset and --debug.
 
     Args:
         command: e.g. "python -m fedjax_sel.train".
         description: what it does.
         epilog: examples.
+        only: the fields that the command takes, by flat name; all without it.
     """
     parser = Parser(
         prog=command,
@@ -49,9 +51,11 @@ def make_parser(command: str, description: str, epilog: str) -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     hints = flat_types()
     for concern, kind in concerns().items():
-        group = parser.add_argument_group(concern, (kind.__doc__ or "").strip().rstrip("."))
-        for field in dataclasses.fields(kind):
-            _add_flag(group, field, hints[field.name])
+        fields = [field for field in dataclasses.fields(kind) if only is None or field.name in only]
+        if fields:
+            group = parser.add_argument_group(concern, (kind.__doc__ or "").strip().rstrip("."))
+            for field in fields:
+                _add_flag(group, field, hints[field.name])
     return parser
 
 
@@ -127,6 +131,9 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

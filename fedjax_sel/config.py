@@ -8,7 +8,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from fedjax_sel.errors import UserError
@@ -46,6 +46,7 @@ class PartitionConfig:
     alpha: float = _setting(0.2, "dirichlet_qp: Dir(alpha * label frequencies); dirichlet: Dir(alpha) per class")
     skewness: Literal["1", "0.8", "0.5", "H"] = _setting("1", "skewness: share of a client's main label; H: two labels")
     skewness_main: Literal["balanced", "random"] = _setting("balanced", "skewness: how main labels are given out")
+    min_client_size: int = _setting(5, "dirichlet_qp, dirichlet, natural: the fewest examples a client may get")
     dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
         "hsu", "dirichlet: classes for each client, equal sizes (hsu), or clients for each class (yurochkin)"
     )
@@ -121,6 +122,8 @@ _CONCERNS = {
     "selection": SelectionConfig,
     "run": RunConfig,
 }
+
+MOST_SEEDS = 10_000
 
 _NOT_OF_THE_TRAJECTORY = {"data_dir", "out", "target_accuracy"}
 
@@ -230,10 +233,18 @@ def convert(name: str, value: Any) -> Any:
             value = f"{value:g}"
         return one_of(flag, value, typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
-        items = value.replace(",", " ").split() if isinstance(value, str) else value
-        items = [items] if isinstance(items, int) else items
+        items = _items(value)
+        if items == ["none"]:
+            return ()
         return tuple(_scalar(flag, item, typing.get_args(kind)[0]) for item in items)
     return _scalar(flag, value, kind)
+
+
+def _items(value: Any) -> list[Any]:
+    """A list from a text, a single value, or anything that can be gone through."""
+    if isinstance(value, str):
+        return value.replace(",", " ").split()
+    return list(value) if isinstance(value, Iterable) else [value]
 
 
 def _scalar(flag: str, value: Any, kind: type) -> Any:
@@ -244,46 +255,47 @@ def _scalar(flag: str, value: Any, kind: type) -> Any:
                 return value
             return {"true": True, "false": False}[str(value).lower()]
         if kind is str:
+            if value is None:
+                raise ValueError
             return str(value)
-        if isinstance(value, bool):
+        if isinstance(value, bool) or value is None:
             raise ValueError
         converted = kind(value)
         if kind is int and not isinstance(value, str) and converted != value:
             raise ValueError
         return converted
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise UserError(f"{flag}: {value!r} is not {wanted}") from error
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
     """A count, or the seeds themselves. One number is a count; "7," is the one seed 7."""
-    if isinstance(value, str):
-        text = value.strip()
-        parts = [_scalar("--seeds", part, int) for part in text.replace(",", " ").split()]
-        value = parts if len(parts) != 1 or "," in text else parts[0]
-    if isinstance(value, list | tuple):
-        return tuple(_scalar("--seeds", item, int) for item in value)
-    count = _scalar("--seeds", value, int)
-    if count < 1:
-        raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
-    return tuple(range(count))
+    items = _items(value)
+    if not isinstance(value, Iterable) or (isinstance(value, str) and len(items) == 1 and "," not in value):
+        count = _scalar("--seeds", items[0], int)
+        if count < 1:
+            raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
+        return tuple(range(min(count, MOST_SEEDS + 1)))
+    return tuple(_scalar("--seeds", item, int) for item in items)
 
 
 def _pairs(value: Any) -> tuple[tuple[str, Any], ...]:
-    if isinstance(value, str):
-        value = value.split()
+    """(key, value) pairs, sorted, from a mapping, from pairs, or from texts of the form key=value."""
     if isinstance(value, Mapping):
         return tuple(sorted(value.items()))
-    pairs = []
-    for item in value:
-        if isinstance(item, str):
-            key, equals, text = item.partition("=")
-            if not equals or not key:
-                raise UserError(f"--algo-args: {item!r} is not of the form key=value, e.g. profile=fc1-relu")
-            pairs.append((key, text))
-        else:
-            pairs.append((str(item[0]), item[1]))
-    return tuple(sorted(pairs))
+    pairs: dict[str, Any] = {}
+    for item in value.split() if isinstance(value, str) else _items(value):
+        key, equals, text = item.partition("=") if isinstance(item, str) else _pair(item)
+        if not equals or not key:
+            raise UserError(f"--algo-args: {item!r} is not of the form key=value, e.g. profile=fc1-relu")
+        if key in pairs:
+            raise UserError(f"--algo-args: {key!r} is given twice; give it once")
+        pairs[key] = text
+    return tuple(sorted(pairs.items()))
+
+
+def _pair(item: Any) -> tuple[Any, bool, Any]:
+    return (item[0], True, item[1]) if isinstance(item, tuple | list) and len(item) == 2 else (None, False, None)
 
 
 def validate(config: Config) -> None:
@@ -292,16 +304,18 @@ def validate(config: Config) -> None:
     Raises:
         UserError: one sentence with the field, the value and the way out.
     """
+    config = config.replace(**config.flat())  # refuses values of the wrong type
     values = config.flat()
 
     def need(name: str, allowed: bool, advice: str) -> None:
         if not allowed:
             raise UserError(f"--{name.replace('_', '-')}: {values[name]!r} {advice}")
 
-    for name in ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "eval_every", "chunk"):
+    counts = ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "min_client_size")
+    for name in (*counts, "eval_every", "chunk"):
         need(name, values[name] >= 1, "is below 1; give a whole number from 1")
-    for name in ("local_steps", "local_epochs"):
-        need(name, values[name] is None or values[name] >= 1, "is below 1; give a whole number from 1")
+    for name, most in (("local_steps", 100_000), ("local_epochs", 10_000)):
+        need(name, values[name] is None or 1 <= values[name] <= most, f"is not a whole number from 1 to {most}")
     for name in ("alpha", "learning_rate", "server_learning_rate", "learning_rate_decay"):
         need(name, 0 < values[name] < float("inf"), "is not a positive number")
     for name in ("holdout", "model_dropout", "momentum"):
@@ -311,6 +325,10 @@ def validate(config: Config) -> None:
     need("cohort_batch", (values["cohort_batch"] or 0) >= 0, "is negative; give 0 for all clients at once")
     target = values["target_accuracy"]
     need("target_accuracy", target is None or 0 < target <= 1, "is not a share between 0 and 1, such as 0.62")
+    for name, kind in flat_types().items():
+        if kind in (int, int | None):
+            need(name, values[name] is None or values[name] < 2**31, "is above 2147483647")
+    need("seeds", len(values["seeds"]) <= MOST_SEEDS, f"are more than {MOST_SEEDS}; give fewer")
     need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
     need("seeds", len(set(values["seeds"])) == len(values["seeds"]), "names a seed twice; give each once")
     for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):

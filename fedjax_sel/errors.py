@@ -3,3 +3,7 @@
 
 class UserError(ValueError):
     """Bad input: its message is one sentence that says what is wrong and what to do next (exit code 2)."""
+
+
+class NonFiniteUpdateError(RuntimeError):
+    """A client's update held NaN or infinity, and the run stopped (exit code 3)."""

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedjax_sel.config import Config
+from fedjax_sel.errors import UserError
 from fedjax_sel.runs.records import Result
 
 COLORS = (
@@ -19,16 +21,35 @@ COLORS = (
 SMOOTHING = 0.02  # window of the running mean, as a share of the rounds
 
 
-def curves(results: Mapping[str, Result], path: Path, title: str = "") -> None:
+def title(config: Config, data_source: str) -> str:
+    """A line that names a run's setting, and the pixels' source."""
+    settings = config.partition
+    detail = {
+        "shards": f", {settings.shards_per_client} a client",
+        "skewness": f" {settings.skewness}",
+        "dirichlet_qp": f" {settings.alpha:g}",
+        "dirichlet": f" {settings.alpha:g} ({settings.dirichlet_form})",
+    }.get(settings.partition, "")
+    seeds = len(config.run.seeds)
+    return (
+        f"{config.data.dataset.split(':')[0]} ({data_source}), {settings.partition}{detail}; "
+        f"{settings.num_clients} clients, "
+        f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
+    )
+
+
+def curves(results: Mapping[str, Result], path: Path) -> None:
     """Draws accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
 
-    A line is the mean over seeds and a band one standard deviation to either side; with 100 rounds or more a running
-    mean over 2 % of them is drawn on top of the faint raw values.
+    A line is the mean over seeds and a band one sample standard deviation to either side; with 100 rounds or more
+    a running mean over 2 % of them is drawn on top of the faint raw values.
 
     Args:
         results: name -> run.
         path: PNG to write.
-        title: above all panels.
+
+    Raises:
+        UserError: it cannot be written there.
     """
     from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
 
@@ -63,17 +84,22 @@ def curves(results: Mapping[str, Result], path: Path, title: str = "") -> None:
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     axes.flat[0].legend(loc="lower right", frameon=False)
-    figure.suptitle(title)
-    figure.savefig(path, dpi=110)
+    first = next(iter(results.values()))
+    figure.suptitle(title(first.config, first.data_source))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error
 
 
 def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str) -> None:
-    mean, spread = values.mean(axis=0), values.std(axis=0)
+    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=len(values) > 1)
     window = round(SMOOTHING * len(x))
     if window > 1:
         axis.plot(x, mean, color=color, alpha=0.25, linewidth=0.7)
         mean, spread = _running_mean(mean, window), _running_mean(spread, window)
-    axis.plot(x, mean, color=color, label=name, linewidth=1.6)
+    axis.plot(x, mean, color=color, label=name, linewidth=1.6, marker="o" if len(x) == 1 else None)
     if len(values) > 1:
         axis.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
 

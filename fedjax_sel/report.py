@@ -42,10 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     results = {path: folder.load(path) for path in given.folders}
     algos = [result.config.selection.algo for result in results.values()]
     unique = len(set(algos)) == len(algos)
-    named = {algo if unique else path.name: result for algo, (path, result) in zip(algos, results.items())}
+    named = {algo if unique else str(path): result for algo, (path, result) in zip(algos, results.items())}
     print(show.markdown(named))
-    first = next(iter(results.values()))
-    plots.curves(named, given.out, show.title(first.config, first.data_source))
+    plots.curves(named, given.out)
     print(f"\nCurves in {given.out}")
     return 0
 

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedjax_sel import data, models, strategies
+from fedjax_sel import data, models, plots, strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
@@ -23,23 +23,6 @@ from fedjax_sel.training import schedule
 
 def _console() -> Console:
     return Console(highlight=False, width=None if Console().is_terminal else 120)
-
-
-def title(config: Config, data_source: str) -> str:
-    """A line that names a run's setting, and the pixels' source."""
-    settings = config.partition
-    detail = {
-        "shards": f", {settings.shards_per_client} a client",
-        "skewness": f" {settings.skewness}",
-        "dirichlet_qp": f" {settings.alpha:g}",
-        "dirichlet": f" {settings.alpha:g} ({settings.dirichlet_form})",
-    }.get(settings.partition, "")
-    seeds = len(config.run.seeds)
-    return (
-        f"{config.data.dataset.split(':')[0]} ({data_source}), {settings.partition}{detail}; "
-        f"{settings.num_clients} clients, "
-        f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
-    )
 
 
 def choices() -> None:
@@ -63,7 +46,7 @@ def choices() -> None:
 def result(outcome: Result) -> None:
     """Prints the closing table: mean and standard deviation over seeds."""
     table = Table(
-        "", "mean", "sd", title=f"{outcome.config.selection.algo}: {title(outcome.config, outcome.data_source)}"
+        "", "mean", "sd", title=f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
     )
     for column in table.columns[1:]:
         column.justify = "right"
@@ -88,12 +71,12 @@ def markdown(results: Mapping[str, Result]) -> str:
 
 
 def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
-    """Both as text; the deviation is empty for a single seed."""
+    """Both as text; the (sample) deviation is empty for a single seed."""
     failed = int(np.isnan(values).sum())
     if failed:
         return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
     digits = 1 if "megabytes" in name or "rounds" in name else 4
-    return f"{values.mean():.{digits}f}", f"{values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}", f"{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
 
 
 def dry_run(config: Config) -> None:
@@ -126,9 +109,9 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
     seeds, k, n = len(config.run.seeds), plan.num_selected, config.partition.num_clients
     steps = np.asarray(schedule.num_steps(plan.trainer.work, program.federation.train_sizes))
     data = problem.dataset
-    rounds_per_second = config.run.chunk / seconds
+    rounds_per_second = program.length / seconds
     total = compile_seconds + config.run.rounds / rounds_per_second
-    table = Table("", "", title=f"{config.selection.algo}: {title(config, data.source)}", show_header=False)
+    table = Table("", "", title=f"{config.selection.algo}: {plots.title(config, data.source)}", show_header=False)
     rows = {
         "data": f"{data.name}, {data.source}: {len(data.train_images):,} training and {len(data.test_images):,} test "
         f"images {data.train_images.shape[1:]}, {data.num_classes} classes",
@@ -143,7 +126,7 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
         "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}",
         "memory a device": f"about {_peak(memory) / 1e6:,.0f} MB",
         "compilation": f"{compile_seconds:.1f} s",
-        "a chunk": f"{config.run.chunk} rounds in {seconds:.3f} s: {rounds_per_second * seeds:.1f} seed-rounds/s",
+        "a chunk": f"{program.length} rounds in {seconds:.3f} s: {rounds_per_second * seeds:.1f} seed-rounds/s",
         "the whole run": f"about {total / 60:.1f} minutes for {config.run.rounds} rounds of {seeds} seeds",
     }
     for name, text in rows.items():

@@ -1,10 +1,10 @@
 """`python -m fedjax_sel.train`: one experiment, all its seeds at once."""
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import fedjax_sel
 from fedjax_sel import command_line
 from fedjax_sel.config import Config, validate
 
@@ -52,25 +52,21 @@ def main(arguments: Sequence[str]) -> int:
 
 def train(config: Config) -> int:
     """Runs, writes the folder, and prints the closing table."""
-    from fedjax_sel import plots, show
+    from fedjax_sel import show
     from fedjax_sel.runs import folder
-    from fedjax_sel.runs.experiment import NonFiniteUpdateError, run_experiment
 
     out = Path(config.run.out) if config.run.out else folder.default_path(config)
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, out=str(out)))
-    known = folder.finished_result(out, config) is not None
-    try:
-        result = run_experiment(config, progress=True)
-    except NonFiniteUpdateError as error:
-        print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)
-        return 3
-    picture = out / "curves.png"
-    if not picture.exists():
-        plots.curves({config.selection.algo: result}, picture, show.title(config, result.data_source))
-    show.result(result)
-    if known:
+    known = folder.finished_result(out, config)
+    if known is not None:
+        show.result(known)
         print(f"This run was finished before and is in {out}; give another --out to run it again.")
         return 0
+    try:
+        result = fedjax_sel.run(config.replace(out=str(out)), progress=True)
+    except fedjax_sel.NonFiniteUpdateError as error:
+        print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)
+        return 3
+    show.result(result)
     if not result.finished:
         print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; those rounds are in {out}")
         return 130

@@ -30,9 +30,9 @@
 # %% [markdown]
 # ## Install
 #
-# This does nothing where `fedjax_sel` is there already. Otherwise it installs what `FEDJAX_SEL_SOURCE` says: a folder, a
-# name on PyPI, or `git+https://` and the address of a repository. By default that is the clone that this notebook lies
-# in, and without a clone the name on PyPI. TensorFlow is not needed.
+# This does nothing where `fedjax_sel` is there already. Otherwise it installs what `FEDJAX_SEL_SOURCE` says: a folder, or
+# `git+https://` and the address of a repository; by default the clone that this notebook lies in. On Colab, set it in
+# the first line of the cell. TensorFlow is not needed.
 
 # %%
 import importlib.metadata
@@ -49,7 +49,9 @@ SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
 
 if importlib.util.find_spec("fedjax_sel") is None:
     clone = Path.cwd().parent
-    source = FEDJAX_SEL_SOURCE or (str(clone) if (clone / "pyproject.toml").exists() else "fedjax-sel")
+    source = FEDJAX_SEL_SOURCE or (str(clone) if (clone / "pyproject.toml").exists() else None)
+    if source is None:
+        sys.exit("Set FEDJAX_SEL_SOURCE above to git+https:// and the address of the repository, then run this again.")
     # A hosted machine's accelerator needs the JAX that came with it: keep what is there.
     installed = {package.name: package.version for package in importlib.metadata.distributions()}
     kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
@@ -127,7 +129,7 @@ from fedjax_sel import plots
 
 def show_curves() -> None:
     path = SCRATCH / "curves.png"
-    plots.curves(results, path, f"digits, one shard a client; 10 of 50 clients a round, {SEEDS} seeds")
+    plots.curves(results, path)
     display(Image(path.read_bytes(), width=900))
 
 

@@ -11,8 +11,9 @@ import fedjax_sel
 
 PACKAGE = Path(fedjax_sel.__file__).parent
 
-BOTTOM = {"errors", "names"}
+BOTTOM = {"errors", "names", "version"}
 MAY_IMPORT = {
+    "version": set(),
     "errors": set(),
     "names": {"errors"},
     "numerics": set(),
@@ -25,7 +26,7 @@ MAY_IMPORT = {
     "training": BOTTOM | {"data", "models"},
     "simulation": BOTTOM | {"config", "data", "metrics", "models", "strategies", "training"},
     "runs": BOTTOM | {"config", "data", "metrics", "simulation"},
-    "plots": {"runs"},
+    "plots": BOTTOM | {"config", "runs"},
 }
 COMMANDS = {"train", "report", "show", "command_line", "__init__"}  # they parse, call and print
 

@@ -3,10 +3,11 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from fedjax_sel import Config, UserError, preset
-from fedjax_sel.config import flat_types, validate
+from fedjax_sel.config import RunConfig, flat_types, validate
 from fedjax_sel.papers import PRESETS
 
 
@@ -73,3 +74,31 @@ def test_the_fingerprint_tells_what_changes_the_run_from_what_does_not():
     assert same.fingerprint() == base.fingerprint()
     for name, value in {"rounds": 3, "seeds": 2, "learning_rate": 0.1, "algo": "random", "chunk": 4}.items():
         assert base.replace(**{name: value}).fingerprint() != base.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"algo_args": 5}, {"algo_args": None}, {"algo_args": [1]}, {"rounds": float("inf")}, {"rounds": None},
+        {"learning_rate": 10**400}, {"learning_rate_milestones": 5.5}, {"learning_rate_milestones": None},
+        {"dataset": None}, {"algo": None}, {"seeds": None}, {"seeds": 2.5}, {"full_batch": "perhaps"}, {"rounds": True},
+        {"no_such_name": 1},
+    ],
+    ids=lambda wrong: next(f"{name}={str(value)[:5]}" for name, value in wrong.items()),
+)  # fmt: skip
+def test_values_of_the_wrong_type_are_refused(wrong):
+    with pytest.raises(UserError):
+        Config().replace(**wrong)
+
+
+def test_values_set_past_replace_are_refused_before_anything_runs():
+    for run in (RunConfig(rounds="ten"), RunConfig(seeds=2.5), RunConfig(chunk=None)):  # pyright: ignore
+        with pytest.raises(UserError):
+            validate(Config(run=run))
+
+
+def test_seeds_and_milestones_from_other_sequences():
+    assert Config().replace(seeds=range(3)).run.seeds == (0, 1, 2)
+    assert Config().replace(seeds=np.array([4, 5])).run.seeds == (4, 5)
+    fedcor = preset("fedcor/fmnist-1spc")
+    assert fedcor.replace(learning_rate_milestones="none").training.learning_rate_milestones == ()

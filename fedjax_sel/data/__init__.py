@@ -1,4 +1,4 @@
-"""Data sets and who holds what: NumPy only, and cheap to import.
+"""Data sets and who holds what: NumPy only (but for `federation.py`), and cheap to import.
 
 ``load`` gives the arrays of a data set, ``partition.make`` deals its training examples to clients.
 """

@@ -1,118 +1,64 @@
-"""``python -m fedjax_sel.data``: look at a partition before training on it."""
-
-from __future__ import annotations
+"""`python -m fedjax_sel.data`: look at a partition before training on it."""
 
 import argparse
-import os
+import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fedjax_sel import command_line
+from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
 from fedjax_sel.data import partition, preview, sources
-from fedjax_sel.errors import UserError
+from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.partition import Partition
+
+DESCRIPTION = "Shows who holds what under a partition, before training on it: a table, a heat map in text, a picture."
+EPILOG = """examples:
+  python -m fedjax_sel.data --partition dirichlet_qp --num-clients 60 --alpha 2
+  python -m fedjax_sel.data --preset fedcor/fmnist-2spc
+"""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Prints what a partition looks like and draws it.
+def main(arguments: Sequence[str]) -> int:
+    """The command.
 
     Args:
-        arguments: command-line arguments; None for those of the process.
+        arguments: without the program's name.
 
     Returns:
-        Exit code: 0, or 2 after bad input.
+        The exit code.
     """
-    flags = _parser().parse_args(arguments)
-    try:
-        _preview(flags)
-    except UserError as problem:
-        if flags.debug:
-            raise
-        print(f"error: {problem}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    names = {field.name for part in (DataConfig, PartitionConfig) for field in dataclasses.fields(part)}
+    names = names - {"loss_on"} | {"num_selected", "data_seed"}
+    parser = command_line.make_parser("python -m fedjax_sel.data", DESCRIPTION, EPILOG, names)
+    parser.add_argument("--out", dest="picture", type=Path, default=Path("partition.png"), help="picture to write")
+    config, flags = command_line.parse(parser, arguments)
+    if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
+        config = config.replace(num_selected=config.partition.num_clients)
+    validate(config)
+    _preview(config, flags)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fedjax_sel.data", description="Show who holds what under a partition, before training on it."
-    )
-    add = parser.add_argument
-    add("--dataset", default="digits", help=f"{', '.join(sources.names())}, or any TFDS name (default: %(default)s)")
-    add("--data-dir", help="folder prepared by tensorflow-datasets (default: TFDS_DATA_DIR, then the usual places)")
-    add("--partition", default="shards", help=f"{', '.join(partition.SCHEMES)} (default: %(default)s)")
-    add("--num-clients", type=int, default=50, help="number of clients (default: %(default)s)")
-    add("--shards-per-client", type=int, help="shards: how many a client gets (default: 1)")
-    add(
-        "--alpha", type=float, help="dirichlet_qp, dirichlet: concentration; smaller is more skewed (default: 0.2, 0.5)"
-    )
-    add("--skewness", help="skewness: share of the main label in (0, 1], or H for two halves (default: 1)")
-    add(
-        "--partition-args",
-        nargs="+",
-        default=[],
-        metavar="NAME=VALUE",
-        help="other options of the scheme, such as min_size=20, form=yurochkin, main=random, rounding=scatter",
-    )
-    add("--holdout", type=float, default=0.0, help="share of each client's examples to hold out (default: %(default)s)")
-    add("--data-seed", type=int, default=0, help="seed of the partition (default: %(default)s)")
-    add("--num-selected", type=int, help="cohort size that the expected GEMD is for (default: 10, or all)")
-    add("--out", type=Path, default=Path("partition.png"), help="file for the figure (default: %(default)s)")
-    add("--debug", action="store_true", help="show the traceback of an error")
-    return parser
+def _preview(config: Config, flags: argparse.Namespace) -> None:
+    from fedjax_sel.simulation.problem import deal  # the same partition as in a run of this seed
+
+    seed = 0 if config.run.data_seed is None else config.run.data_seed
+    dataset = sources.load(config.data.dataset, config.data.data_dir)
+    parts = deal(config, dataset, seed)
+    held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
+    counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
+    population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
+    summary = preview.summarise(counts, population, config.selection.num_selected, seed)
+    title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
+    preview.save(preview.figure(counts, title), flags.picture)
+    _print(dataset, parts, seed, counts, summary, held_out)
+    print(f"\npicture: {flags.picture}", flush=True)
 
 
-def _preview(flags: argparse.Namespace) -> None:
-    num_selected = min(10, flags.num_clients) if flags.num_selected is None else flags.num_selected
-    if not 1 <= num_selected <= max(flags.num_clients, 1):
-        raise UserError(f"--num-selected must be between 1 and --num-clients {flags.num_clients}, not {num_selected}")
-    options = _options(flags)
-    # What can be refused without the data is refused before minutes are spent on loading it.
-    partition.check_options(flags.partition, options)
-    dataset = sources.load(flags.dataset, flags.data_dir)
-    if flags.partition == "natural":
-        options["client_ids"] = dataset.client_ids
-    labels, num_classes = dataset.train_labels, dataset.num_classes
-    parts = partition.make(flags.partition, labels, flags.num_clients, flags.data_seed, **options)
-    held_out = [len(kept) for _, kept in partition.split_holdout(parts, flags.holdout, flags.data_seed)]
-    counts = parts.label_counts(labels, num_classes)
-    population = np.bincount(labels, minlength=num_classes)
-    summary = preview.summarise(counts, population, num_selected, flags.data_seed)
-    title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {flags.data_seed}"
-    preview.save(preview.figure(counts, title), flags.out)
-    _print(flags, dataset, parts, counts, summary, sum(held_out))
-    print(f"\nfigure: {flags.out}", flush=True)
-
-
-def _options(flags: argparse.Namespace) -> dict[str, Any]:
-    options = {
-        name: getattr(flags, name)
-        for name in ("shards_per_client", "alpha", "skewness")
-        if getattr(flags, name) is not None
-    }
-    for item in flags.partition_args:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UserError(f"--partition-args takes NAME=VALUE, not {item!r}")
-        options[name.replace("-", "_")] = _number(value)
-    return options
-
-
-def _number(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _print(
-    flags: argparse.Namespace, dataset: Any, parts: Any, counts: np.ndarray, summary: preview.Summary, held_out: int
-) -> None:
+def _print(dataset: Dataset, parts: Partition, seed: int, counts: np.ndarray, summary: preview.Summary, held_out: int):
     from rich.console import Console
 
     least, middle, most = summary.sizes
@@ -120,7 +66,7 @@ def _print(
     rows = {
         "data set": f"{dataset.name} ({dataset.source}), {len(dataset.train_labels):,} training examples, "
         f"{dataset.num_classes} labels",
-        "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {flags.data_seed}",
+        "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {seed}",
         "examples a client": f"{least:,} to {most:,}, median {middle:,.0f}",
         "labels a client": f"{fewest} to {largest}, mean {mean:.2f}",
         "distance to all data": f"{summary.total_variation:.3f} (mean total variation, 0 is alike, 1 is disjoint)",
@@ -137,4 +83,4 @@ def _print(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line.guarded(main))

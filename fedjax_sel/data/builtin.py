@@ -71,7 +71,7 @@ def synthetic(options: str = "") -> Dataset:
     Raises:
         UserError: an option that does not exist, or a value out of range.
 
-    Source: strategies.md 11.4 for the writers.
+    Source: the writers imitate FEMNIST in LEAF: log-normal sizes and an affine change of the pixels.
     """
     chosen = _parse_options(options)
     train_size, test_size, num_writers = chosen["train_size"], chosen["test_size"], chosen["num_writers"]

@@ -86,7 +86,7 @@ def normalisation(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tup
         Means and standard deviations, one a channel, of pixels scaled to [0, 1].
         A constant channel gets standard deviation 1.
 
-    Source: strategies.md 2.8 for the constants.
+    Source: the constants are those of FedCor's code.
     """
     if name in _PUBLISHED_NORMALISATION and len(_PUBLISHED_NORMALISATION[name][0]) == images.shape[-1]:
         return _PUBLISHED_NORMALISATION[name]

@@ -41,7 +41,7 @@ def dirichlet_qp(
     Raises:
         UserError: a value out of range, or 100 draws of proportions without sizes that fit.
 
-    Source: strategies.md 11.2; FedCor's ``src/sampling.py``.
+    Source: FedCor section 5; ``src/sampling.py``.
     """
     alpha = schemes.positive_number("alpha", alpha)
     min_size = schemes.whole_number("min_size", min_size, 0)
@@ -50,7 +50,7 @@ def dirichlet_qp(
     if min_size * num_clients > len(labels):
         raise UserError(
             f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} there are: lower "
-            "num_clients or min_size"
+            "num_clients or the smallest size allowed"
         )
     label_pools = schemes.pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.float64)
@@ -120,7 +120,7 @@ def dirichlet(
             return schemes.deal(counts, label_pools)
     raise UserError(
         f"some of {num_clients} clients still have fewer than {min_size} examples after {_YUROCHKIN_REDRAWS} redraws "
-        f"at alpha {alpha:g}: raise alpha, or lower num_clients or min_size"
+        f"at alpha {alpha:g}: raise alpha, or lower num_clients or the smallest size allowed"
     )
 
 

@@ -101,7 +101,7 @@ def make(scheme: str, labels: np.ndarray, num_clients: int, seed: int, **options
     Raises:
         UserError: no such scheme or option, a value out of range, or data that cannot be dealt so.
 
-    Source: strategies.md 11.
+    Source: each scheme's own function names its paper.
     """
     check_options(scheme, options)
     labels = np.asarray(labels)
@@ -150,6 +150,12 @@ def options(scheme: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 
+def holdout_size(size: int, fraction: float) -> int:
+    """Examples that a client of `size` holds out: floor(fraction * size), but one always stays for training."""
+    # The small term undoes binary rounding: 0.29 * 100 is 28.999999999999996.
+    return min(int(fraction * size + 1e-9), max(size - 1, 0))
+
+
 def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Keeps a share of each client's examples apart.
 
@@ -165,15 +171,14 @@ def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tupl
     Raises:
         UserError: the fraction is outside [0, 1).
 
-    Source: strategies.md 0.3 rule 8 (FedCor's code holds out 20 %).
+    Source: FedCor's code holds out 20 %.
     """
     if not 0.0 <= fraction < 1.0:
         raise UserError(f"holdout must be a share of at least 0 and below 1, not {fraction!r}")
     rng = _generator(seed, _HOLDOUT)
     parts = []
     for own in partition.indices:
-        # The small term undoes binary rounding: 0.29 * 100 is 28.999999999999996.
-        num_held_out = min(int(fraction * len(own) + 1e-9), max(len(own) - 1, 0))
+        num_held_out = holdout_size(len(own), fraction)
         order = rng.permutation(own)
         parts.append((order[num_held_out:], order[:num_held_out]))
     return parts

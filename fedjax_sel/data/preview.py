@@ -50,7 +50,7 @@ def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: in
     Returns:
         The summary.
 
-    Source: GEMD is Eq. 15 of FL-DP3S (strategies.md 4.5); its expectation is over 2,000 random cohorts.
+    Source: GEMD is Eq. 15 of FL-DP3S; its expectation is over 2,000 random cohorts.
     """
     sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
     reference = population / population.sum()

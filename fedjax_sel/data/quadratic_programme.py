@@ -24,7 +24,7 @@ def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarr
     Returns:
         Sizes, float64 ``[N]``, or None where no sizes satisfy the constraints.
 
-    Source: strategies.md 11.2; the programme is FedCor's (``src/sampling.py``), which solves it with cvxopt.
+    Source: the programme is FedCor's (``src/sampling.py``), which solves it with cvxopt.
     """
     num_labels, num_clients = proportions.shape
     total = float(totals.sum())

@@ -38,7 +38,7 @@ def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, sh
     Raises:
         UserError: more shards than examples.
 
-    Source: strategies.md 11.1; FedCor's ``src/sampling.py``.
+    Source: FedCor's ``src/sampling.py``.
     """
     shards_per_client = whole_number("shards_per_client", shards_per_client, 1)
     num_shards = num_clients * shards_per_client
@@ -91,7 +91,7 @@ def natural(
     Raises:
         UserError: no client ids, or fewer clients than asked for.
 
-    Source: strategies.md 11.4 (LEAF).
+    Source: LEAF.
     """
     if client_ids is None or np.shape(client_ids) != labels.shape:
         raise UserError(
@@ -104,7 +104,7 @@ def natural(
     if num_clients > len(large_enough):
         raise UserError(
             f"{num_clients} clients were asked for, but only {len(large_enough)} of {len(sizes)} have at least "
-            f"{min_size} examples: lower num_clients or min_size"
+            f"{min_size} examples: lower num_clients or the smallest size allowed"
         )
     owner_of = np.full(len(sizes), -1)
     owner_of[rng.choice(large_enough, num_clients, replace=False)] = np.arange(num_clients)

@@ -50,7 +50,7 @@ def skewness(
     Raises:
         UserError: a value out of range, or too few examples.
 
-    Source: strategies.md 11.3; flsim's ``load_data.py``.
+    Source: FL-DP3S section 4; flsim's ``load_data.py``.
     """
     if main not in _MAINS:
         raise UserError(f"unknown main {main!r} of scheme 'skewness': {did_you_mean(str(main), _MAINS)}")
@@ -70,7 +70,7 @@ def skewness(
     if size < 1 or (share is None and size < 2):
         raise UserError(
             f"{num_clients} clients of skewness {skewness} run short of the rarest label, which has "
-            f"{available.min()} examples: lower num_clients, or use main='random'"
+            f"{available.min()} examples: lower num_clients, or draw main labels at random"
         )
     return schemes.deal(_counts(plan, size, share), label_pools)
 

@@ -42,6 +42,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         UserError: no such data set, no such folder, a damaged one, or offline.
     """
     base, _, options = name.partition(":")
+    if data_dir is not None:
+        _existing_folder(data_dir, "data folder")
     if base == "synthetic":
         return builtin.synthetic(options)
     if options:

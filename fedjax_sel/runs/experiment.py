@@ -5,12 +5,14 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 import jax
 import numpy as np
 
 from fedjax_sel.config import Config
+from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import folder
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Collector, Result, append_csv
@@ -19,10 +21,7 @@ from fedjax_sel.simulation.problem import pose
 from fedjax_sel.simulation.round import Records
 
 POLL_SECONDS = 0.002
-
-
-class NonFiniteUpdateError(RuntimeError):
-    """A client's update held NaN or infinity, and the run stops (exit code 3)."""
+SECONDS_BETWEEN_COHORTS = 5.0  # `cohorts.npy` is written whole
 
 
 def run_experiment(config: Config, progress: bool = False) -> Result:
@@ -59,19 +58,22 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
             if moved is not None:
                 reporter.say(f"an unfinished run in {out} was set aside as {moved}")
             folder.write_data(out, problem.dataset, config.run.seeds, problem.partitions)
-            folder.write_environment(out, [str(device) for device in jax.devices()])
+            folder.write_environment(out)
         program = run.prepare(problem)
         lengths = information.floats_per_answer(problem.strategy, problem.model)
         collector = Collector(config, problem.dataset.source, problem.model.num_params, lengths)
-        started = time.monotonic()
+        started = saved = time.monotonic()
         for first, records in _one_ahead(run.chunks(program), interrupted):
-            chunk = collector.add(records, time.monotonic() - started)
+            problem_found = config.run.on_nonfinite == "stop" and records.nonfinite.any()
+            good = int(np.argmax(records.nonfinite.any(axis=(1, 2)))) if problem_found else len(records.gemd)
+            chunk = collector.add(jax.tree.map(itemgetter(slice(good)), records), time.monotonic() - started)
             if out is not None:
                 append_csv(out / "metrics.csv", chunk, first)
-            reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
-            if config.run.on_nonfinite == "stop" and records.nonfinite.any():
-                if out is not None:
+                if problem_found or time.monotonic() - saved > SECONDS_BETWEEN_COHORTS:
                     folder.write_cohorts(out, collector.result().cohorts)
+                    saved = time.monotonic()
+            reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
+            if problem_found:
                 raise NonFiniteUpdateError(_describe(config, first, records))
         result = collector.result()
         if out is not None:

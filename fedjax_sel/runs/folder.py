@@ -11,13 +11,13 @@ Nothing is overwritten: a finished run with the same configuration is reported, 
 """
 
 import json
-import os
 import platform
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedjax_sel.config import Config
@@ -26,6 +26,8 @@ from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import records
 from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import devices
+from fedjax_sel.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -51,10 +53,13 @@ def finished_result(path: Path, config: Config) -> Result | None:
     Raises:
         UserError: the folder holds something else, or cannot be used.
     """
-    if path.exists() and not path.is_dir():
-        raise UserError(f"--out: {path} is a file; give a folder")
-    if not path.exists() or not any(path.iterdir()):
-        return None
+    try:
+        if path.exists() and not path.is_dir():
+            raise UserError(f"--out: {path} is a file; give a folder")
+        if not path.exists() or not any(path.iterdir()):
+            return None
+    except OSError as error:
+        raise UserError(f"--out: cannot use {path} ({error.strerror or error}); give another folder") from error
     stored = _stored_config(path)
     if stored.fingerprint() != config.fingerprint():
         raise UserError(
@@ -124,14 +129,15 @@ def create(path: Path, config: Config) -> Path | None:
         ) from error
 
 
-def write_environment(path: Path, devices: list[str]) -> None:
+def write_environment(path: Path) -> None:
     """Writes `environment.json`."""
     environment = {
         "command": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "devices": devices,
+        "cores": devices.num_cores(),
+        "devices": [str(device) for device in jax.devices()],
+        "fedjax_sel": __version__,
         "packages": {name: metadata.version(name) for name in PACKAGES},
     }
     _write_json(path / "environment.json", environment)

@@ -67,7 +67,12 @@ class Result:
     def summary(self) -> list[tuple[str, np.ndarray]]:
         """What the closing table shows: a name and one value a seed."""
         megabytes = 1e6
-        rows = [("final test accuracy", metrics.last_measured(self.test_accuracy))]
+        rows = (
+            []
+            if self.finished
+            else [(f"rounds of {self.config.run.rounds}", np.full(len(self.seeds), self.num_rounds))]
+        )
+        rows += [("final test accuracy", metrics.last_measured(self.test_accuracy))]
         if not np.isnan(self.train_accuracy).all():
             rows.append(("final training accuracy", metrics.last_measured(self.train_accuracy)))
             rows.append(("final worst-decile accuracy", metrics.last_measured(self.worst_decile_accuracy)))
@@ -157,7 +162,9 @@ def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path)
     with metrics_csv.open(newline="") as file:
         rows = list(csv.DictReader(file))
     seeds = config.run.seeds
-    num_rounds = len(rows) // len(seeds)
+    cohorts = np.load(cohorts_npy, allow_pickle=False)
+    # a run that was killed may have written more metrics than cohorts
+    num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
     order = {seed: position for position, seed in enumerate(seeds)}
     kept = [row for row in rows if int(row["round"]) <= num_rounds]
 
@@ -173,7 +180,7 @@ def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path)
         config=config,
         data_source=data_source,
         seeds=seeds,
-        cohorts=np.load(cohorts_npy, allow_pickle=False)[:, :num_rounds],
+        cohorts=cohorts[:, :num_rounds],
         ledger=Ledger(*(table(name, int) for name in Ledger._fields)),
         elapsed_seconds=seconds,
         **{name: table(name, float) for name in MEASURES},

@@ -18,6 +18,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 AXIS = "devices"
 
 
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def use_every_core() -> None:
     """Makes each CPU core a JAX device, unless JAX has already started.
 
@@ -27,8 +32,8 @@ def use_every_core() -> None:
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     try:
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    except (RuntimeError, AttributeError):  # started already, or a system without affinities
+        jax.config.update("jax_num_cpu_devices", num_cores())
+    except RuntimeError:  # started already
         return
 
 

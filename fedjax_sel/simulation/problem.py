@@ -39,7 +39,7 @@ def pose(config: Config) -> Problem:
     dataset = data.load(config.data.dataset, config.data.data_dir)
     dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
     largest = max(int(part.sizes.max()) for part in dealt)
-    usable = largest - int(config.data.holdout * largest)
+    usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:
         raise UserError(
             f"--batch-size: {config.training.batch_size} is more than the {usable} training examples of the largest "
@@ -64,19 +64,32 @@ def deal(config: Config, dataset: Dataset, seed: int) -> Partition:
     settings = config.partition
     options: dict[str, dict[str, Any]] = {
         "shards": {"shards_per_client": settings.shards_per_client},
-        "dirichlet_qp": {"alpha": settings.alpha},
+        "dirichlet_qp": {"alpha": settings.alpha, "min_size": settings.min_client_size},
         "skewness": {
             "skewness": "H" if settings.skewness == "H" else float(settings.skewness),
             "main": settings.skewness_main,
         },
-        "dirichlet": {"alpha": settings.alpha, "form": settings.dirichlet_form},
+        "dirichlet": {
+            "alpha": settings.alpha,
+            "form": settings.dirichlet_form,
+            "min_size": settings.min_client_size,
+        },
         "iid": {},
-        "natural": {"client_ids": dataset.client_ids},
+        "natural": {"client_ids": dataset.client_ids, "min_size": settings.min_client_size},
     }
     data_seed = seed if config.run.data_seed is None else config.run.data_seed
-    part = partitions.make(
-        settings.partition, dataset.train_labels, settings.num_clients, data_seed, **options[settings.partition]
-    )
+    scheme = settings.partition
+    try:
+        part = partitions.make(scheme, dataset.train_labels, settings.num_clients, data_seed, **options[scheme])
+    except UserError as error:
+        flags = {
+            "shards": "--num-clients, --shards-per-client",
+            "skewness": "--num-clients, --skewness, --skewness-main",
+            "dirichlet_qp": "--num-clients, --alpha, --min-client-size",
+            "dirichlet": "--num-clients, --alpha, --dirichlet-form, --min-client-size",
+            "natural": "--num-clients, --min-client-size, --dataset",
+        }.get(scheme, "--num-clients")
+        raise UserError(f"--partition {scheme}: {error} ({flags})") from error
     empty = np.flatnonzero(part.sizes == 0)
     if len(empty):
         raise UserError(

@@ -41,7 +41,8 @@ class Plan(NamedTuple):
     eval_every: int  # 0: never, which only benchmarks want
     train_metrics_every: int  # 0: never
     evaluation_block: int  # examples
-    clients_at_once: int  # of a device; 0: all
+    clients_at_once: int  # that a device trains together; 0: all of its share
+    facts_at_once: int  # clients that a device measures together
     blocks_at_once: int
 
 
@@ -86,7 +87,7 @@ def one_round(
     params = carry.params
     info, bill = information.measure(
         plan.mesh, plan.trainer, plan.strategy, carry.info, federation, params, streams.training, round,
-        plan.clients_at_once,
+        plan.facts_at_once,
     )  # fmt: skip
 
     selection_keys = jax.vmap(lambda stream: keys.of_round(stream, round))(streams.selection)

@@ -21,6 +21,7 @@ from fedjax_sel.strategies.base import Env, keep_state
 from fedjax_sel.training import client, schedule, server
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
+ACCELERATOR_JOBS = 8  # blocks, or clients that are measured, that it works on together: bounds the memory
 CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
 
 
@@ -46,7 +47,7 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
         The program; nothing of its rounds is compiled yet.
     """
     config = problem.config
-    mesh = devices.make_mesh(len(config.run.seeds) * config.selection.num_selected)
+    mesh = devices.make_mesh(len(config.run.seeds) * max(config.selection.num_selected, _test_blocks(problem)))
     whole = devices.replicated(mesh)
     run = config.run
 
@@ -59,11 +60,18 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     carry, streams = begin(federation, keys.roots(run.seeds, fixed))
     carry = _before_first_round(plan, carry, federation, streams)
 
+    length = min(run.chunk, run.rounds)
+
     def chunk(carry, first, federation, streams):
-        return many_rounds(plan, run.chunk, carry, first, federation, streams)
+        return many_rounds(plan, length, carry, first, federation, streams)
 
     jitted = jax.jit(chunk, donate_argnums=0, out_shardings=whole)
-    return Program(plan, jax.device_put(carry, whole), federation, streams, run.chunk, jitted)
+    return Program(plan, jax.device_put(carry, whole), federation, streams, length, jitted)
+
+
+def _test_blocks(problem: Problem) -> int:
+    """Blocks of test images that a CPU would evaluate for one replicate: the other work that devices share."""
+    return -(-len(problem.dataset.test_images) // problem.model.cpu_block)
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) -> Plan:
@@ -104,7 +112,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
         train_metrics_every=config.run.train_metrics_every,
         evaluation_block=problem.model.cpu_block if on_cpu else ACCELERATOR_BLOCK,
         clients_at_once=at_once,
-        blocks_at_once=1 if on_cpu else 8,
+        facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
+        blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
 
 
@@ -141,7 +150,7 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     info = carry.info
     if any(request.when.before_first_round for request in plan.strategy.requests):
         measure = jax.jit(
-            partial(information.measure_at_start, plan.mesh, plan.trainer, plan.strategy, plan.clients_at_once)
+            partial(information.measure_at_start, plan.mesh, plan.trainer, plan.strategy, plan.facts_at_once)
         )
         info = measure(info, federation, carry.params, streams.training)
     if plan.strategy.prepare is keep_state:

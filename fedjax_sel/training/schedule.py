@@ -47,6 +47,7 @@ def plan(sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | No
     Returns:
         The static description.
     """
+    sizes = np.asarray(sizes, np.int64)
     if full_batch:
         batch_size = int(sizes.max())
     if steps is not None:

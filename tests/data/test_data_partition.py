@@ -441,7 +441,7 @@ def test_the_preview_prints_and_draws(tmp_path):
 
 
 def test_the_preview_refuses_in_one_sentence(tmp_path):
-    done = preview(tmp_path, "--partition", "shards", "--alpha", "1")
+    done = preview(tmp_path, "--numclients", "3")
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "'alpha'" in done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "--num-clients" in done.stderr
     assert "Traceback" in preview(tmp_path, "--num-clients", "0", "--debug").stderr

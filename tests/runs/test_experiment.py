@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config, UserError
+from fedjax_sel import Config, NonFiniteUpdateError, UserError
 from fedjax_sel.runs import experiment, folder, records
-from fedjax_sel.runs.experiment import NonFiniteUpdateError
 
 SMALL = Config().replace(rounds=5, chunk=2, seeds="3 1", num_clients=20, num_selected=4, target_accuracy=0.2)
 
@@ -33,7 +32,7 @@ def test_a_result_has_seeds_and_rounds_in_front(finished):
 def test_the_folder_holds_the_same_numbers(finished):
     out, result = finished
     assert {path.name for path in out.iterdir()} == {
-        "config.json", "environment.json", "data.json", "metrics.csv", "cohorts.npy",
+        "config.json", "environment.json", "data.json", "metrics.csv", "cohorts.npy", "curves.png",
     }  # fmt: skip
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -102,7 +101,11 @@ def test_an_update_that_is_not_finite_stops_the_run_and_names_it(tmp_path):
     out = tmp_path / "run"
     with pytest.raises(NonFiniteUpdateError, match=r"round \d+, seed 3: the update of client .* learning rate 1e\+20"):
         fedjax_sel.run(SMALL.replace(out=str(out), learning_rate=1e20))
-    assert (out / "metrics.csv").exists()
+    # nothing of the broken round is kept, so the run does not pass for a finished one
+    result = folder.load(out)
+    assert not result.finished and result.num_rounds < 5
+    with pytest.raises(NonFiniteUpdateError):
+        fedjax_sel.run(SMALL.replace(out=str(out), learning_rate=1e20))
 
 
 def test_it_learns():

@@ -129,7 +129,7 @@ def test_one_label_clients_in_ten_groups_make_cohorts_of_all_labels():
 
     assert mean_gemd(draw(strategy, state, info, 100).ids) < 0.02
     uniform = np.stack([rng.choice(100, 10, replace=False) for _ in range(400)])
-    assert abs(mean_gemd(uniform) - 0.66) < 0.03  # strategies.md 4.5
+    assert abs(mean_gemd(uniform) - 0.66) < 0.03
 
 
 def test_relabelling_clients_permutes_the_law():

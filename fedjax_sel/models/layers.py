@@ -1,7 +1,7 @@
 """Layers that stay fast when every client has its own weights.
 
 Under `vmap` over clients a convolution with per-client kernels becomes a grouped convolution, which XLA runs slowly
-nearly everywhere (on a CPU inside a loop: tens of times slower than here). So a convolution is written as slices,
+nearly everywhere, on a CPU inside a loop most of all. So a convolution is written as slices,
 joined into patches, and one matrix multiplication, which vmaps into a batched matmul. Channels come last. Max-pooling
 without overlap is a reshape and a maximum, whose gradient is deterministic.
 """

@@ -194,7 +194,7 @@ class Strategy(NamedTuple):
         select: (key, state, info, round, available) -> Selection. `available` is bool [N], or None where every client
             is, so that what is constant over the run need not be done again.
         requests: the facts that it buys beyond what `Outcome` gives for free.
-        with_replacement: whether a client may stand in the cohort more than once.
+        with_replacement: whether a client may stand in `ids` more than once; a declaration for tests and readers.
         prepare: (state, info) -> state, once, after the facts due `at_start` are in and before the first round. It runs
             on the CPU with 64-bit types enabled, so that decompositions which are constant over the run can be done in
             float64; the state that it returns is cast back to the dtypes that `init` gave.

@@ -2,7 +2,8 @@
 
 The swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012): in every pass each position x is paired with
 (word - x) mod n, and a hash of the pair decides whether the two change places. A pass is a bijection on 0..n-1 whatever
-the hash, so every example comes exactly once. Sorting random numbers, the usual way, is slow on a CPU (benchmarks/shuffle.py).
+the hash, so every example comes exactly once. Sorting random numbers, the usual way, is slow on a CPU
+(benchmarks/shuffle.py shows the ratio).
 """
 
 import jax

@@ -4,9 +4,9 @@ A strategy is a value: pure functions beside static fields. It never trains, eva
 declares the facts that it buys (`requests`), the simulator measures and bills them, and the strategy reads them. So
 every fact is traceable and every fact has a price.
 
-    measure -> select -> train cohort -> aggregate -> update
+    measure (ALL) -> candidates -> measure (CANDIDATES) -> select -> measure (SELECTED) -> train -> aggregate -> update
 
-Shapes throughout: N clients, K selected, C classes, P parameters of the model.
+Shapes throughout: N clients, K selected, d candidates, C classes, P parameters of the model.
 """
 
 import dataclasses
@@ -18,74 +18,27 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.requests import (
+    ALL,
+    CANDIDATES,
+    NEVER,
+    SELECTED,
+    SERVER,
+    Request,
+    Schedule,
+    always,
+    at_start,
+    every,
+    rounds,
+)
+
+__all__ = [
+    "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER",
+    "Env", "Evaluation", "Fact", "Information", "Outcome", "Request", "Schedule", "Selection", "ServerMetrics", "State",
+    "Static", "Strategy", "UndeclaredFactError", "always", "at_start", "every", "keep_state", "rounds",
+]  # fmt: skip
 
 State = Any  # a pytree; its structure and shapes never change during a run
-
-NEVER = jnp.iinfo(jnp.int32).max // 2
-"""The age of a fact that was never measured; half the range, so that adding a round cannot overflow."""
-
-
-class Rule(NamedTuple):
-    """The rounds first, first + period, first + 2 period, .. up to last (None: to the end)."""
-
-    first: int
-    last: int | None
-    period: int
-
-
-class Schedule(NamedTuple):
-    """When a fact is bought. Static; depends on the round number alone."""
-
-    before_first_round: bool
-    rules: tuple[Rule, ...] = ()
-
-    def __or__(self, other: "Schedule") -> "Schedule":
-        return Schedule(self.before_first_round or other.before_first_round, self.rules + other.rules)
-
-    def due(self, round: jax.Array) -> jax.Array:
-        """Whether the fact is bought at the opening of this round: bool scalar."""
-        due = jnp.zeros((), bool)
-        for first, last, period in self.rules:
-            inside = (round >= first) & ((round - first) % period == 0)
-            due |= inside if last is None else inside & (round <= last)
-        return due
-
-
-def at_start() -> Schedule:
-    """Once, on the initial model, before the first round; billed to the first round."""
-    return Schedule(before_first_round=True)
-
-
-def every(period: int, offset: int = 0) -> Schedule:
-    """In rounds offset, offset + period, .. (rounds count from 0)."""
-    return Schedule(False, (Rule(offset, None, period),))
-
-
-def rounds(first: int, last: int) -> Schedule:
-    """In every round from first to last, both included."""
-    return Schedule(False, (Rule(first, last, 1),))
-
-
-def always() -> Schedule:
-    """In every round."""
-    return every(1)
-
-
-class Request(NamedTuple):
-    """A fact that a strategy buys. Static.
-
-    kind, and what the table then holds for each client:
-      `profile`   mean output of the model's first fully-connected layer over the client's data, [Q]
-                  (option relu=True: after the activation); Q floats up
-      `gradient`  gradient of the client's mean loss over all its data, flat [P]; P floats up
-      `update`    result of one local training, w_k - w, flat [P]; P floats up
-
-    Every answering client receives the model. Options are (name, value) pairs.
-    """
-
-    kind: str
-    when: Schedule
-    options: tuple[tuple[str, Any], ...] = ()
 
 
 @jax.tree_util.register_static
@@ -125,6 +78,14 @@ class UndeclaredFactError(UserError, AttributeError):
     """A strategy reads what it did not buy."""
 
 
+def undeclared(strategy: str, kind: str, declared: tuple[str, ...]) -> UndeclaredFactError:
+    """The error for a fact that is read and was not bought."""
+    return UndeclaredFactError(
+        f"strategy {strategy!r} reads the fact {kind!r} without buying it: "
+        f"add Request({kind!r}, ...) to its requests (it has {', '.join(declared) or 'none'})"
+    )
+
+
 @jax.tree_util.register_pytree_node_class
 class Information:
     """What the server has bought: `info.profile.value`, `info.profile.age`, one table a requested kind."""
@@ -137,10 +98,7 @@ class Information:
         if kind.startswith("_"):
             raise AttributeError(kind)
         if kind not in self._facts:
-            raise UndeclaredFactError(
-                f"strategy {self._strategy!r} reads the fact {kind!r} without buying it: "
-                f"add Request({kind!r}, ...) to its requests (it has {', '.join(self._facts) or 'none'})"
-            )
+            raise undeclared(self._strategy, kind, self.kinds())
         return self._facts[kind]
 
     def kinds(self) -> tuple[str, ...]:
@@ -170,14 +128,34 @@ class Selection(NamedTuple):
     mask: jax.Array  # bool [K]; False: nobody trains in this place
 
 
+class Evaluation(NamedTuple):
+    """Of a global model on data that the server holds; scalars."""
+
+    correct: jax.Array  # examples classified correctly, int32
+    accuracy: jax.Array  # a share, float32
+    loss: jax.Array  # mean cross-entropy, nats, float32
+
+
+class ServerMetrics(NamedTuple):
+    """The server's own evaluation of a round, bought with Request("server_metrics", SERVER, always())."""
+
+    before: Evaluation  # of w^t
+    after: Evaluation  # of w^(t+1)
+
+
 class Outcome(NamedTuple):
-    """What a round tells the server at no further cost. What a strategy does not read is never computed."""
+    """What a round tells the server. What a strategy does not read is never computed.
+
+    Updates and the step come with training itself. A cohort's losses travel as one float each: a strategy whose
+    `update` reads them is billed for them.
+    """
 
     updates: Any  # w_k - w of the cohort: the model's pytree with leading axis [K, ...]
     losses_before: jax.Array  # loss of the received model on the client's own data, float32 [K]
     losses_after: jax.Array  # loss after local training, float32 [K]
     step: Any  # the aggregated step of the global model: its pytree
     finite: jax.Array  # whether the client's update holds only finite numbers, bool [K]
+    metrics: ServerMetrics | Any = None  # reading it without a "server_metrics" request is an error
 
 
 def keep_state(state: State, *_: Any) -> State:
@@ -198,7 +176,11 @@ class Strategy(NamedTuple):
         prepare: (state, info) -> state, once, after the facts due `at_start` are in and before the first round. It runs
             on the CPU with 64-bit types enabled, so that decompositions which are constant over the run can be done in
             float64; the state that it returns is cast back to the dtypes that `init` gave.
-        update: (state, info, round, selection, outcome) -> state, after the round's aggregation.
+        update: (state, info, round, selection, outcome) -> state, after the round's aggregation. `info` then holds what
+            SELECTED clients answered in this round.
+        candidates: (key, state, info, round, available) -> int32 [d], distinct: whom requests to CANDIDATES ask. Facts
+            that they answered have age 0 in `select`; unavailable clients among them do not answer. None where no
+            request asks them.
     """
 
     name: str
@@ -208,3 +190,4 @@ class Strategy(NamedTuple):
     with_replacement: bool = False
     prepare: Callable[[State, Information], State] = keep_state
     update: Callable[[State, Information, jax.Array, Selection, Outcome], State] = keep_state
+    candidates: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], jax.Array] | None = None

@@ -29,13 +29,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_sel.numerics import kdpp, sampling
-from fedjax_sel.strategies.base import Env, Information, Request, Selection, Static, Strategy, at_start
+from fedjax_sel.strategies.base import ALL, Env, Information, Request, Selection, Static, Strategy, at_start
 
 _REQUESTS = {
-    "fc1": Request("profile", at_start()),
-    "fc1-relu": Request("profile", at_start(), (("relu", True),)),
-    "gradient": Request("gradient", at_start()),
-    "representative-gradient": Request("update", at_start()),
+    "fc1": Request("profile", ALL, at_start()),
+    "fc1-relu": Request("profile", ALL, at_start(), (("relu", True),)),
+    "gradient": Request("gradient", ALL, at_start()),
+    "representative-gradient": Request("update", ALL, at_start()),
 }
 
 

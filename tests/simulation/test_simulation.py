@@ -293,7 +293,7 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
     def update(state, info, round, selection, outcome):
         return state.at[round].set(info.profile.age[0])
 
-    strategy = base.Strategy("mine", init, select, (base.Request("profile", when),), update=update)
+    strategy = base.Strategy("mine", init, select, (base.Request("profile", base.ALL, when),), update=update)
     problem = dataclasses.replace(pose(SMALL.replace(chunk=6)), strategy=strategy)
     program = run.prepare(problem)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -304,7 +304,7 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
 
 
 def test_a_request_nobody_serves_is_refused():
-    strategy = always([0, 1, 2], requests=(base.Request("weather", base.always()),))
+    strategy = always([0, 1, 2], requests=(base.Request("weather", base.ALL, base.always()),))
     with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves profile"):
         information.check(strategy)
 

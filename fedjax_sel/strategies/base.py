@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.requests import (

@@ -78,10 +78,10 @@ class Request(NamedTuple):
       `loss`             mean loss of the round's model on the client's own data, [N]; 1 float up.
                          on: train, holdout or all (default: --loss-on); batch_size=b: on b random examples of it;
                          statistic="rms": root of the mean squared loss of single examples;
-                         nonfinite: what stands for a NaN: "largest" finite loss (default), or "missing", an age of NEVER
+                         nonfinite: what stands for a NaN: the "largest" finite loss (default), or "missing", age NEVER
       `training_loss`    mean loss over the mini-batches of the client's local training in this round, [N]; 1 float up,
-                         no model; of CANDIDATES or SELECTED; statistic="last-pass": over its last pass alone,
-                         statistic="rms-first-pass": root mean square over single examples of the first pass
+                         of CANDIDATES or SELECTED. statistic="last-pass": over its last pass alone; "rms-first-pass":
+                         root mean square over single examples of its first pass
       `loss_change`      probes: S random cohorts of K train from the round's model, each average is sent to all clients
                          and discarded; loss on it less loss on the round's model, [N, S]; 1 + S floats up.
                          probes=S (default 1); on, nonfinite as for `loss`

@@ -4,7 +4,7 @@ A strategy is a value: pure functions beside static fields. It never trains, eva
 declares the facts that it buys (`requests`), the simulator measures and bills them, and the strategy reads them. So
 every fact is traceable and every fact has a price.
 
-    measure (ALL) -> candidates -> measure (CANDIDATES) -> select -> measure (SELECTED) -> train -> aggregate -> update
+    measure ALL -> observe -> measure CANDIDATES -> select -> measure SELECTED -> train -> aggregate -> update
 
 Shapes throughout: N clients, K selected, d candidates, C classes, P parameters of the model.
 """
@@ -177,6 +177,8 @@ class Strategy(NamedTuple):
             float64; the state that it returns is cast back to the dtypes that `init` gave.
         update: (state, info, round, selection, outcome) -> state, after the round's aggregation. `info` then holds what
             SELECTED clients answered in this round.
+        observe: (state, info, round) -> state, every round, after ALL clients' answers are in and before the cohort is
+            selected: where a strategy learns from facts that open the round.
         candidates: (key, state, info, round, available) -> int32 [d], distinct: whom requests to CANDIDATES ask. Facts
             that they answered have age 0 in `select`; unavailable clients among them do not answer. None where no
             request asks them.
@@ -190,3 +192,4 @@ class Strategy(NamedTuple):
     prepare: Callable[[State, Information], State] = keep_state
     update: Callable[[State, Information, jax.Array, Selection, Outcome], State] = keep_state
     candidates: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], jax.Array] | None = None
+    observe: Callable[[State, Information, jax.Array], State] = keep_state

@@ -32,6 +32,9 @@ class DataConfig:
         0.0, "share of each client's data kept from training, for its losses (FedCor's code: 0.2)"
     )
     loss_on: Literal["train", "holdout", "all"] = _setting("train", "which of its data a client's reported loss is on")
+    server_validation: float | None = _setting(
+        None, "share of the training set that the server keeps for itself (default: 0.05 if the strategy needs it)"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +92,7 @@ class SelectionConfig:
     algo: str = _setting("fl_dp3s", "selection strategy (--list shows them)")
     algo_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, key=value")
     num_selected: int = _setting(10, "K, clients trained a round")
+    available: float = _setting(1.0, "share of the clients that can be reached in a round, drawn anew each round")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,6 +324,9 @@ def validate(config: Config) -> None:
         need(name, 0 < values[name] < float("inf"), "is not a positive number")
     for name in ("holdout", "model_dropout", "momentum"):
         need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
+    need("available", 0 < values["available"] <= 1, "is outside 0 (excluded) to 1 (included)")
+    share = values["server_validation"]
+    need("server_validation", share is None or 0 <= share < 1, "is outside 0 (included) to 1 (excluded)")
     need("weight_decay", 0 <= values["weight_decay"] < float("inf"), "is negative or infinite; give 0 or more")
     need("train_metrics_every", values["train_metrics_every"] >= 0, "is negative; give 0 for never")
     need("cohort_batch", (values["cohort_batch"] or 0) >= 0, "is negative; give 0 for all clients at once")

@@ -104,7 +104,7 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
     model_bytes = model.num_params * BYTES_PER_FLOAT
-    lengths = information.floats_per_answer(problem.strategy, model)
+    lengths = information.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
     start = [length for request, length in zip(problem.strategy.requests, lengths) if request.when.before_first_round]
     seeds, k, n = len(config.run.seeds), plan.num_selected, config.partition.num_clients
     steps = np.asarray(schedule.num_steps(plan.trainer.work, program.federation.train_sizes))

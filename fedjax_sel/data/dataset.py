@@ -33,6 +33,7 @@ class Dataset:
         std: per channel, of pixels scaled to [0, 1]; divide by it.
         source: where the pixels come from, as a phrase for reports.
         client_ids: int ``[n]``, the natural client of each training example, or None where there is none.
+        held_by_server: images and labels that the server kept of the training set, or None.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Dataset:
     std: tuple[float, ...]
     source: str
     client_ids: np.ndarray | None = None
+    held_by_server: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         for split in ("train", "test"):
@@ -58,6 +60,41 @@ class Dataset:
     def image_shape(self) -> tuple[int, int, int]:
         """Height, width, channels."""
         return tuple(self.train_images.shape[1:])
+
+    @property
+    def server_images(self) -> np.ndarray:
+        """uint8 ``[v, H, W, C]``: what the server holds itself, v = 0 without."""
+        return self.train_images[:0] if self.held_by_server is None else self.held_by_server[0]
+
+    @property
+    def server_labels(self) -> np.ndarray:
+        """int32 ``[v]``."""
+        return self.train_labels[:0] if self.held_by_server is None else self.held_by_server[1]
+
+    def give_server(self, share: float, seed: int) -> Dataset:
+        """A data set whose server keeps a share of the training examples of every label; clients share the rest.
+
+        Args:
+            share: of every label's examples, rounded to the nearest number.
+            seed: of the draw.
+
+        Returns:
+            The data set with fewer training examples, in their old order.
+        """
+        generator = np.random.default_rng([seed, 0x5E])
+        kept = np.zeros(len(self.train_labels), bool)
+        for label in range(self.num_classes):
+            members = np.flatnonzero(self.train_labels == label)
+            kept[generator.permutation(members)[: round(share * len(members))]] = True
+        if not kept.any():
+            return self
+        return dataclasses.replace(
+            self,
+            train_images=np.asarray(self.train_images[~kept]),
+            train_labels=self.train_labels[~kept],
+            client_ids=None if self.client_ids is None else self.client_ids[~kept],
+            held_by_server=(np.asarray(self.train_images[kept]), self.train_labels[kept]),
+        )
 
     @classmethod
     def build(cls, name: str, train_images: np.ndarray, **fields: Any) -> Dataset:

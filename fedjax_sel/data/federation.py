@@ -23,6 +23,8 @@ class Federation(NamedTuple):
     labels: jax.Array  # int32 [n]
     test_images: jax.Array  # uint8 [m, H, W, channels]
     test_labels: jax.Array  # int32 [m]
+    server_images: jax.Array  # uint8 [v, H, W, channels]: the server's own, v = 0 without
+    server_labels: jax.Array  # int32 [v]
     scale: jax.Array  # float32 [channels]: normalised = pixel * scale + shift
     shift: jax.Array  # float32 [channels]
     order: jax.Array  # int32 [S, W], W >= n: clients may share examples; entries of nobody come last
@@ -70,6 +72,8 @@ def build(dataset: Dataset, partitions: Sequence[Partition], holdout: float, see
         "labels": np.asarray(dataset.train_labels, np.int32),
         "test_images": dataset.test_images,
         "test_labels": np.asarray(dataset.test_labels, np.int32),
+        "server_images": dataset.server_images,
+        "server_labels": np.asarray(dataset.server_labels, np.int32),
         "scale": 1.0 / (255.0 * std),
         "shift": -np.asarray(dataset.mean, np.float32) / std,
         **{name: np.stack([table[name] for table in tables]) for name in tables[0]},

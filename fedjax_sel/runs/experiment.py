@@ -18,7 +18,7 @@ from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Collector, Result, append_csv
 from fedjax_sel.simulation import devices, information, run
 from fedjax_sel.simulation.problem import pose
-from fedjax_sel.simulation.round import Records
+from fedjax_sel.simulation.plan import Records
 
 POLL_SECONDS = 0.002
 SECONDS_BETWEEN_COHORTS = 5.0  # `cohorts.npy` is written whole
@@ -60,7 +60,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
             folder.write_data(out, problem.dataset, config.run.seeds, problem.partitions)
             folder.write_environment(out)
         program = run.prepare(problem)
-        lengths = information.floats_per_answer(problem.strategy, problem.model)
+        lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
         collector = Collector(config, problem.dataset.source, problem.model.num_params, lengths)
         started = saved = time.monotonic()
         for first, records in _one_ahead(run.chunks(program), interrupted):

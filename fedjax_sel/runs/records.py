@@ -15,7 +15,7 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.config import Config
 from fedjax_sel.simulation.ledger import Ledger, settle
-from fedjax_sel.simulation.round import Records
+from fedjax_sel.simulation.plan import Records
 
 MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "worst_decile_accuracy", "gemd")
 CLOCK = "elapsed_seconds"

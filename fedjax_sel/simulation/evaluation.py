@@ -1,6 +1,6 @@
-"""What the simulator measures for its own curves: test accuracy and loss, and those of all clients' training data.
+"""Accuracy and loss of the global models: on the test set, on the server's own data, on all clients' training data.
 
-Never billed: no federation would pay for it, and no strategy sees it.
+What the simulator evaluates for its own curves is never billed, and no strategy sees it.
 """
 
 from typing import NamedTuple
@@ -15,15 +15,7 @@ from fedjax_sel import metrics
 from fedjax_sel.data.federation import Federation, normalise
 from fedjax_sel.models import Model, Params
 from fedjax_sel.simulation import devices
-
-
-class TestMetrics(NamedTuple):
-    """Of the global model on the test set, float32 [S]."""
-
-    __test__ = False  # not a test class
-
-    accuracy: jax.Array
-    loss: jax.Array  # nats
+from fedjax_sel.strategies.base import Evaluation
 
 
 class TrainMetrics(NamedTuple):
@@ -39,30 +31,35 @@ def block_size(num_examples: int, largest: int) -> int:
     return -(-num_examples // -(-num_examples // largest))
 
 
-def test_metrics(mesh: Mesh, model: Model, federation: Federation, params: Params, block: int, at_once: int):
-    """Evaluates the models of all replicates on the test set.
+def on_images(
+    mesh: Mesh, model: Model, federation: Federation, images, labels, params: Params, block: int, at_once: int
+) -> Evaluation:
+    """Evaluates the models of all replicates on some images.
 
     Args:
         mesh: the devices.
         model: the network.
-        federation: the data.
+        federation: for the normalisation.
+        images: uint8 [n, H, W, channels].
+        labels: int32 [n].
         params: leading axis [S, ...].
         block: examples a job evaluates.
         at_once: jobs a device runs together.
 
     Returns:
-        TestMetrics.
+        Leaves [S].
     """
-    correct, losses = _per_example(
-        mesh, model, federation, federation.test_images, federation.test_labels, params, block, at_once
-    )
-    return TestMetrics(correct.mean(axis=1), losses.mean(axis=1))
+    correct, losses = _per_example(mesh, model, federation, images, labels, params, block, at_once)
+    return Evaluation(correct.sum(axis=1, dtype=jnp.int32), correct.mean(axis=1), losses.mean(axis=1))
 
 
 def train_metrics(mesh: Mesh, model: Model, federation: Federation, params: Params, block: int, at_once: int):
     """Evaluates the models of all replicates on all clients' training data, in one pass over the images.
 
-    Args and Returns as `test_metrics`, but TrainMetrics.
+    Args as `on_images`.
+
+    Returns:
+        TrainMetrics.
     """
     correct, losses = _per_example(
         mesh, model, federation, federation.images, federation.labels, params, block, at_once

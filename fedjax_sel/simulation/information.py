@@ -1,183 +1,178 @@
-"""Serving a strategy's requests: what is measured, on whom, and what it costs.
+"""Serving a strategy's requests: whom to ask, measuring, keeping the tables, and the bill.
 
 A fact is measured at the model that opens the round, for all replicates at once, spread over the devices.
+Shapes: S replicates, N clients, M clients that are asked.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
-from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Params
-from fedjax_sel.simulation import devices, keys
-from fedjax_sel.strategies.base import NEVER, Fact, Information, Request, Strategy
-from fedjax_sel.training import client, schedule
+from fedjax_sel.names import one_of
+from fedjax_sel.simulation import bill as bills
+from fedjax_sel.simulation import devices, facts, keys, probes, sanitise
+from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation.facts import KINDS, Question
+from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.strategies.base import Fact, Information, Strategy
+from fedjax_sel.strategies.requests import ALL, CANDIDATES, NEVER, SELECTED, Request
 from fedjax_sel.training.client import Trainer
 
 
-class Bill(NamedTuple):
-    """What serving the requests of a round costs, per replicate."""
+class Opening(NamedTuple):
+    """The state of the federation when a round opens, and how it is measured."""
 
-    asked: jax.Array  # clients that received the model to answer, bool [S, N]
-    answers: jax.Array  # int32 [S, requests]
-    examples_trained: jax.Array  # int32 [S]
-    examples_evaluated: jax.Array  # int32 [S]
-
-
-class Kind(NamedTuple):
-    """A kind of fact.
-
-    Attributes:
-        measure: (trainer, request, federation, params, replicate, client, key, round) -> [floats].
-        floats: length of one answer, given the model.
-        trains: whether a client trains to answer (else it evaluates its data once).
-    """
-
-    measure: Callable[..., jax.Array]
-    floats: Callable[[Model], int]
-    trains: bool
+    mesh: Mesh
+    trainer: Trainer
+    strategy: Strategy
+    loss_on: str
+    aggregation: str
+    num_selected: int
+    at_once: int  # clients that a device measures together
+    federation: Federation
+    params: Params
+    streams: Streams
+    round: jax.Array
+    available: jax.Array | None  # bool [S, N]; None: everyone
 
 
-def _profile(trainer, request, federation, params, replicate, who, key, round):
-    part = fed.all_parts(federation, replicate, who)
-    return client.profile(trainer, federation, params, part, relu=dict(request.options).get("relu", False))
-
-
-def _gradient(trainer, request, federation, params, replicate, who, key, round):
-    part = fed.all_parts(federation, replicate, who)
-    return ravel_pytree(client.gradient(trainer, federation, params, part))[0]
-
-
-def _update(trainer, request, federation, params, replicate, who, key, round):
-    return ravel_pytree(client.train(trainer, federation, params, replicate, who, key, round))[0]
-
-
-KINDS: dict[str, Kind] = {
-    "profile": Kind(_profile, lambda model: model.profile_size, trains=False),
-    "gradient": Kind(_gradient, lambda model: model.num_params, trains=False),
-    "update": Kind(_update, lambda model: model.num_params, trains=True),
-}
-
-
-def check(strategy: Strategy) -> None:
+def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
     """Refuses requests that nobody serves.
 
+    Args:
+        strategy: whose requests.
+        holdout: share of each client's data that is held out.
+        server_validation: share of the training set that the server holds.
+
     Raises:
-        UserError: an unknown kind, or one kind requested twice.
+        UserError: one sentence with the strategy, the request and the way out.
     """
-    kinds = [request.kind for request in strategy.requests]
-    for kind in kinds:
-        if kind not in KINDS:
-            raise UserError(f"strategy {strategy.name!r} requests {kind!r}; the simulator serves {', '.join(KINDS)}")
-        if kinds.count(kind) > 1:
-            raise UserError(f"strategy {strategy.name!r} requests {kind!r} twice; join the schedules with |")
+    options: dict[str, tuple] = {}
+    for request in strategy.requests:
+        name = f"strategy {strategy.name!r} requests {request.kind!r}"
+        if request.kind not in KINDS:
+            raise UserError(f"{name}; the simulator serves {', '.join(KINDS)}")
+        kind = KINDS[request.kind]
+        if request.who not in kind.who:
+            raise UserError(f"{name} of {request.who!r}; it can be had of {' or '.join(kind.who)}")
+        for option, value in request.options:
+            allowed = kind.options[one_of(f"options of {request.kind} in {strategy.name}", option, kind.options)]
+            if isinstance(allowed, type):
+                if not isinstance(value, allowed) or value < 1:
+                    raise UserError(f"{name} with {option}={value!r}; give a whole number from 1")
+            elif value not in allowed:
+                raise UserError(f"{name} with {option}={value!r}; give one of {', '.join(map(str, allowed))}")
+        if options.setdefault(request.kind, request.options) != request.options:
+            raise UserError(f"{name} twice with different options; one table holds one measure")
+        if request.who != ALL and request.when.before_first_round:
+            raise UserError(f"{name} of {request.who!r} before the first round, when only {ALL!r} can be asked")
+        if request.who == CANDIDATES and strategy.candidates is None:
+            raise UserError(f"{name} of its candidates, but has no `candidates` function to name them")
+        if request.kind == "server_metrics" and not request.when.in_every_round:
+            raise UserError(f"{name} in some rounds only; the server evaluates in every round: use always()")
+        if request.option("on") == "holdout" and holdout == 0:
+            raise UserError(f"{name} on held-out data, and clients hold none out; add --holdout 0.2")
+        if needs_validation(request) and server_validation == 0:
+            raise UserError(f"{name} on the server's own data, and it holds none; add --server-validation 0.05")
 
 
-def floats_per_answer(strategy: Strategy, model: Model) -> tuple[int, ...]:
-    """The length of one answer to each request."""
-    return tuple(KINDS[request.kind].floats(model) for request in strategy.requests)
+def needs_validation(request: Request) -> bool:
+    """Whether the server must hold data of its own to serve it."""
+    return request.kind == "server_metrics" and request.option("on", "validation") == "validation"
 
 
-def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int) -> Information:
+def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
+    """The floats that a client sends up to answer each request."""
+    return tuple(facts.floats(request, model, num_classes) for request in strategy.requests)
+
+
+def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
     """The tables before anything is known."""
-    lengths = floats_per_answer(strategy, model)
-    facts = {
-        request.kind: Fact(
-            jnp.zeros((num_replicates, num_clients, length), jnp.float32),
-            jnp.full((num_replicates, num_clients), NEVER, jnp.int32),
-        )
-        for request, length in zip(strategy.requests, lengths)
-    }
-    return Information(strategy.name, facts)
-
-
-def serve_all(
-    mesh: Mesh,
-    trainer: Trainer,
-    request: Request,
-    federation: Federation,
-    params: Params,
-    training_keys: jax.Array,
-    round: jax.Array,
-    at_once: int,
-) -> Fact:
-    """Measures one request on every client of every replicate.
-
-    An `update` is trained on the stream of (round, client), so a client selected in the same round would repeat it.
-    """
-    num_replicates, num_clients = federation.starts.shape
-    replicates, clients = devices.pairs(num_replicates, jnp.arange(num_clients))
-    job_keys = jax.vmap(lambda s, k: keys.of_client(training_keys[s], round, k))(replicates, clients)
-
-    def measure(shared, job):
-        federation, params, round = shared
-        replicate, who, key = job
-        return KINDS[request.kind].measure(
-            trainer, request, federation, devices.of_replicate(params, replicate), replicate, who, key, round
-        )
-
-    jobs = (replicates, clients, job_keys)
-    value = devices.spread(mesh, measure, (federation, params, round), jobs, at_once)
-    return Fact(devices.unflatten(value, num_replicates), jnp.zeros((num_replicates, num_clients), jnp.int32))
-
-
-def bill_all(trainer: Trainer, strategy: Strategy, federation: Federation, served: list[jax.Array | bool]) -> Bill:
-    """What it costs that every client answers the requests that were served (a Boolean a request)."""
-    num_replicates, num_clients = federation.starts.shape
-    served_flags = [jnp.asarray(flag, bool) for flag in served]
-    zero = jnp.zeros((num_replicates,), jnp.int32)
-    trained, evaluated, asked = zero, zero, jnp.zeros((), bool)
-    for request, flag in zip(strategy.requests, served_flags):
-        asked |= flag
-        if KINDS[request.kind].trains:
-            trained += jnp.where(flag, schedule.num_examples(trainer.work, federation.train_sizes).sum(axis=1), 0)
-        else:
-            evaluated += jnp.where(flag, federation.sizes.sum(axis=1), 0)
-    answers = jnp.array([jnp.where(flag, num_clients, 0) for flag in served_flags], jnp.int32)
-    return Bill(
-        asked=jnp.broadcast_to(asked, (num_replicates, num_clients)),
-        answers=jnp.broadcast_to(answers, (num_replicates, len(strategy.requests))),
-        examples_trained=trained,
-        examples_evaluated=evaluated,
-    )
+    tables = {}
+    for request in strategy.requests:
+        if request.kind != "server_metrics":
+            shape = KINDS[request.kind].shape(model, num_classes, request)
+            tables[request.kind] = Fact(
+                jnp.zeros((num_replicates, num_clients, *shape), jnp.float32),
+                jnp.full((num_replicates, num_clients), NEVER, jnp.int32),
+            )
+    return Information(strategy.name, tables)
 
 
 def measure(
-    mesh: Mesh,
-    trainer: Trainer,
-    strategy: Strategy,
-    info: Information,
-    federation: Federation,
-    params: Params,
-    training_keys: jax.Array,
-    round: jax.Array,
-    at_once: int,
+    opening: Opening, info: Information, bill: Bill, who: str, ids: jax.Array | None = None, mask=None
 ) -> tuple[Information, Bill]:
-    """Opens a round: serves the requests that are due.
+    """Serves the requests to one group of clients that are due in this round.
 
     Whether a request is due depends on the round number alone, which is never batched: `cond` stays a real branch.
+
+    Args:
+        opening: the federation as the round opens.
+        info: the tables.
+        bill: the round's, so far.
+        who: ALL, CANDIDATES or SELECTED.
+        ids: whom to ask, int32 [S, M]; None: everyone.
+        mask: bool [S, M], who of them is there; None: all who are available.
+
+    Returns:
+        The tables and the bill.
     """
-    served: list[jax.Array | bool] = []
-    for request in strategy.requests:
-        if not request.when.rules:
-            served.append(False)
+    for position, request in enumerate(opening.strategy.requests):
+        if request.who != who or not request.when.rules:
             continue
+        if request.kind == "training_loss" and who == SELECTED:
+            continue  # the cohort's training tells it; see `learn`
+        if request.when.in_every_round:
+            info, bill = _serve(opening, info, bill, position, ids, mask)
+        else:
+            info, bill = lax.cond(
+                request.when.due(opening.round),
+                lambda state, position=position: _serve(opening, state[0], state[1], position, ids, mask),
+                lambda state: state,
+                (info, bill),
+            )
+    return info, bill
 
-        def fresh(_: Fact, request: Request = request) -> Fact:
-            return serve_all(mesh, trainer, request, federation, params, training_keys, round, at_once)
 
-        due = request.when.due(round)
-        fact = lax.cond(due, fresh, lambda old: old, getattr(info, request.kind))
-        info = info.replace(request.kind, fact)
-        served.append(due)
-    return info, bill_all(trainer, strategy, federation, served)
+def measure_at_start(opening: Opening, info: Information, bill: Bill) -> tuple[Information, Bill]:
+    """Serves the requests that are due before the first round. The first round bills them."""
+    for position, request in enumerate(opening.strategy.requests):
+        if request.when.before_first_round:
+            info, bill = _serve(opening, info, bill, position, None, None)
+    return info, bill
+
+
+def asked(strategy: Strategy, who: str) -> bool:
+    """Whether a strategy ever asks this group during the rounds."""
+    return any(request.who == who and request.when.rules for request in strategy.requests)
+
+
+def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: jax.Array) -> tuple[Information, Bill]:
+    """Takes the training losses that the cohort reports with its updates, where they were requested.
+
+    Args:
+        opening: the federation as the round opened.
+        info: the tables.
+        bill: the round's, so far.
+        ids: the cohort, int32 [S, K].
+        mask: bool [S, K].
+        losses: float32 [S, K].
+
+    Returns:
+        The tables and the bill.
+    """
+    for position, request in enumerate(opening.strategy.requests):
+        if request.kind == "training_loss" and request.who == SELECTED:
+            due = mask & request.when.due(opening.round)
+            # Training is billed with the cohort's.
+            info, bill = _enter(opening, info, bill, position, ids, due, losses)
+    return info, bill
 
 
 def age(info: Information) -> Information:
@@ -188,19 +183,87 @@ def age(info: Information) -> Information:
     return info
 
 
-def measure_at_start(
-    mesh: Mesh,
-    trainer: Trainer,
-    strategy: Strategy,
-    at_once: int,
-    info: Information,
-    federation: Federation,
-    params: Params,
-    training_keys: jax.Array,
-) -> Information:
-    """Serves the requests that are due before the first round. The first round bills them."""
-    for request in strategy.requests:
-        if request.when.before_first_round:
-            arguments: Any = (federation, params, training_keys, jnp.int32(0), at_once)
-            info = info.replace(request.kind, serve_all(mesh, trainer, request, *arguments))
-    return info
+def _serve(opening: Opening, info: Information, bill: Bill, position: int, ids, mask) -> tuple[Information, Bill]:
+    """Asks clients (everyone without `ids`) and enters what they answer."""
+    request = opening.strategy.requests[position]
+    num_replicates, num_clients = opening.federation.starts.shape
+    if ids is None:
+        ids = jnp.broadcast_to(jnp.arange(num_clients, dtype=jnp.int32), (num_replicates, num_clients))
+    if mask is None:
+        there = opening.available
+        mask = jnp.ones(ids.shape, bool) if there is None else jnp.take_along_axis(there, ids, axis=1)
+    if request.kind == "loss_change":
+        values, bill = _loss_change(opening, request, bill, ids, mask)
+    else:
+        values = _answers(opening, request, opening.params, ids)
+    return _enter(opening, info, bill, position, ids, mask, values)
+
+
+def _enter(
+    opening: Opening, info: Information, bill: Bill, position: int, ids, mask, values
+) -> tuple[Information, Bill]:
+    """Writes answers into their table, losses made finite, and bills them."""
+    request = opening.strategy.requests[position]
+    fact: Fact = getattr(info, request.kind)
+    known = jnp.zeros(ids.shape, jnp.int32)
+    if request.kind in facts.LOSSES:
+        values, missing, replaced = jax.vmap(sanitise.losses)(values, mask)
+        if request.option("nonfinite") == "missing":
+            known = jnp.where(missing, NEVER, 0)
+        bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
+    num_clients = fact.age.shape[1]
+    rows = jnp.where(mask, ids, num_clients)  # those who did not answer are dropped
+
+    def write(table, ages, rows, values, known):
+        return table.at[rows].set(values, mode="drop"), ages.at[rows].set(known, mode="drop")
+
+    value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, known)
+    answered = jax.vmap(lambda rows: jnp.zeros((num_clients,), bool).at[rows].set(True, mode="drop"))(rows)
+    bill = bills.add(bill, position, request, opening.federation, answered, opening.loss_on)
+    return info.replace(request.kind, Fact(value, ages)), bill
+
+
+def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array) -> jax.Array:
+    """What each client answers at a model: [S, M, ...]."""
+    streams, round = opening.streams, opening.round
+    replicates, clients = devices.pairs(ids.shape[0], ids)
+
+    def of(stream: jax.Array) -> jax.Array:
+        return jax.vmap(lambda s, k: keys.of_client(stream[s], round, k))(replicates, clients)
+
+    def answer(shared: Any, job: Any) -> jax.Array:
+        federation, params, round = shared
+        replicate, who, training_key, facts_key = job
+        question = Question(
+            opening.trainer, request, opening.loss_on, federation, devices.of_replicate(params, replicate),
+            replicate, who, training_key, facts_key, round,
+        )  # fmt: skip
+        kind = KINDS[request.kind].answer
+        assert kind is not None
+        return kind(question)
+
+    jobs = (replicates, clients, of(streams.training), of(streams.facts))
+    values = devices.spread(opening.mesh, answer, (opening.federation, params, round), jobs, opening.at_once)
+    return devices.unflatten(values, ids.shape[0])
+
+
+def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
+    """Loss on each probe's model less loss on the round's: [S, M, probes]."""
+    as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
+    before = _answers(opening, as_loss, opening.params, ids)
+    changes, cohorts, took_part = [], [], []
+    for probe in range(request.option("probes", 1)):
+        params, cohort, there = probes.probe_model(
+            opening.mesh, opening.trainer, opening.federation, opening.params, opening.streams.facts, opening.round,
+            probe, opening.num_selected, opening.available, opening.aggregation, opening.at_once,
+        )  # fmt: skip
+        changes.append(_answers(opening, as_loss, params, ids) - before)
+        cohorts.append(cohort)
+        took_part.append(there)
+    answered = jax.vmap(lambda ids, mask: jnp.zeros(opening.federation.starts.shape[1], bool).at[ids].max(mask))(
+        ids, mask
+    )
+    bill = bills.add_probes(
+        bill, opening.trainer, opening.federation, jnp.stack(cohorts, 1), jnp.stack(took_part, 1), answered
+    )
+    return jnp.stack(changes, axis=-1), bill

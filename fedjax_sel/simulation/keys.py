@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-PURPOSES = ("data", "model", "selection", "training")
+PURPOSES = ("data", "model", "selection", "training", "facts", "availability")
 """What a root seed is used for. The position is part of the stream: append, never reorder."""
 
 
@@ -21,6 +21,8 @@ class Streams(NamedTuple):
     model: Any
     selection: Any
     training: Any
+    facts: Any  # probe cohorts, and the examples that a measured loss is on
+    availability: Any
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
@@ -59,6 +61,17 @@ def of_client(stream: jax.Array, round: jax.Array, client: jax.Array) -> jax.Arr
     """The key of a client in a round."""
     return jax.random.fold_in(of_round(stream, round), client)
 
+
+def of_probe(stream: jax.Array, round: jax.Array, probe: int) -> jax.Array:
+    """The stream of a probe: its cohort's key, and below it (`fold_in`) its clients'."""
+    return jax.random.fold_in(of_round(stream, round), PROBES + probe)
+
+
+CANDIDATES = 2**30 - 1
+"""What distinguishes the draw of candidates from the selection of the same round."""
+
+PROBES = 2**30
+"""The first "client" of a probe's stream: above every real one."""
 
 INITIALISATION = jnp.iinfo(jnp.int32).max
 """The "round" of draws before the first one."""

@@ -17,11 +17,14 @@ BYTES_PER_FLOAT = 4
 class Events(NamedTuple):
     """One round's events, int32; jax.Array on the device, NumPy arrays [seeds, rounds, ...] on the host."""
 
-    models_down: Any  # distinct clients asked or selected
-    models_up: Any  # clients that trained for the global model
+    models_down: Any  # distinct clients asked or selected, and copies that probes send out
+    models_up: Any  # clients that trained for the global model or for a probe's
     answers: Any  # clients that answered each request, [requests]
+    losses_reported: Any  # losses that the cohort sent with its updates because the strategy reads them
     examples_trained: Any
     examples_evaluated: Any
+    server_examples: Any  # that the server evaluated for the strategy
+    losses_replaced: Any  # measured losses that were not finite
 
 
 class Ledger(NamedTuple):
@@ -33,6 +36,8 @@ class Ledger(NamedTuple):
     floats_up: np.ndarray
     examples_trained: np.ndarray
     examples_evaluated: np.ndarray
+    server_examples: np.ndarray
+    losses_replaced: np.ndarray
     bytes_down: np.ndarray
     bytes_up: np.ndarray
 
@@ -49,7 +54,7 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) ->
         The ledger.
     """
     counts = Events(*(np.asarray(leaf, np.int64) for leaf in events))
-    floats_up = counts.answers @ np.asarray(floats_per_answer, np.int64)
+    floats_up = counts.answers @ np.asarray(floats_per_answer, np.int64) + counts.losses_reported
     model_bytes = num_params * BYTES_PER_FLOAT
     return Ledger(
         models_down=counts.models_down,
@@ -58,6 +63,8 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) ->
         floats_up=floats_up,
         examples_trained=counts.examples_trained,
         examples_evaluated=counts.examples_evaluated,
+        server_examples=counts.server_examples,
+        losses_replaced=counts.losses_replaced,
         bytes_down=counts.models_down * model_bytes,
         bytes_up=counts.models_up * model_bytes + floats_up * BYTES_PER_FLOAT,
     )

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import data, models, strategies
@@ -13,7 +15,7 @@ from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import information
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.base import Env, Strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +37,10 @@ def pose(config: Config) -> Problem:
     """
     validate(config)
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
-    information.check(strategy)
-    dataset = data.load(config.data.dataset, config.data.data_dir)
+    server_share = server_validation(config, strategy)
+    information.check(strategy, config.data.holdout, server_share)
+    check_hyperparameters(config, strategy)
+    dataset = data.load(config.data.dataset, config.data.data_dir).give_server(server_share, config.run.data_seed or 0)
     dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
@@ -53,6 +57,32 @@ def pose(config: Config) -> Problem:
         config.model.initializer,
     )
     return Problem(config, dataset, dealt, model, strategy)
+
+
+SERVER_SHARE = 0.05  # of the training set, where a strategy needs the server to hold some and nothing else is said
+
+
+def server_validation(config: Config, strategy: Strategy) -> float:
+    """The share of the training set that the server keeps."""
+    if config.data.server_validation is not None:
+        return config.data.server_validation
+    return SERVER_SHARE if any(map(information.needs_validation, strategy.requests)) else 0.0
+
+
+def check_hyperparameters(config: Config, strategy: Strategy) -> None:
+    """Lets a strategy refuse hyperparameters that do not fit the federation, before any data are read.
+
+    Raises:
+        UserError: from the strategy's `init`.
+    """
+    clients = jax.ShapeDtypeStruct((config.partition.num_clients,), jnp.int32)
+
+    def init(sizes):
+        # the data decide the last two; no shape of a run comes from here
+        counts = (config.partition.num_clients, config.selection.num_selected, config.run.rounds, 10, 1000)
+        return strategy.init(jax.random.key(0), Env(*counts, sizes, sizes / sizes.sum()))
+
+    jax.eval_shape(init, clients)
 
 
 def deal(config: Config, dataset: Dataset, seed: int) -> Partition:

@@ -9,64 +9,30 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
-from jax.sharding import Mesh
 
-from fedjax_sel import metrics
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
-from fedjax_sel.simulation import devices, evaluation, information, keys, ledger
-from fedjax_sel.simulation.evaluation import TestMetrics, TrainMetrics
+from fedjax_sel.simulation import bill as bills
+from fedjax_sel.simulation import devices, information, keys
+from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation.information import Opening
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.ledger import Events
-from fedjax_sel.strategies.base import Information, Outcome, Selection, Strategy
-from fedjax_sel.training import client, schedule, server
-from fedjax_sel.training.client import Trainer
-
-
-class Plan(NamedTuple):
-    """Everything about a run that is fixed before tracing. Static."""
-
-    mesh: Mesh
-    strategy: Strategy
-    trainer: Trainer
-    server: optax.GradientTransformation
-    aggregation: str
-    loss_on: str
-    skip_nonfinite: bool
-    num_selected: int
-    num_rounds: int
-    eval_every: int  # 0: never, which only benchmarks want
-    train_metrics_every: int  # 0: never
-    evaluation_block: int  # examples
-    clients_at_once: int  # that a device trains together; 0: all of its share
-    facts_at_once: int  # clients that a device measures together
-    blocks_at_once: int
-
-
-class Carry(NamedTuple):
-    """What a round hands to the next; every leaf has the leading axis [S]."""
-
-    params: Params
-    server: optax.OptState
-    strategy: Any
-    info: Information
-
-
-class Records(NamedTuple):
-    """What a round reports; leaves [S, ...], NaN where it was not the turn of a measurement."""
-
-    cohort: jax.Array  # int32 [S, K]; -1 where nobody trained
-    gemd: jax.Array
-    test_accuracy: jax.Array
-    test_loss: jax.Array
-    train_accuracy: jax.Array
-    train_loss: jax.Array
-    worst_decile_accuracy: jax.Array
-    nonfinite: jax.Array  # bool [S, K]: this client's update held NaN or infinity
-    events: Events
+from fedjax_sel.simulation.plan import Carry, Plan, Records
+from fedjax_sel.simulation.reads import read
+from fedjax_sel.simulation.recording import evaluate_for_strategy, record
+from fedjax_sel.strategies.base import (
+    Information,
+    Outcome,
+    Selection,
+    ServerMetrics,
+    Strategy,
+    Unrequested,
+    keep_state,
+)
+from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED
+from fedjax_sel.training import client, server
 
 
 def one_round(
@@ -85,51 +51,125 @@ def one_round(
         The state at w^(t+1) and the round's records.
     """
     params = carry.params
-    info, bill = information.measure(
-        plan.mesh, plan.trainer, plan.strategy, carry.info, federation, params, streams.training, round,
-        plan.facts_at_once,
-    )  # fmt: skip
+    available = _available(plan, federation, streams, round)
+    opening = open_round(plan, federation, streams, params, round, available)
+    selection, state, info, bill = _select(plan.strategy, opening, carry)
 
-    selection_keys = jax.vmap(lambda stream: keys.of_round(stream, round))(streams.selection)
-    select = jax.vmap(lambda key, state, info: plan.strategy.select(key, state, info, round, None))
-    selection: Selection = select(selection_keys, carry.strategy, info)
-
-    updates, losses_before, losses_after = _train_cohorts(plan, federation, params, streams, selection, round)
-    finite = jax.vmap(server.all_finite)(updates)
+    trained = _train_cohorts(plan, opening, selection)
+    info, bill = information.learn(opening, info, bill, selection.ids, selection.mask, trained.training_loss)
+    finite = jax.vmap(server.all_finite)(trained.updates)
 
     weights = _weights(plan, federation, selection, finite)
-    mean_update = jax.vmap(server.weighted_mean)(updates, weights)
+    mean_update = jax.vmap(server.weighted_mean)(trained.updates, weights)
     new_params, server_state = server.step(plan.server, carry.server, params, mean_update)
+    evaluation = evaluate_for_strategy(plan, federation, new_params)
 
-    outcome = Outcome(updates, losses_before, losses_after, jax.tree.map(jnp.subtract, new_params, params), finite)
+    outcome = Outcome(
+        updates=trained.updates,
+        losses_before=trained.loss_before,
+        losses_after=trained.loss_after,
+        step=jax.tree.map(jnp.subtract, new_params, params),
+        finite=finite,
+        metrics=Unrequested(plan.strategy.name, "server_metrics")
+        if evaluation is None or carry.evaluation is None
+        else ServerMetrics(carry.evaluation, evaluation),
+    )
     update = jax.vmap(lambda state, info, sel, out: plan.strategy.update(state, info, round, sel, out))
-    strategy_state = update(carry.strategy, info, selection, outcome)
+    reports = _reports(plan.strategy, round, state, info, selection, outcome)
+    state = update(state, info, selection, outcome)
 
-    records = _record(plan, federation, new_params, selection, finite, bill, round)
-    return Carry(new_params, server_state, strategy_state, information.age(info)), records
+    records = record(plan, opening, carry, new_params, selection, finite, bill, reports)
+    return Carry(new_params, server_state, state, information.age(info), evaluation, carry.start), records
 
 
-def _train_cohorts(plan: Plan, federation: Federation, params: Params, streams: Streams, selection: Selection, round):
-    """Trains all cohorts from their replicate's model: updates [S, K, ...], losses before and after [S, K]."""
+def open_round(plan: Plan, federation: Federation, streams: Streams, params: Params, round, available) -> Opening:
+    """What the facts of a round are measured on."""
+    return Opening(
+        plan.mesh, plan.trainer, plan.strategy, plan.loss_on, plan.aggregation, plan.num_selected, plan.facts_at_once,
+        federation, params, streams, round, available,
+    )  # fmt: skip
+
+
+def _available(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
+    """Who can be reached in this round, bool [S, N]: the same whatever the strategy."""
+    if plan.available == 1.0:
+        return None
+    num_clients = federation.starts.shape[1]
+
+    def draw(stream: jax.Array) -> jax.Array:
+        return jax.random.uniform(keys.of_round(stream, round), (num_clients,)) < plan.available
+
+    return jax.vmap(draw)(streams.availability)
+
+
+def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Selection, Any, Information, Bill]:
+    """Measures what opens the round and selects the cohorts."""
+    federation, round, available = opening.federation, opening.round, opening.available
+    num_replicates, num_clients = federation.starts.shape
+    bill = bills.nothing(num_replicates, num_clients, len(strategy.requests))
+    round_keys = jax.vmap(lambda stream: keys.of_round(stream, round))(opening.streams.selection)
+
+    info, bill = information.measure(opening, carry.info, bill, ALL)
+    state = jax.vmap(lambda state, info: strategy.observe(state, info, round))(carry.strategy, info)
+    if information.asked(strategy, CANDIDATES):
+        assert strategy.candidates is not None
+        name = strategy.candidates
+        candidate_keys = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(round_keys)
+        ids = _for_each(name, round, candidate_keys, state, info, available)
+        info, bill = information.measure(opening, info, bill, CANDIDATES, ids)
+    selection: Selection = _for_each(strategy.select, round, round_keys, state, info, available)
+    if available is not None:  # whoever cannot be reached does not train, whatever a strategy says
+        there = jnp.take_along_axis(available, selection.ids, axis=1)
+        selection = selection._replace(mask=selection.mask & there)
+    info, bill = information.measure(opening, info, bill, SELECTED, selection.ids, selection.mask)
+    return selection, state, info, bill
+
+
+def _for_each(function: Callable, round: jax.Array, keys: jax.Array, state: Any, info: Information, available) -> Any:
+    """A strategy's function for every replicate; `available` may be None."""
+    if available is None:
+        return jax.vmap(lambda key, state, info: function(key, state, info, round, None))(keys, state, info)
+    return jax.vmap(lambda key, state, info, there: function(key, state, info, round, there))(
+        keys, state, info, available
+    )
+
+
+class Trained(NamedTuple):
+    """What the cohorts' training gave, [S, K, ...]."""
+
+    updates: Params
+    loss_before: jax.Array
+    loss_after: jax.Array
+    training_loss: jax.Array
+
+
+def _train_cohorts(plan: Plan, opening: Opening, selection: Selection) -> Trained:
+    """Trains all cohorts from their replicate's model. What nobody reads of the result is not computed."""
+    round = opening.round
     num_replicates = selection.ids.shape[0]
     replicates, clients = devices.pairs(num_replicates, selection.ids)
-    job_keys = jax.vmap(lambda s, k: keys.of_client(streams.training[s], round, k))(replicates, clients)
+    job_keys = jax.vmap(lambda s, k: keys.of_client(opening.streams.training[s], round, k))(replicates, clients)
+    wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
+    statistic = wanted[0].option("statistic", "mean") if wanted else None
 
     def train(shared, job):
         federation, params, round = shared
         replicate, who, key = job
         received = devices.of_replicate(params, replicate)
-        update = client.train(plan.trainer, federation, received, replicate, who, key, round)
+        update, training_loss = client.train_and_report(
+            plan.trainer, federation, received, replicate, who, key, round, statistic
+        )
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
         trained = jax.tree.map(jnp.add, received, update)
-        return (
+        return Trained(
             update,
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
+            training_loss,
         )
 
     jobs = (replicates, clients, job_keys)
-    shared = (federation, params, round)
+    shared = (opening.federation, opening.params, round)
     return devices.unflatten(devices.spread(plan.mesh, train, shared, jobs, plan.clients_at_once), num_replicates)
 
 
@@ -146,64 +186,13 @@ def _weights(plan: Plan, federation: Federation, selection: Selection, finite: j
     return jnp.where(mask.all(axis=1, where=selection.mask)[:, None], own, jax.vmap(server.renormalise)(own, mask))
 
 
-def _record(plan: Plan, federation: Federation, params: Params, selection: Selection, finite, bill, round) -> Records:
-    num_replicates, num_clients = federation.starts.shape
-    trained = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))(selection.ids, selection.mask)
-    work = schedule.num_examples(plan.trainer.work, federation.train_sizes)
-    # What was measured before the first round is billed to it.
-    before = [request.when.before_first_round for request in plan.strategy.requests]
-    start = information.bill_all(plan.trainer, plan.strategy, federation, [flag & (round == 0) for flag in before])
-    asked = trained | bill.asked | start.asked
-    events = Events(
-        models_down=asked.sum(axis=1, dtype=jnp.int32),
-        models_up=trained.sum(axis=1, dtype=jnp.int32),
-        answers=bill.answers + start.answers,
-        examples_trained=jnp.where(trained, work, 0).sum(axis=1) + bill.examples_trained + start.examples_trained,
-        examples_evaluated=bill.examples_evaluated + start.examples_evaluated,
-    )
-
-    def gemd(counts, ids, mask):
-        return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
-
-    def evaluate(measure: Callable, images: jax.Array) -> Any:
-        block = evaluation.block_size(images.shape[0], plan.evaluation_block)
-        return measure(plan.mesh, plan.trainer.model, federation, params, block, plan.blocks_at_once)
-
-    nothing = jnp.full((num_replicates,), jnp.nan, jnp.float32)
-    test = _every(
-        plan.eval_every,
-        plan.num_rounds,
-        round,
-        lambda: evaluate(evaluation.test_metrics, federation.test_images),
-        TestMetrics(nothing, nothing),
-    )
-    train = _every(
-        plan.train_metrics_every,
-        plan.num_rounds,
-        round,
-        lambda: evaluate(evaluation.train_metrics, federation.images),
-        TrainMetrics(nothing, nothing, nothing),
-    )
-    return Records(
-        cohort=jnp.where(selection.mask, selection.ids, -1),
-        gemd=jax.vmap(gemd)(federation.label_counts, selection.ids, selection.mask),
-        test_accuracy=test.accuracy,
-        test_loss=test.loss,
-        train_accuracy=train.accuracy,
-        train_loss=train.loss,
-        worst_decile_accuracy=train.worst_decile_accuracy,
-        nonfinite=selection.mask & ~finite,
-        events=events,
-    )
-
-
-def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], nothing: Any) -> Any:
-    """Measures in every period-th round and in the last; 0: never."""
-    if period == 0:
-        return nothing
-    if period == 1:
-        return measure()
-    return lax.cond(((round + 1) % period == 0) | (round + 1 == num_rounds), measure, lambda: nothing)
+def _reports(strategy: Strategy, round: jax.Array, *arguments: Any) -> int:
+    """Losses that each client of the cohort must send because `update` reads them in the outcome: 0, 1 or 2."""
+    if strategy.update is keep_state:
+        return 0
+    state, info, selection, outcome = jax.tree.map(lambda leaf: leaf[0], arguments)
+    _, _, _, _, reads = read(strategy.update, state, info, round, selection, outcome)
+    return int(reads.losses_before) + int(reads.losses_after)
 
 
 def many_rounds(

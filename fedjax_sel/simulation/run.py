@@ -12,12 +12,16 @@ import optax
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
+from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import devices, evaluation, information, keys
+from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.problem import Problem
-from fedjax_sel.simulation.round import Carry, Plan, Records, many_rounds
-from fedjax_sel.strategies.base import Env, keep_state
+from fedjax_sel.simulation.plan import Carry, Plan, Records
+from fedjax_sel.simulation.recording import evaluate_for_strategy
+from fedjax_sel.simulation.round import many_rounds, open_round
+from fedjax_sel.strategies.base import Env, Information, keep_state
 from fedjax_sel.training import client, schedule, server
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
@@ -106,6 +110,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
         skip_nonfinite=config.run.on_nonfinite == "skip",
+        available=config.selection.available,
         num_selected=config.selection.num_selected,
         num_rounds=config.run.rounds,
         eval_every=eval_every,
@@ -120,6 +125,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
 def _begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
     """The state before anything is known, and the random streams."""
     model = plan.trainer.model
+    num_classes = federation.label_counts.shape[-1]
     streams = keys.streams(root_seeds)
     params = jax.vmap(model.init)(streams.model)
     num_replicates, num_clients = federation.starts.shape
@@ -129,7 +135,7 @@ def _begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Car
             num_clients=num_clients,
             num_selected=plan.num_selected,
             num_rounds=plan.num_rounds,
-            num_classes=federation.label_counts.shape[-1],
+            num_classes=num_classes,
             num_params=model.num_params,
             sizes=sizes,
             importance=sizes / sizes.sum(),
@@ -140,22 +146,26 @@ def _begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Car
         params=params,
         server=plan.server.init(params),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes),
-        info=information.empty(plan.strategy, model, num_replicates, num_clients),
+        info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
+        evaluation=evaluate_for_strategy(plan, federation, params),
+        start=bills.nothing(num_replicates, num_clients, len(plan.strategy.requests)),
     )
     return carry, streams
 
 
 def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:
     """Serves what is due at the start, and lets the strategy work on it once, in float64 on the CPU."""
-    info = carry.info
     if any(request.when.before_first_round for request in plan.strategy.requests):
-        measure = jax.jit(
-            partial(information.measure_at_start, plan.mesh, plan.trainer, plan.strategy, plan.facts_at_once)
-        )
-        info = measure(info, federation, carry.params, streams.training)
+
+        def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
+            opening = open_round(plan, federation, streams, carry.params, jnp.int32(0), None)
+            return information.measure_at_start(opening, carry.info, carry.start)
+
+        info, start = jax.jit(measure)(carry, federation, streams)
+        carry = carry._replace(info=info, start=start)
     if plan.strategy.prepare is keep_state:
-        return carry._replace(info=info)
-    host_state, host_info = jax.device_get((carry.strategy, info))
+        return carry
+    host_state, host_info = jax.device_get((carry.strategy, carry.info))
     states = []
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         prepare_one = jax.jit(plan.strategy.prepare)
@@ -163,7 +173,7 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
             one = devices.of_replicate((host_state, host_info), replicate)
             states.append(jax.device_get(prepare_one(*one)))
     stacked = jax.tree.map(lambda old, *new: np.stack(new).astype(old.dtype), host_state, *states)
-    return carry._replace(strategy=stacked, info=info)
+    return carry._replace(strategy=stacked)
 
 
 def chunks(program: Program) -> Iterator[tuple[int, Records]]:

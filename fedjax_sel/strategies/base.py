@@ -127,6 +127,20 @@ class Selection(NamedTuple):
     mask: jax.Array  # bool [K]; False: nobody trains in this place
 
 
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Unrequested:
+    """Stands where a fact would stand if it had been bought."""
+
+    strategy: str
+    kind: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise undeclared(self.strategy, self.kind, ())
+
+
 class Evaluation(NamedTuple):
     """Of a global model on data that the server holds; scalars."""
 

@@ -14,7 +14,7 @@ from jax import lax
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.models import Model, Params
-from fedjax_sel.training import schedule
+from fedjax_sel.training import schedule, shuffle
 from fedjax_sel.training.schedule import LocalWork
 
 
@@ -46,6 +46,12 @@ def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
     return optax.chain(optax.identity(), *parts)
 
 
+def example_losses(model: Model, params: Params, images, labels, dropout_key=None) -> jax.Array:
+    """Cross-entropy of each example in nats, float32 [B]; arguments as `mean_loss`."""
+    logits = model.apply(params, images, dropout_key).logits
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+
+
 def mean_loss(model: Model, params: Params, images, labels, counts, dropout_key=None) -> jax.Array:
     """Mean cross-entropy in nats over the examples that count.
 
@@ -60,8 +66,7 @@ def mean_loss(model: Model, params: Params, images, labels, counts, dropout_key=
     Returns:
         A scalar.
     """
-    logits = model.apply(params, images, dropout_key).logits
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    losses = example_losses(model, params, images, labels, dropout_key)
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
 
@@ -74,7 +79,25 @@ def train(
     key: jax.Array,
     round: jax.Array,
 ) -> Params:
-    """Local training of one client.
+    """Local training of one client; see `train_and_report`.
+
+    Returns:
+        The update, w_k - w, in the pytree of the model.
+    """
+    return train_and_report(trainer, federation, params, replicate, client, key, round, None)[0]
+
+
+def train_and_report(
+    trainer: Trainer,
+    federation: Federation,
+    params: Params,
+    replicate: jax.Array,
+    client: jax.Array,
+    key: jax.Array,
+    round: jax.Array,
+    statistic: str | None,
+) -> tuple[Params, jax.Array]:
+    """Local training of one client, and its training loss on the way.
 
     Where clients take unequal numbers of steps, `vmap` turns the loop into one that ends with the longest and leaves
     the weights and the optimizer state of the finished ones untouched.
@@ -87,28 +110,49 @@ def train(
         client: who.
         key: of this client in this round; consumed.
         round: from 0, for the learning rate.
+        statistic: of the losses of its mini-batches, before each step: `mean`, `last-pass` (over the last pass alone),
+            `rms-first-pass` (root mean square over the single examples of the first pass), or None for none.
 
     Returns:
-        The update, w_k - w, in the pytree of the model.
+        The update, w_k - w, in the pytree of the model, and the statistic, a scalar.
     """
     work = trainer.work
     part = fed.train_part(federation, replicate, client)
     order_key, dropout_key = jax.random.split(key)
     drawn = schedule.orders(work, order_key)
     learning_rate = trainer.learning_rate(round)
+    steps = schedule.num_steps(work, part.size)
+
+    def seen(index, losses, counts):
+        """What a step adds to the statistic: a total and a count."""
+        steps_a_pass = schedule.steps_a_pass(work, part.size)
+        if statistic == "rms-first-pass":
+            counts &= index < steps_a_pass
+            return jnp.stack([jnp.sum(jnp.where(counts, losses**2, 0.0)), counts.sum(dtype=jnp.float32)])
+        taken = jnp.where(index >= steps - steps_a_pass, 1.0, 0.0) if statistic == "last-pass" else 1.0
+        return taken * jnp.stack([jnp.sum(jnp.where(counts, losses, 0.0)) / counts.sum(), jnp.ones(())])
 
     def step(index, carry):
-        weights, optimizer_state = carry
+        weights, optimizer_state, total = carry
         positions, counts = schedule.batch(work, drawn, index, part.size)
         images, labels = fed.gather(federation, part, positions)
         step_key = jax.random.fold_in(dropout_key, index)
-        gradient = jax.grad(lambda w: mean_loss(trainer.model, w, images, labels, counts, step_key))(weights)
-        direction, optimizer_state = trainer.optimizer.update(gradient, optimizer_state, weights)
-        return jax.tree.map(lambda w, d: w - learning_rate * d, weights, direction), optimizer_state
 
-    steps = schedule.num_steps(work, part.size) if work.equal_steps is None else work.equal_steps
-    weights, _ = lax.fori_loop(0, steps, step, (params, trainer.optimizer.init(params)))
-    return jax.tree.map(lambda after, before: after - before, weights, params)
+        def objective(w):
+            losses = example_losses(trainer.model, w, images, labels, step_key)
+            return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1), losses
+
+        gradient, losses = jax.grad(objective, has_aux=True)(weights)
+        if statistic is not None:
+            total += seen(index, losses, counts)
+        direction, optimizer_state = trainer.optimizer.update(gradient, optimizer_state, weights)
+        return jax.tree.map(lambda w, d: w - learning_rate * d, weights, direction), optimizer_state, total
+
+    start = (params, trainer.optimizer.init(params), jnp.zeros((2,)))
+    weights, _, (total, count) = lax.fori_loop(0, steps if work.equal_steps is None else work.equal_steps, step, start)
+    mean = total / jnp.maximum(count, 1.0)
+    update = jax.tree.map(lambda after, before: after - before, weights, params)
+    return update, jnp.sqrt(mean) if statistic == "rms-first-pass" else mean
 
 
 def mean_over(
@@ -149,13 +193,27 @@ def mean_over(
     return jax.tree.map(lambda total: total / segment.size.astype(total.dtype), sums)
 
 
-def loss(trainer: Trainer, federation: Federation, params: Params, segment: Segment) -> jax.Array:
-    """Mean loss of a model over a client's examples, nats."""
+def loss(
+    trainer: Trainer, federation: Federation, params: Params, segment: Segment, statistic: str = "mean"
+) -> jax.Array:
+    """Mean loss of a model over a client's examples, nats; with statistic="rms" the root of the mean squared loss."""
 
     def total(images, labels, counts):
-        return mean_loss(trainer.model, params, images, labels, counts) * counts.sum()
+        losses = example_losses(trainer.model, params, images, labels)
+        return jnp.sum(jnp.where(counts, losses**2 if statistic == "rms" else losses, 0.0))
 
-    return mean_over(trainer, federation, segment, total)
+    mean = mean_over(trainer, federation, segment, total)
+    return jnp.sqrt(mean) if statistic == "rms" else mean
+
+
+def batch_loss(
+    trainer: Trainer, federation: Federation, params: Params, segment: Segment, key: jax.Array, batch_size: int
+) -> jax.Array:
+    """Mean loss of a model over `batch_size` random examples of a client (all of them if it has fewer), nats."""
+    slots = jnp.arange(batch_size)
+    positions = shuffle.position(shuffle.words(key), jnp.minimum(slots, segment.size - 1), segment.size)
+    images, labels = fed.gather(federation, segment, positions)
+    return mean_loss(trainer.model, params, images, labels, slots < segment.size)
 
 
 def profile(trainer: Trainer, federation: Federation, params: Params, segment: Segment, relu: bool) -> jax.Array:

@@ -66,6 +66,11 @@ def num_steps(work: LocalWork, size: jax.Array) -> jax.Array:
     return work.epochs * -(-size // work.batch_size)
 
 
+def steps_a_pass(work: LocalWork, size: jax.Array) -> jax.Array:
+    """Steps that take a client with `size` examples once through its data."""
+    return -(-size // jnp.minimum(size, work.batch_size))
+
+
 def num_examples(work: LocalWork, size: jax.Array) -> jax.Array:
     """Examples that such a client goes through, repetitions counted."""
     if work.steps is not None:

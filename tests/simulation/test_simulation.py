@@ -242,7 +242,7 @@ def ledger_of(config, **flat_names):
     program = run.prepare(problem)
     records = collect(program)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
-    lengths = information.floats_per_answer(problem.strategy, problem.model)
+    lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     return settle(events, problem.model.num_params, lengths), problem, program
 
 
@@ -305,8 +305,8 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
 
 def test_a_request_nobody_serves_is_refused():
     strategy = always([0, 1, 2], requests=(base.Request("weather", base.ALL, base.always()),))
-    with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves profile"):
-        information.check(strategy)
+    with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves loss"):
+        information.check(strategy, 0.0, 0.0)
 
 
 def test_losses_of_the_cohort_are_those_of_its_held_out_data():
@@ -345,7 +345,7 @@ def test_purposes_have_streams_of_their_own():
     for name in ("selection", "training"):
         assert (jax.random.key_data(getattr(free, name)) == jax.random.key_data(getattr(fixed, name))).all()
     drawn = {tuple(np.asarray(jax.random.key_data(k))) for stream in free for k in stream}
-    assert len(drawn) == 6
+    assert len(drawn) == 10
 
 
 def test_a_fixed_seed_fixes_what_it_names():
@@ -361,13 +361,13 @@ def test_a_fixed_seed_fixes_what_it_names():
 def test_skipping_an_update_that_is_not_finite_leaves_the_others(monkeypatch):
     from fedjax_sel.training import client
 
-    real = client.train
+    real = client.train_and_report
 
-    def broken(trainer, federation, params, replicate, who, key, round):
-        update = real(trainer, federation, params, replicate, who, key, round)
-        return jax.tree.map(lambda leaf: jnp.where(who == 5, jnp.nan, leaf), update)
+    def broken(trainer, federation, params, replicate, who, key, round, statistic):
+        update, loss = real(trainer, federation, params, replicate, who, key, round, statistic)
+        return jax.tree.map(lambda leaf: jnp.where(who == 5, jnp.nan, leaf), update), loss
 
-    monkeypatch.setattr(client, "train", broken)
+    monkeypatch.setattr(client, "train_and_report", broken)
     problem = pose(SMALL.replace(on_nonfinite="skip", rounds=1, chunk=1))
     with_it = run.prepare(dataclasses.replace(problem, strategy=always([3, 5, 7])))
     carry, records = with_it.chunk(with_it.carry, jnp.int32(0), with_it.federation, with_it.streams)

@@ -1,0 +1,83 @@
+"""What a round's facts cost, counted on the device as they are served."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.data.federation import Federation
+from fedjax_sel.simulation import facts
+from fedjax_sel.strategies.requests import Request
+from fedjax_sel.training import schedule
+from fedjax_sel.training.client import Trainer
+
+
+class Bill(NamedTuple):
+    """What serving the requests of a round costs; leaves [S, ...]."""
+
+    asked: jax.Array  # clients that received the round's model to answer, bool [S, N]
+    trained: jax.Array  # clients that trained from the round's model to answer, bool [S, N]
+    answers: jax.Array  # clients that answered each request, int32 [S, requests]
+    probe_models_down: jax.Array  # int32 [S]: averaged copies sent to be evaluated
+    probe_models_up: jax.Array  # int32 [S]: probe cohorts' models
+    examples_trained: jax.Array  # int32 [S], beside those of `trained` and of the cohort
+    examples_evaluated: jax.Array  # int32 [S]
+    losses_replaced: jax.Array  # int32 [S]: measured losses that were not finite
+
+
+def nothing(num_replicates: int, num_clients: int, num_requests: int) -> Bill:
+    """The bill of a round without requests."""
+    zero = jnp.zeros((num_replicates,), jnp.int32)
+    nobody = jnp.zeros((num_replicates, num_clients), bool)
+    return Bill(nobody, nobody, jnp.zeros((num_replicates, num_requests), jnp.int32), zero, zero, zero, zero, zero)
+
+
+def add(bill: Bill, position: int, request: Request, federation: Federation, answered: jax.Array, loss_on: str) -> Bill:
+    """Adds what it costs that some clients answered a request.
+
+    Args:
+        bill: so far.
+        position: of the request among the strategy's.
+        request: static.
+        federation: the data.
+        answered: bool [S, N].
+        loss_on: the configuration's.
+
+    Returns:
+        The bill.
+    """
+    kind = facts.KINDS[request.kind]
+    work = jnp.where(answered, facts.evaluated(request, federation, loss_on), 0).sum(axis=1)
+    return bill._replace(
+        asked=bill.asked | answered if kind.needs_model else bill.asked,
+        trained=bill.trained | answered if kind.trains else bill.trained,
+        answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
+        examples_evaluated=bill.examples_evaluated + work,
+    )
+
+
+def add_probes(
+    bill: Bill, trainer: Trainer, federation: Federation, cohorts: jax.Array, took_part: jax.Array, asked: jax.Array
+) -> Bill:
+    """Adds the models of probe rounds: cohorts' uploads, and averaged copies to everyone who is asked.
+
+    Args:
+        bill: so far.
+        trainer: static.
+        federation: the data.
+        cohorts: int32 [S, probes, K].
+        took_part: bool [S, probes, K].
+        asked: bool [S, N].
+
+    Returns:
+        The bill.
+    """
+    num_replicates, probes, _ = cohorts.shape
+    work = schedule.num_examples(trainer.work, federation.train_sizes)
+    trained = jnp.take_along_axis(work, cohorts.reshape(num_replicates, -1), axis=1)
+    flags = took_part.reshape(num_replicates, -1)
+    return bill._replace(
+        probe_models_down=bill.probe_models_down + probes * asked.sum(axis=1, dtype=jnp.int32),
+        probe_models_up=bill.probe_models_up + flags.sum(axis=1, dtype=jnp.int32),
+        examples_trained=bill.examples_trained + jnp.where(flags, trained, 0).sum(axis=1),
+    )

@@ -1,0 +1,59 @@
+"""What is fixed before a run is traced, and what a round hands to the next. Shapes: S replicates, K selected."""
+
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from jax.sharding import Mesh
+
+from fedjax_sel.models import Params
+from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation.ledger import Events
+from fedjax_sel.strategies.base import Evaluation, Information, Strategy
+from fedjax_sel.training.client import Trainer
+
+
+class Plan(NamedTuple):
+    """Everything about a run that is fixed before tracing. Static."""
+
+    mesh: Mesh
+    strategy: Strategy
+    trainer: Trainer
+    server: optax.GradientTransformation
+    aggregation: str
+    loss_on: str
+    skip_nonfinite: bool
+    available: float  # share of the clients that can be reached in a round
+    num_selected: int
+    num_rounds: int
+    eval_every: int  # 0: never, which only benchmarks want
+    train_metrics_every: int  # 0: never
+    evaluation_block: int  # examples
+    clients_at_once: int  # that a device trains together; 0: all of its share
+    facts_at_once: int  # clients that a device measures together
+    blocks_at_once: int
+
+
+class Carry(NamedTuple):
+    """What a round hands to the next; every leaf has the leading axis [S]."""
+
+    params: Params
+    server: optax.OptState
+    strategy: Any
+    info: Information
+    evaluation: Evaluation | None  # of `params`, on the data that the strategy asked the server to use
+    start: Bill  # what was bought before the first round, which pays for it
+
+
+class Records(NamedTuple):
+    """What a round reports; leaves [S, ...], NaN where it was not the turn of a measurement."""
+
+    cohort: jax.Array  # int32 [S, K]; -1 where nobody trained
+    gemd: jax.Array
+    test_accuracy: jax.Array
+    test_loss: jax.Array
+    train_accuracy: jax.Array
+    train_loss: jax.Array
+    worst_decile_accuracy: jax.Array
+    nonfinite: jax.Array  # bool [S, K]: this client's update held NaN or infinity
+    events: Events

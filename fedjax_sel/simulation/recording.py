@@ -1,0 +1,147 @@
+"""What a round leaves behind: curves, cohorts, and the counts of its ledger."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_sel import metrics
+from fedjax_sel.data.federation import Federation
+from fedjax_sel.models import Params
+from fedjax_sel.simulation import evaluation, facts, ledger
+from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation.evaluation import TrainMetrics
+from fedjax_sel.simulation.information import Opening
+from fedjax_sel.simulation.ledger import Events
+from fedjax_sel.simulation.plan import Carry, Plan, Records
+from fedjax_sel.simulation.sanitise import LARGEST
+from fedjax_sel.strategies.base import Evaluation, Selection
+from fedjax_sel.training import schedule
+
+
+def evaluate_for_strategy(plan: Plan, federation: Federation, params: Params) -> Evaluation | None:
+    """The server's own evaluation, where the strategy requests one; leaves [S]."""
+    wanted = [request for request in plan.strategy.requests if request.kind == "server_metrics"]
+    if not wanted:
+        return None
+    on_test = wanted[0].option("on", "validation") == "test"
+    images = federation.test_images if on_test else federation.server_images
+    labels = federation.test_labels if on_test else federation.server_labels
+    measured = _evaluate(plan, federation, params, images, labels)
+    return measured._replace(loss=jnp.nan_to_num(measured.loss, nan=LARGEST, posinf=LARGEST))
+
+
+def record(
+    plan: Plan,
+    opening: Opening,
+    carry: Carry,
+    params: Params,
+    selection: Selection,
+    finite: jax.Array,
+    bill: Bill,
+    reports: int,
+) -> Records:
+    """What a round reports.
+
+    Args:
+        plan: static.
+        opening: the federation as the round opened.
+        carry: the state as the round opened.
+        params: the new models, [S, ...].
+        selection: the cohorts.
+        finite: whose updates were finite, bool [S, K].
+        bill: of the round's facts.
+        reports: losses that each client of the cohort sent with its update.
+
+    Returns:
+        The records.
+    """
+    federation, round = opening.federation, opening.round
+    num_replicates, num_clients = federation.starts.shape
+
+    def gemd(counts, ids, mask):
+        return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
+
+    nothing = jnp.full((num_replicates,), jnp.nan, jnp.float32)
+    test = _every(
+        plan.eval_every,
+        plan.num_rounds,
+        round,
+        lambda: _evaluate(plan, federation, params, federation.test_images, federation.test_labels),
+        Evaluation(jnp.zeros((num_replicates,), jnp.int32), nothing, nothing),
+    )
+    train = _every(
+        plan.train_metrics_every,
+        plan.num_rounds,
+        round,
+        lambda: evaluation.train_metrics(
+            plan.mesh, plan.trainer.model, federation, params, _block(plan, federation.images), plan.blocks_at_once
+        ),
+        TrainMetrics(nothing, nothing, nothing),
+    )
+    # What was measured before the first round is billed to it.
+    start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
+    trained = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))(selection.ids, selection.mask)
+    server_examples = 0 if carry.evaluation is None else _server_examples(plan, federation)
+    return Records(
+        cohort=jnp.where(selection.mask, selection.ids, -1),
+        gemd=jax.vmap(gemd)(federation.label_counts, selection.ids, selection.mask),
+        test_accuracy=test.accuracy,
+        test_loss=test.loss,
+        train_accuracy=train.accuracy,
+        train_loss=train.loss,
+        worst_decile_accuracy=train.worst_decile_accuracy,
+        nonfinite=selection.mask & ~finite,
+        events=_events(plan, federation, trained, bill, start, reports, server_examples),
+    )
+
+
+def _events(plan: Plan, federation: Federation, trained: jax.Array, bill: Bill, start: Bill, reports, server_examples):
+    """The round's counts; `trained` is the cohort, bool [S, N]."""
+    work = schedule.num_examples(plan.trainer.work, federation.train_sizes)
+    on = facts.reported(federation, plan.loss_on)
+    cohort = trained.sum(axis=1, dtype=jnp.int32)
+
+    def of(clients: jax.Array, examples: jax.Array) -> jax.Array:
+        return jnp.where(clients, examples, 0).sum(axis=1)
+
+    return Events(
+        models_down=(trained | bill.asked | start.asked).sum(axis=1, dtype=jnp.int32)
+        + bill.probe_models_down
+        + start.probe_models_down,
+        models_up=cohort + bill.probe_models_up + start.probe_models_up,
+        answers=bill.answers + start.answers,
+        losses_reported=reports * cohort,
+        examples_trained=of(trained | bill.trained, work)
+        + of(start.trained, work)
+        + bill.examples_trained
+        + start.examples_trained,
+        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + reports * of(trained, on),
+        server_examples=jnp.full_like(cohort, server_examples),
+        losses_replaced=bill.losses_replaced + start.losses_replaced,
+    )
+
+
+def _server_examples(plan: Plan, federation: Federation) -> int:
+    on_test = any(r.kind == "server_metrics" and r.option("on") == "test" for r in plan.strategy.requests)
+    return (federation.test_images if on_test else federation.server_images).shape[0]
+
+
+def _block(plan: Plan, images: jax.Array) -> int:
+    return evaluation.block_size(images.shape[0], plan.evaluation_block)
+
+
+def _evaluate(plan: Plan, federation: Federation, params: Params, images, labels) -> Evaluation:
+    model, block = plan.trainer.model, _block(plan, images)
+    return evaluation.on_images(plan.mesh, model, federation, images, labels, params, block, plan.blocks_at_once)
+
+
+def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], nothing: Any) -> Any:
+    """Measures in every period-th round and in the last; 0: never."""
+    if period == 0:
+        return nothing
+    if period == 1:
+        return measure()
+    return lax.cond(((round + 1) % period == 0) | (round + 1 == num_rounds), measure, lambda: nothing)

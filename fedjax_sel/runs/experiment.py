@@ -17,8 +17,8 @@ from fedjax_sel.runs import folder
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Collector, Result, append_csv
 from fedjax_sel.simulation import devices, information, run
-from fedjax_sel.simulation.problem import pose
 from fedjax_sel.simulation.plan import Records
+from fedjax_sel.simulation.problem import pose
 
 POLL_SECONDS = 0.002
 SECONDS_BETWEEN_COHORTS = 5.0  # `cohorts.npy` is written whole

@@ -17,8 +17,8 @@ from fedjax_sel.simulation import devices, evaluation, information, keys
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.plan import Carry, Plan, Records
+from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.recording import evaluate_for_strategy
 from fedjax_sel.simulation.round import many_rounds, open_round
 from fedjax_sel.strategies.base import Env, Information, keep_state

@@ -1,0 +1,69 @@
+"""What a strategy buys and what that costs, in words, derived from its requests.
+
+Beyond what every strategy pays: K models down and K up a round.
+"""
+
+from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, Request, Rule
+
+_WHO = {ALL: ("all", "N"), CANDIDATES: ("candidates", "d"), SELECTED: ("the cohort", "K")}
+_FLOATS = {"profile": "Q ", "gradient": "P ", "update": "P ", "label_histogram": "C "}
+_NAMES = {
+    "loss": "loss",
+    "training_loss": "training loss",
+    "profile": "profile",
+    "gradient": "gradient",
+    "update": "local update",
+    "label_histogram": "label histogram",
+}
+
+
+def buys(strategy: Strategy) -> str:
+    """The facts, e.g. "loss of all, loss of the cohort"; "nothing" without."""
+    return ", ".join(dict.fromkeys(_bought(request) for request in strategy.requests)) or "nothing"
+
+
+def costs(strategy: Strategy) -> str:
+    """The extra traffic, e.g. "start: N down, N floats up; each round: K floats up"; "nothing" without.
+
+    `down` and `up` count models; a client that is asked and selected in one round downloads the model once.
+    """
+    parts: dict[str, list[str]] = {}
+    for request in strategy.requests:
+        if request.when.before_first_round:
+            parts.setdefault("start", []).append(_price(request))
+        for rule in request.when.rules:
+            parts.setdefault(_when(rule), []).append(_price(request))
+    return "; ".join(f"{when}: {' and '.join(prices)}" for when, prices in parts.items()) or "nothing"
+
+
+def _bought(request: Request) -> str:
+    if request.kind == "server_metrics":
+        return f"the server's own evaluation on {request.option('on', 'validation')} data"
+    if request.kind == "loss_change":
+        probes = request.option("probes", 1)
+        return f"loss change of all under {probes} random cohort{'s' if probes > 1 else ''}"
+    batch = f" on {request.option('batch_size')} examples" if request.option("batch_size") else ""
+    return f"{_NAMES.get(request.kind, request.kind)} of {_WHO[request.who][0]}{batch}"
+
+
+def _price(request: Request) -> str:
+    if request.kind == "server_metrics":
+        return "no traffic (the server evaluates)"
+    if request.kind == "loss_change":
+        probes = request.option("probes", 1)
+        times = "" if probes == 1 else f"{probes} "
+        return f"{1 + probes}N down, {times}K up, {1 + probes}N floats up"
+    count = _WHO[request.who][1]
+    floats = f"{count} {'x ' + _FLOATS[request.kind] if request.kind in _FLOATS else ''}floats up"
+    if request.kind == "label_histogram" or request.who == SELECTED:
+        return floats
+    return f"{count} down, {floats}"
+
+
+def _when(rule: Rule) -> str:
+    if rule.last is not None:
+        return f"rounds {rule.first + 1} to {rule.last + 1}"
+    if rule.period == 1:
+        return "each round" if rule.first == 0 else f"each round from {rule.first + 1}"
+    return f"every {rule.period} rounds from {rule.first + 1}"

@@ -77,7 +77,10 @@ class TrainingConfig:
     learning_rate: float = _setting(0.05, "of the clients' SGD")
     learning_rate_milestones: tuple[int, ...] = _setting((), "rounds from which the learning rate is decayed once more")
     learning_rate_decay: float = _setting(0.5, "factor at each milestone")
-    momentum: float = _setting(0.0, "of the clients' SGD; the buffer starts at zero every round")
+    momentum: float = _setting(0.0, "of the clients' SGD")
+    momentum_buffer: Literal["reset", "persistent"] = _setting(
+        "reset", "a client's momentum starts at zero every round, or goes on from when it last trained (GPFL Eq. 1)"
+    )
     weight_decay: float = _setting(0.0, "added to the gradient, biases included")
     aggregation: Literal["uniform", "samples"] = _setting(
         "uniform", "weights of the cohort's models: 1/K, or n_k / sum n"

@@ -73,7 +73,7 @@ def _loss(question: Question) -> jax.Array:
     return client.loss(*common, request.option("statistic", "mean"))
 
 
-def _train(question: Question, statistic: str | None) -> tuple[Params, jax.Array]:
+def _train(question: Question, statistic: str | None) -> client.LocalResult:
     return client.train_and_report(
         question.trainer, question.federation, question.params, question.replicate, question.who,
         question.training_key, question.round, statistic,
@@ -105,7 +105,7 @@ KINDS: Mapping[str, Kind] = {
         {"on": SEGMENTS, "statistic": ("mean", "rms"), "batch_size": int, "nonfinite": ON_NONFINITE},
     ),
     "training_loss": Kind(
-        lambda question: _train(question, question.request.option("statistic", "mean"))[1],
+        lambda question: _train(question, question.request.option("statistic", "mean")).training_loss,
         lambda model, classes, request: (),
         (CANDIDATES, SELECTED),
         {"statistic": ("mean", "last-pass", "rms-first-pass"), "nonfinite": ON_NONFINITE},
@@ -120,7 +120,7 @@ KINDS: Mapping[str, Kind] = {
     "profile": Kind(_profile, lambda model, classes, request: (model.profile_size,), ANYBODY, {"relu": (False, True)}),
     "gradient": Kind(_gradient, lambda model, classes, request: (model.num_params,), ANYBODY),
     "update": Kind(
-        lambda question: ravel_pytree(_train(question, None)[0])[0],
+        lambda question: ravel_pytree(_train(question, None).update)[0],
         lambda model, classes, request: (model.num_params,),
         (ALL, CANDIDATES),
         trains=True,

@@ -22,6 +22,7 @@ class Plan(NamedTuple):
     server: optax.GradientTransformation
     aggregation: str
     loss_on: str
+    keep_client_optimizers: bool
     skip_nonfinite: bool
     available: float  # share of the clients that can be reached in a round
     num_selected: int
@@ -41,6 +42,7 @@ class Carry(NamedTuple):
     server: optax.OptState
     strategy: Any
     info: Information
+    client_optimizers: optax.OptState | None  # [S, N, ...] where clients keep it between rounds, else None
     evaluation: Evaluation | None  # of `params`, on the data that the strategy asked the server to use
     start: Bill  # what was bought before the first round, which pays for it
 

@@ -55,9 +55,10 @@ def one_round(
     opening = open_round(plan, federation, streams, params, round, available)
     selection, state, info, bill = _select(plan.strategy, opening, carry)
 
-    trained = _train_cohorts(plan, opening, selection)
+    trained = _train_cohorts(plan, opening, selection, carry.client_optimizers)
     info, bill = information.learn(opening, info, bill, selection.ids, selection.mask, trained.training_loss)
     finite = jax.vmap(server.all_finite)(trained.updates)
+    optimizers = _keep(carry.client_optimizers, trained.optimizer_states, selection, finite)
 
     weights = _weights(plan, federation, selection, finite)
     mean_update = jax.vmap(server.weighted_mean)(trained.updates, weights)
@@ -79,7 +80,7 @@ def one_round(
     state = update(state, info, selection, outcome)
 
     records = record(plan, opening, carry, new_params, selection, finite, bill, reports)
-    return Carry(new_params, server_state, state, information.age(info), evaluation, carry.start), records
+    return Carry(new_params, server_state, state, information.age(info), optimizers, evaluation, carry.start), records
 
 
 def open_round(plan: Plan, federation: Federation, streams: Streams, params: Params, round, available) -> Opening:
@@ -141,9 +142,10 @@ class Trained(NamedTuple):
     loss_before: jax.Array
     loss_after: jax.Array
     training_loss: jax.Array
+    optimizer_states: Any  # None unless clients keep them
 
 
-def _train_cohorts(plan: Plan, opening: Opening, selection: Selection) -> Trained:
+def _train_cohorts(plan: Plan, opening: Opening, selection: Selection, kept: Any) -> Trained:
     """Trains all cohorts from their replicate's model. What nobody reads of the result is not computed."""
     round = opening.round
     num_replicates = selection.ids.shape[0]
@@ -152,25 +154,36 @@ def _train_cohorts(plan: Plan, opening: Opening, selection: Selection) -> Traine
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
+    own = jax.tree.map(lambda leaf: leaf[replicates, clients], kept)
+
     def train(shared, job):
         federation, params, round = shared
-        replicate, who, key = job
+        replicate, who, key, optimizer_state = job
         received = devices.of_replicate(params, replicate)
-        update, training_loss = client.train_and_report(
-            plan.trainer, federation, received, replicate, who, key, round, statistic
+        result = client.train_and_report(
+            plan.trainer, federation, received, replicate, who, key, round, statistic, optimizer_state
         )
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
-        trained = jax.tree.map(jnp.add, received, update)
+        trained = jax.tree.map(jnp.add, received, result.update)
         return Trained(
-            update,
+            result.update,
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
-            training_loss,
+            result.training_loss,
+            None if kept is None else result.optimizer_state,
         )
 
-    jobs = (replicates, clients, job_keys)
+    jobs = (replicates, clients, job_keys, own)
     shared = (opening.federation, opening.params, round)
     return devices.unflatten(devices.spread(plan.mesh, train, shared, jobs, plan.clients_at_once), num_replicates)
+
+
+def _keep(kept: Any, states: Any, selection: Selection, finite: jax.Array) -> Any:
+    """The clients' optimizer states after the round; a broken update leaves its client's as it was."""
+    num_clients = None if kept is None else jax.tree.leaves(kept)[0].shape[1]
+    rows = jnp.where(selection.mask & finite, selection.ids, num_clients or 0)
+    write = jax.vmap(lambda table, rows, values: table.at[rows].set(values, mode="drop"))
+    return jax.tree.map(lambda table, values: write(table, rows, values), kept, states)
 
 
 def _weights(plan: Plan, federation: Federation, selection: Selection, finite: jax.Array) -> jax.Array:

@@ -109,6 +109,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
         server=server.optimizer(training.server_learning_rate),
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
+        keep_client_optimizers=training.momentum > 0 and training.momentum_buffer == "persistent",
         skip_nonfinite=config.run.on_nonfinite == "skip",
         available=config.selection.available,
         num_selected=config.selection.num_selected,
@@ -147,10 +148,19 @@ def _begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Car
         server=plan.server.init(params),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes),
         info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
+        client_optimizers=_of_all_clients(plan, params, num_clients) if plan.keep_client_optimizers else None,
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=bills.nothing(num_replicates, num_clients, len(plan.strategy.requests)),
     )
     return carry, streams
+
+
+def _of_all_clients(plan: Plan, params: Any, num_clients: int) -> Any:
+    """A fresh optimizer state for every client, [S, N, ...]."""
+    fresh = jax.vmap(plan.trainer.optimizer.init)(params)
+    return jax.tree.map(
+        lambda leaf: jnp.zeros((leaf.shape[0], num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None], fresh
+    )
 
 
 def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:

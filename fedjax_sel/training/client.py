@@ -84,7 +84,15 @@ def train(
     Returns:
         The update, w_k - w, in the pytree of the model.
     """
-    return train_and_report(trainer, federation, params, replicate, client, key, round, None)[0]
+    return train_and_report(trainer, federation, params, replicate, client, key, round).update
+
+
+class LocalResult(NamedTuple):
+    """What a client's local training leaves."""
+
+    update: Params  # w_k - w, in the pytree of the model
+    training_loss: jax.Array  # the statistic that was asked for, nats; zero without
+    optimizer_state: optax.OptState
 
 
 def train_and_report(
@@ -95,8 +103,9 @@ def train_and_report(
     client: jax.Array,
     key: jax.Array,
     round: jax.Array,
-    statistic: str | None,
-) -> tuple[Params, jax.Array]:
+    statistic: str | None = None,
+    optimizer_state: optax.OptState | None = None,
+) -> LocalResult:
     """Local training of one client, and its training loss on the way.
 
     Where clients take unequal numbers of steps, `vmap` turns the loop into one that ends with the longest and leaves
@@ -112,9 +121,10 @@ def train_and_report(
         round: from 0, for the learning rate.
         statistic: of the losses of its mini-batches, before each step: `mean`, `last-pass` (over the last pass alone),
             `rms-first-pass` (root mean square over the single examples of the first pass), or None for none.
+        optimizer_state: where the client's optimizer goes on; None: anew.
 
     Returns:
-        The update, w_k - w, in the pytree of the model, and the statistic, a scalar.
+        The update, the statistic and the optimizer's last state.
     """
     work = trainer.work
     part = fed.train_part(federation, replicate, client)
@@ -148,11 +158,12 @@ def train_and_report(
         direction, optimizer_state = trainer.optimizer.update(gradient, optimizer_state, weights)
         return jax.tree.map(lambda w, d: w - learning_rate * d, weights, direction), optimizer_state, total
 
-    start = (params, trainer.optimizer.init(params), jnp.zeros((2,)))
-    weights, _, (total, count) = lax.fori_loop(0, steps if work.equal_steps is None else work.equal_steps, step, start)
+    fresh = trainer.optimizer.init(params) if optimizer_state is None else optimizer_state
+    last = steps if work.equal_steps is None else work.equal_steps
+    weights, final, (total, count) = lax.fori_loop(0, last, step, (params, fresh, jnp.zeros((2,))))
     mean = total / jnp.maximum(count, 1.0)
     update = jax.tree.map(lambda after, before: after - before, weights, params)
-    return update, jnp.sqrt(mean) if statistic == "rms-first-pass" else mean
+    return LocalResult(update, jnp.sqrt(mean) if statistic == "rms-first-pass" else mean, final)
 
 
 def mean_over(

@@ -16,6 +16,7 @@ from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.simulation.problem import pose
 from fedjax_sel.simulation.round import many_rounds, one_round
 from fedjax_sel.strategies import base
+from fedjax_sel.training import client
 
 SMALL = Config().replace(
     dataset="synthetic:train_size=240,test_size=60,num_classes=4,image_size=4",
@@ -359,13 +360,11 @@ def test_a_fixed_seed_fixes_what_it_names():
 
 
 def test_skipping_an_update_that_is_not_finite_leaves_the_others(monkeypatch):
-    from fedjax_sel.training import client
-
     real = client.train_and_report
 
-    def broken(trainer, federation, params, replicate, who, key, round, statistic):
-        update, loss = real(trainer, federation, params, replicate, who, key, round, statistic)
-        return jax.tree.map(lambda leaf: jnp.where(who == 5, jnp.nan, leaf), update), loss
+    def broken(trainer, federation, params, replicate, who, *rest):
+        result = real(trainer, federation, params, replicate, who, *rest)
+        return result._replace(update=jax.tree.map(lambda leaf: jnp.where(who == 5, jnp.nan, leaf), result.update))
 
     monkeypatch.setattr(client, "train_and_report", broken)
     problem = pose(SMALL.replace(on_nonfinite="skip", rounds=1, chunk=1))
@@ -377,3 +376,29 @@ def test_skipping_an_update_that_is_not_finite_leaves_the_others(monkeypatch):
     expected, _ = without.chunk(without.carry, jnp.int32(0), without.federation, without.streams)
     for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(expected.params)):
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_a_clients_momentum_goes_on_where_it_stopped():
+    """Two rounds of one step equal the same steps with a buffer that is carried by hand (GPFL Eq. 1)."""
+    config = SMALL.replace(
+        local_epochs=1, full_batch=True, model_dropout=0.0, learning_rate=0.2, holdout=0.0, loss_on="train",
+        momentum=0.5, momentum_buffer="persistent", rounds=3, chunk=3,
+    )  # fmt: skip
+    ids = [3, 5, 7]
+    program = run.prepare(dataclasses.replace(pose(config), strategy=always(ids)))
+    trainer, federation = program.plan.trainer, program.federation
+    params = jax.tree.map(lambda leaf: leaf[0], program.carry.params)
+    buffers = [jax.tree.map(jnp.zeros_like, params) for _ in ids]
+
+    def gradient(params, k):
+        return client.gradient(trainer, federation, params, fed.train_part(federation, jnp.int32(0), jnp.int32(k)))
+
+    for _ in range(3):
+        buffers = [jax.tree.map(lambda b, g: 0.5 * b + g, b, gradient(params, k)) for b, k in zip(buffers, ids)]
+        params = jax.tree.map(lambda w, *b: w - 0.2 * sum(b) / 3, params, *buffers)
+    carry, _ = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(params)):
+        np.testing.assert_allclose(a[0], b, atol=1e-5)
+    for leaf in jax.tree.leaves(carry.client_optimizers):
+        touched = np.asarray(jnp.abs(leaf[0]).reshape(12, -1).sum(axis=1)) > 0
+        assert set(np.flatnonzero(touched)) <= set(ids)

@@ -39,6 +39,86 @@ def rounds_to_target(accuracy: ArrayLike, target: float) -> np.ndarray:
     return np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.nan)
 
 
+def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
+    """What was spent up to and with a round, such as the bytes until a target was reached.
+
+    Args:
+        amounts: spent in each round, [seeds, rounds].
+        rounds: a round of each seed, from 1, [seeds]; NaN where there is none.
+
+    Returns:
+        float [seeds], NaN where there is no round.
+    """
+    totals = np.cumsum(np.asarray(amounts, np.float64), axis=1)
+    rounds = np.asarray(rounds, np.float64)
+    index = np.nan_to_num(rounds, nan=1.0).astype(int) - 1
+    return np.where(np.isnan(rounds), np.nan, totals[np.arange(len(totals)), index])
+
+
+def mean_of_last_rounds(values: ArrayLike, count: int) -> np.ndarray:
+    """The mean of what was measured in the last rounds; NaN for a seed where nothing was.
+
+    Args:
+        values: [seeds, rounds], NaN in rounds without a measurement.
+        count: how many rounds; all where there are fewer.
+
+    Returns:
+        float [seeds].
+    """
+    last = np.asarray(values, np.float64)[:, -count:]
+    measured = ~np.isnan(last)
+    sums = np.where(measured, last, 0.0).sum(axis=1)
+    return np.where(measured.any(axis=1), sums / np.maximum(measured.sum(axis=1), 1), np.nan)
+
+
+def selection_counts(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
+    """How many rounds each client trained in.
+
+    Args:
+        cohorts: client ids, int [seeds, rounds, K]; -1 where nobody trained.
+        num_clients: N.
+
+    Returns:
+        int [seeds, N].
+    """
+    return _trained(cohorts, num_clients).sum(axis=1)
+
+
+def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
+    """How many clients have trained at least once, after each round.
+
+    Args:
+        cohorts: client ids, int [seeds, rounds, K]; -1 where nobody trained.
+        num_clients: N.
+
+    Returns:
+        int [seeds, rounds].
+    """
+    return np.logical_or.accumulate(_trained(cohorts, num_clients), axis=1).sum(axis=2)
+
+
+def rounds_until_all_seen(seen: ArrayLike, num_clients: int) -> np.ndarray:
+    """The first round (from 1) after which every client has trained; NaN for a seed where one never did.
+
+    Args:
+        seen: from `clients_seen`, [seeds, rounds].
+        num_clients: N.
+
+    Returns:
+        float [seeds].
+    """
+    return rounds_to_target(seen, num_clients)
+
+
+def _trained(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
+    """Who trained when, bool [seeds, rounds, N]."""
+    cohorts = np.asarray(cohorts)
+    seeds, rounds, _ = cohorts.shape
+    trained = np.zeros((seeds, rounds, num_clients + 1), bool)  # nobody, -1, is the last column
+    trained[np.arange(seeds)[:, None, None], np.arange(rounds)[:, None], cohorts] = True
+    return trained[..., :num_clients]
+
+
 def last_measured(values: ArrayLike) -> np.ndarray:
     """The last value of each seed that is not NaN; NaN where there is none.
 

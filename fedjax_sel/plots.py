@@ -98,13 +98,13 @@ def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str) -> Non
     window = round(SMOOTHING * len(x))
     if window > 1:
         axis.plot(x, mean, color=color, alpha=0.25, linewidth=0.7)
-        mean, spread = _running_mean(mean, window), _running_mean(spread, window)
+        mean, spread = running_mean(mean, window), running_mean(spread, window)
     axis.plot(x, mean, color=color, label=name, linewidth=1.6, marker="o" if len(x) == 1 else None)
     if len(values) > 1:
         axis.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
 
 
-def _running_mean(values: np.ndarray, window: int) -> np.ndarray:
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     """The mean of the last `window` values, of fewer at the beginning."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,9 +14,10 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import devices, information, run
+from fedjax_sel.simulation import devices, information, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.problem import Problem, pose
+from fedjax_sel.strategies import costs
 from fedjax_sel.training import schedule
 
 
@@ -26,14 +26,23 @@ def _console() -> Console:
 
 
 def choices() -> None:
-    """Prints strategies (with paper, cost and parameters), data sets, partitions, models and presets."""
+    """Prints strategies (paper, what they buy, what that costs, parameters), data sets, partitions, models, presets."""
     console = _console()
-    table = Table("strategy", "paper", "sends beyond K models down and up a round", "--algo-args", title="Strategies")
+    table = Table(
+        "strategy", "paper", "buys", "sends beyond K models down and up a round", "--algo-args", title="Strategies"
+    )
     for name in strategies.names():
-        entry = strategies.TABLE[name]
+        strategy = strategies.make(name)
         parameters = [f"{key}={default}" for key, (_, default) in strategies.parameters(name).items()]
-        table.add_row(name, entry.paper, entry.cost, "\n".join(parameters))
+        table.add_row(
+            name, strategies.TABLE[name].paper, costs.buys(strategy), costs.costs(strategy), "\n".join(parameters)
+        )
     console.print(table)
+    console.print(
+        "N clients, K selected, d candidates, P parameters of a model, Q numbers of a profile.\n"
+        "A client that is asked and then selected in one round downloads the model once.\n"
+        "--algo mypackage.module:factory runs a strategy of your own (docs/add_a_strategy.md)."
+    )
     table = Table("model", "what it is", title="Models")
     for name, entry in models.TABLE.items():
         table.add_row(name, entry.about)
@@ -90,17 +99,16 @@ def dry_run(config: Config) -> None:
     started = time.monotonic()
     compiled = program.chunk.lower(*arguments).compile()
     compile_seconds = time.monotonic() - started
-    memory = compiled.memory_analysis()
     started = time.monotonic()
     carry, _ = jax.block_until_ready(compiled(*arguments))
     first_seconds = time.monotonic() - started
     started = time.monotonic()
     jax.block_until_ready(compiled(carry, np.int32(0), *arguments[2:]))
     chunk_seconds = min(first_seconds, time.monotonic() - started)
-    console.print(_plan_table(problem, program, compile_seconds, chunk_seconds, memory))
+    console.print(_plan_table(problem, program, compile_seconds, chunk_seconds, memory.of_program(compiled)))
 
 
-def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, seconds: float, memory: Any) -> Table:
+def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, seconds: float, peak: int) -> Table:
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
     model_bytes = model.num_params * BYTES_PER_FLOAT
@@ -124,7 +132,7 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
         if start
         else "nothing",
         "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}",
-        "memory a device": f"about {_peak(memory) / 1e6:,.0f} MB",
+        "memory a device": f"about {peak / 1e6:,.0f} MB",
         "compilation": f"{compile_seconds:.1f} s",
         "a chunk": f"{program.length} rounds in {seconds:.3f} s: {rounds_per_second * seeds:.1f} seed-rounds/s",
         "the whole run": f"about {total / 60:.1f} minutes for {config.run.rounds} rounds of {seeds} seeds",
@@ -132,13 +140,3 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
     for name, text in rows.items():
         table.add_row(name, text)
     return table
-
-
-def _peak(memory: Any) -> int:
-    """Bytes that a program needs at once: arguments, results that are not donated arguments, temporaries."""
-    return (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-    )

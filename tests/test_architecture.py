@@ -24,11 +24,14 @@ MAY_IMPORT = {
     "papers": BOTTOM | {"config"},
     "strategies": BOTTOM | {"numerics"},
     "training": BOTTOM | {"data", "models"},
-    "simulation": BOTTOM | {"config", "data", "metrics", "models", "strategies", "training"},
+    "simulation": BOTTOM | {"config", "data", "metrics", "models", "numerics", "strategies", "training"},
+    "testing": BOTTOM | {"config", "simulation", "strategies"},
     "runs": BOTTOM | {"config", "data", "metrics", "simulation"},
     "plots": BOTTOM | {"config", "runs"},
+    "comparison": BOTTOM | {"metrics", "runs"},
+    "comparison_plots": BOTTOM | {"comparison", "metrics", "plots", "runs"},
 }
-COMMANDS = {"train", "report", "show", "command_line", "__init__"}  # they parse, call and print
+COMMANDS = {"train", "report", "compare", "show", "command_line", "__init__"}  # they parse, call and print
 
 
 def imports(path):
@@ -59,6 +62,8 @@ def test_a_strategys_file_stays_readable():
     "code,absent",
     [
         ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.train as t\n"
+         "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
+        ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.compare as t\n"
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
         ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),
         ("import fedjax_sel.data", ("jax", "tensorflow_datasets", "sklearn", "PIL", "matplotlib", "scipy")),

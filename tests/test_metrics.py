@@ -33,3 +33,38 @@ def test_worst_decile():
     values = jnp.arange(30.0)[::-1]
     assert metrics.worst_decile(values) == 1.0
     assert metrics.worst_decile(jnp.array([3.0, 2.0])) == 2.0
+
+
+def test_amounts_up_to_a_round():
+    spent = [[1, 2, 4], [8, 16, 32]]
+    np.testing.assert_array_equal(metrics.amount_at_round(spent, [2, np.nan]), [3, np.nan])
+    np.testing.assert_array_equal(metrics.amount_at_round(spent, [1, 3]), [1, 56])
+
+
+def test_the_mean_of_the_last_rounds_leaves_out_what_was_not_measured():
+    values = [[9.0, 1.0, np.nan, 3.0], [9.0, np.nan, np.nan, np.nan]]
+    np.testing.assert_array_equal(metrics.mean_of_last_rounds(values, 3), [2, np.nan])
+    np.testing.assert_array_equal(metrics.mean_of_last_rounds(values, 10), [13 / 3, 9])
+
+
+def test_who_trained_how_often_and_who_was_seen():
+    cohorts = np.array([[[0, 2], [2, -1], [1, 3]], [[0, 1], [0, 1], [1, 0]]])
+    np.testing.assert_array_equal(metrics.selection_counts(cohorts, 4), [[1, 1, 2, 1], [3, 3, 0, 0]])
+    seen = metrics.clients_seen(cohorts, 4)
+    np.testing.assert_array_equal(seen, [[2, 2, 4], [2, 2, 2]])
+    np.testing.assert_array_equal(metrics.rounds_until_all_seen(seen, 4), [3, np.nan])
+
+
+def test_a_client_that_stands_twice_in_a_cohort_trains_once():
+    np.testing.assert_array_equal(metrics.selection_counts(np.array([[[2, 2, 1]]]), 3), [[0, 1, 1]])
+
+
+def test_clients_seen_against_sets():
+    rng = np.random.default_rng(0)
+    cohorts = rng.integers(-1, 12, (3, 40, 4))
+    seen = metrics.clients_seen(cohorts, 12)
+    for seed in range(3):
+        known = set()
+        for round in range(40):
+            known |= set(cohorts[seed, round].tolist()) - {-1}
+            assert seen[seed, round] == len(known)

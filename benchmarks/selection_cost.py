@@ -1,0 +1,114 @@
+"""What selection alone costs, for every strategy and several numbers of clients: training and measuring are stubbed.
+
+    python benchmarks/selection_cost.py                            writes results/selection_cost.json
+
+One seed, cohorts of 10, FedCor's MLP on images of 28x28. Every case runs in a process of its own: milliseconds a round
+(the mean over all rounds of a run, warm-up included, or over as many as fit the budget), seconds of compilation, bytes
+of the strategy's state, of its facts, and of the whole compiled program (XLA's own account, `memory_analysis`). A
+case that needs more memory than the bound, such as an N x N or N x P state for many clients, is skipped and says so.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+NUM_SELECTED, NUM_CLASSES, IMAGE = 10, 10, (28, 28, 1)
+SIZES = (50, 151)  # examples of a client: from, to
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algos", nargs="+", metavar="ALGO", help="as in fedjax_sel.compare (default: all strategies)")
+    parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1_000, 10_000], metavar="N")
+    parser.add_argument("--rounds", type=int, default=200, metavar="T", help="rounds of a run")
+    parser.add_argument("--budget", type=float, default=20.0, metavar="SECONDS", help="of timed rounds, a case")
+    parser.add_argument(
+        "--limit", type=float, default=600.0, metavar="SECONDS", help="a case that takes longer is ended"
+    )
+    parser.add_argument("--memory", type=float, default=1000.0, metavar="MB", help="the most that a case may need")
+    parser.add_argument("--out", type=Path, default=Path("results/selection_cost.json"), help="where to write")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(run_case(**json.loads(arguments.case))))
+        return
+
+    from fedjax_sel import strategies
+
+    report: dict[str, Any] = {"command": "python benchmarks/selection_cost.py " + " ".join(sys.argv[1:]), "cases": []}
+    print(f"{'strategy':28} {'N':>6} {'ms a round':>11} {'rounds':>6} {'compiled':>9} {'peak MB':>9} {'state MB':>9}")
+    for algo in arguments.algos or strategies.names():
+        for num_clients in arguments.num_clients:
+            case = {"algo": algo, "num_clients": num_clients, "rounds": arguments.rounds}
+            case |= {"budget": arguments.budget, "memory": arguments.memory}
+            report["cases"].append(case | in_own_process(case, arguments.limit))
+            print(describe(report["cases"][-1]), flush=True)
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
+            arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def in_own_process(case: dict[str, Any], limit: float) -> dict[str, Any]:
+    """Runs a case; what goes wrong in it is its result."""
+    command = [sys.executable, __file__, "--case", json.dumps(case)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"skipped": f"not done after {limit:g} s"}
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    last_line = (done.stderr.strip().splitlines() or [""])[-1]
+    return {"failed": f"exit code {done.returncode}: {last_line}"}
+
+
+def describe(case: dict[str, Any]) -> str:
+    """One line for a person."""
+    name = f"{case['algo']:28} {case['num_clients']:6}"
+    for word in ("skipped", "failed"):
+        if word in case:
+            return f"{name} {word}: {case[word]}"
+    return (
+        f"{name} {case['milliseconds_per_round']:11.3f} {case['rounds_timed']:6} {case['compile_seconds']:7.1f} s "
+        f"{case['peak_bytes'] / 1e6:9.1f} {case['state_bytes'] / 1e6:9.2f}"
+    )
+
+
+def run_case(algo: str, num_clients: int, rounds: int, budget: float, memory: float) -> dict[str, Any]:
+    """Times one case in this process."""
+    import jax
+    import numpy as np
+
+    from fedjax_sel import models, strategies
+    from fedjax_sel.compare import parse_algo
+    from fedjax_sel.errors import UserError
+    from fedjax_sel.simulation import selection_cost
+
+    name, values = parse_algo(algo)
+    setting = selection_cost.Setting(
+        strategy=strategies.make(name, **values),
+        model=models.make("mlp", IMAGE, NUM_CLASSES),
+        num_classes=NUM_CLASSES,
+        num_selected=NUM_SELECTED,
+        num_rounds=rounds,
+        sizes=np.random.default_rng(0).integers(*SIZES, (1, num_clients), dtype=np.int32),
+    )
+    try:
+        cost = selection_cost.measure(setting, budget, int(memory * 1e6))
+    except (MemoryError, UserError) as error:
+        return {"skipped": str(error)}
+    return {
+        "milliseconds_per_round": round(1e3 * cost.seconds_per_round, 4),
+        "rounds_timed": cost.rounds,
+        "compile_seconds": round(cost.compile_seconds, 2),
+        "peak_bytes": cost.peak_bytes,
+        "state_bytes": cost.state_bytes,
+        "fact_bytes": cost.fact_bytes,
+        "device": f"{jax.devices()[0].device_kind}, one of {len(jax.devices())}",
+        "jax": jax.__version__,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""`python -m fedjax_sel.compare`: several strategies under the same conditions, in one table and its pictures."""
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedjax_sel import command_line
+from fedjax_sel.config import Config, flat_types, validate
+from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedjax_sel.runs.sweep import Job
+
+DESCRIPTION = """Runs several selection strategies under the same conditions: the same partitions, initial models and
+random streams. They differ in their cohorts, and in the weights of the updates only where a strategy derives them."""
+EPILOG = """examples:
+  python -m fedjax_sel.compare --algos random fl_dp3s --out runs/digits
+                                                               two strategies on the embedded digits
+  python -m fedjax_sel.compare --algos random "random[variant=md]" "fl_dp3s[profile=gradient]" --seeds 5 --out runs/more
+                                                               parameters in brackets: name[key=value,key=value]
+  python -m fedjax_sel.compare --algos random fl_dp3s --presets fedcor/fmnist-1spc fedcor/fmnist-2spc --out runs/grid
+                                                               a grid: every strategy in every setting
+
+An item of --algos is a name (python -m fedjax_sel.train --list) or mypackage.module:factory, with its parameters in
+brackets; quote it, for brackets mean something to most shells. A flag wins over the presets.
+
+Each run has its folder: DIR/ALGO, or DIR/PRESET/ALGO with --presets. Everything is checked before the first run starts.
+Finished runs are read, not repeated: the same command goes on after an interruption, and one with more strategies adds
+them. DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
+
+Exit codes: 0 done, 2 something to mend, 3 some run failed (the others are in the table), 130 interrupted.
+"""
+NOT_FLAGS = {"algo", "algo_args", "out"}  # --algos and this command's own --out stand for them
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    fields = set(flat_types()) - NOT_FLAGS
+    parser = command_line.make_parser("python -m fedjax_sel.compare", DESCRIPTION, EPILOG, only=fields)
+    parser.add_argument(
+        "--algos", nargs="+", required=True, metavar="ALGO", help='strategies, e.g. random "fl_dp3s[profile=gradient]"'
+    )
+    parser.add_argument("--presets", nargs="+", metavar="NAME", help="several settings instead of one --preset")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the comparison")
+    config, flags = command_line.parse(parser, arguments)
+    if flags.presets is None:
+        settings = {flags.preset: config}
+    else:
+        if any(argument.split("=")[0] == "--preset" for argument in arguments):
+            raise UserError("--preset and --presets: give one of them")
+        # the last --preset wins, and every other flag over it
+        settings = {name: command_line.parse(parser, [*arguments, "--preset", name])[0] for name in flags.presets}
+        if len(settings) < len(flags.presets):
+            raise UserError(f"--presets: {' '.join(flags.presets)} names a setting twice; give each once")
+    for config in settings.values():
+        validate(config)
+    return compare(make_jobs(settings, flags.algos, flags.out, flags.presets is not None), flags.out, arguments)
+
+
+def parse_algo(text: str) -> tuple[str, dict[str, str]]:
+    """Reads an item of --algos: `name` or `name[key=value,key=value]`.
+
+    Args:
+        text: the item.
+
+    Returns:
+        The strategy's name and its parameters in alphabetical order.
+
+    Raises:
+        UserError: it is not of that form.
+    """
+    match = re.fullmatch(r"([^\[\]=,\s]+)(?:\[(.*)\])?", text.strip())
+    example = 'e.g. "fl_dp3s[profile=gradient]"'
+    if match is None:
+        raise UserError(f"--algos: {text!r} is not of the form name or name[key=value,key=value], {example}")
+    values: dict[str, str] = {}
+    for pair in filter(None, (match[2] or "").split(",")):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key and equals and value):
+            raise UserError(f"--algos: {pair!r} in {text!r} is not of the form key=value, {example}")
+        if key in values:
+            raise UserError(f"--algos: {text!r} gives {key!r} twice; give it once")
+        values[key] = value
+    return match[1], dict(sorted(values.items()))
+
+
+def label(name: str, values: dict[str, str]) -> str:
+    """The inverse of `parse_algo`."""
+    return f"{name}[{','.join(f'{key}={value}' for key, value in values.items())}]" if values else name
+
+
+def make_jobs(settings: dict[str, Config], algos: Sequence[str], out: Path, subfolders: bool) -> "list[Job]":
+    """Every strategy in every setting.
+
+    Args:
+        settings: name -> configuration, without strategy and folder.
+        algos: items as `parse_algo` reads them.
+        out: folder of the comparison.
+        subfolders: whether each setting has a folder of its own.
+
+    Raises:
+        UserError: an item that cannot be read, or two that are the same.
+    """
+    parsed = [parse_algo(text) for text in algos]
+    folders: dict[str, str] = {}
+    for name, values in parsed:
+        folder = re.sub(r"[^\w.=-]+", "-", label(name, values)).strip("-")
+        if folder in folders:
+            raise UserError(f"--algos: {label(name, values)!r} and {folders[folder]!r} are the same; give it once")
+        folders[folder] = label(name, values)
+
+    from fedjax_sel.runs.sweep import Job
+
+    return [
+        Job(
+            setting,
+            algo,
+            config.replace(
+                algo=name,
+                algo_args=values,
+                out=str((out / setting.replace("/", "-") if subfolders else out) / folder),
+            ),
+        )
+        for setting, config in settings.items()
+        for (name, values), (folder, algo) in zip(parsed, folders.items())
+    ]
+
+
+def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
+    """Checks, runs, and writes tables and pictures; returns the exit code."""
+    from fedjax_sel import comparison, comparison_plots, plots
+    from fedjax_sel.runs import sweep
+
+    checked = sweep.check(jobs)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
+    rows, results, titles, failed, interrupted = [], [], {}, [], False
+    command = "python -m fedjax_sel.compare " + shlex.join(arguments)
+    try:
+        for one in sweep.run_all(checked, say=_say):
+            job, result = one.job, one.result
+            if result is None:
+                _say(f"failed: {one.error}")
+                failed.append(f"{job.algo}, {job.setting}: {one.error}")
+            elif not result.finished:
+                interrupted = True
+            else:
+                rows.append(comparison.row(job.setting, job.algo, result, one.selection_seconds))
+                results.append(result)
+                titles[job.setting] = plots.title(result.config, result.data_source)
+            if result is not None and not (picture := Path(str(job.config.run.out)) / "curves.png").exists():
+                plots.curves({job.algo: result}, picture)
+            # after every run: what is there so far can be read while the others go on
+            _write(out / "comparison.csv", comparison.as_csv(rows))
+            _write(out / "comparison.md", comparison.document(rows, titles, failed, len(jobs), command))
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
+        print(f"Interrupted: {len(rows)} of {len(jobs)} runs are finished and in {out}; the same command goes on")
+        return 130
+    if rows:
+        print(comparison.tables(rows, titles))
+        comparison_plots.draw(rows, results, out)
+        print(f"\nWritten to {out} (comparison.md, comparison.csv, PNGs)")
+    for text in failed:
+        print(f"failed: {text}", file=sys.stderr)
+    return 3 if failed else 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"--out: cannot write {path} ({error.strerror or error}); make room or move it") from error
+
+
+def entry_point() -> int:
+    """The installed command `fedjax-sel-compare`."""
+    return command_line.guarded(main)
+
+
+if __name__ == "__main__":
+    sys.exit(entry_point())

@@ -1,0 +1,233 @@
+"""Several runs under equal conditions -> one table: pure functions of their results.
+
+A number that some seed never reached (rounds or megabytes to a target, rounds until all clients were seen) is N/A with
+the count of the seeds that did, for a mean over the lucky ones would flatter a strategy.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_sel import metrics
+from fedjax_sel.runs.records import Result
+
+LAST_ROUNDS = 10
+NOT_REACHED = "N/A"
+NOTES = """± is the sample standard deviation over seeds. N/A: some seed never got there; beside it stands how many did.
+Rounds and megabytes (10^6 bytes) to a target are counted up to the first round that reaches it, without smoothing, and
+include what was bought before the first round. GEMD: distance between the labels of a cohort and those of all clients
+(FL-DP3S Eq. 15). Clients seen: those that have trained at least once, at the end. Milliseconds are wall-clock, for all
+seeds together: of the whole run with its compilation, and of selection alone, which is timed apart, with training and
+measuring stubbed."""
+
+
+class Spread(NamedTuple):
+    """One number a seed, in short. The first three are NaN where some seed has no number."""
+
+    mean: float
+    deviation: float  # sample standard deviation; NaN for a single seed
+    median: float
+    reached: int  # seeds that have a number
+    seeds: int
+
+
+class Row(NamedTuple):
+    """A run in the table."""
+
+    setting: str  # the preset
+    algo: str  # the strategy and its parameters
+    rounds: int
+    target_accuracy: float | None
+    final_accuracy: Spread
+    last_rounds_accuracy: Spread  # mean over the last 10 rounds
+    rounds_to_target: Spread | None  # None: there is no target
+    megabytes_down_to_target: Spread | None
+    megabytes_up_to_target: Spread | None
+    megabytes_down: Spread
+    megabytes_up: Spread
+    gemd: Spread  # mean over the rounds
+    clients_seen: Spread  # at the end
+    rounds_until_all_seen: Spread
+    seconds_per_round: float  # wall-clock, all seeds together, compilation included
+    selection_seconds_per_round: float  # of them for selection alone, timed apart; NaN: not timed
+
+
+_MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen")
+
+
+def spread(values: Sequence[float] | np.ndarray) -> Spread:
+    """Mean, deviation and median over seeds.
+
+    Args:
+        values: one a seed, [seeds]; NaN for a seed that has none.
+    """
+    values = np.asarray(values, np.float64)
+    reached = int((~np.isnan(values)).sum())
+    if reached < len(values):
+        return Spread(np.nan, np.nan, np.nan, reached, len(values))
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else np.nan
+    return Spread(float(values.mean()), deviation, float(np.median(values)), reached, len(values))
+
+
+def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan) -> Row:
+    """What the table says of a run.
+
+    Args:
+        setting: name of the setting.
+        algo: name of the strategy.
+        result: the finished run.
+        selection_seconds: seconds of selection a round, if known.
+    """
+    target = result.config.run.target_accuracy
+    down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
+    num_clients = result.config.partition.num_clients
+    seen = metrics.clients_seen(result.cohorts, num_clients)
+    rounds_to_target = None if target is None else metrics.rounds_to_target(result.test_accuracy, target)
+
+    def until_target(amounts: np.ndarray) -> Spread | None:
+        return None if rounds_to_target is None else spread(metrics.amount_at_round(amounts, rounds_to_target))
+
+    return Row(
+        setting=setting,
+        algo=algo,
+        rounds=result.num_rounds,
+        target_accuracy=target,
+        final_accuracy=spread(metrics.last_measured(result.test_accuracy)),
+        last_rounds_accuracy=spread(metrics.mean_of_last_rounds(result.test_accuracy, LAST_ROUNDS)),
+        rounds_to_target=None if rounds_to_target is None else spread(rounds_to_target),
+        megabytes_down_to_target=until_target(down),
+        megabytes_up_to_target=until_target(up),
+        megabytes_down=spread(down.sum(axis=1)),
+        megabytes_up=spread(up.sum(axis=1)),
+        gemd=spread(result.gemd.mean(axis=1)),
+        clients_seen=spread(seen[:, -1]),
+        rounds_until_all_seen=spread(metrics.rounds_until_all_seen(seen, num_clients)),
+        seconds_per_round=float(result.elapsed_seconds[-1] / result.num_rounds),
+        selection_seconds_per_round=selection_seconds,
+    )
+
+
+def as_csv(rows: Iterable[Row]) -> str:
+    """The table for programs: one line a run, one column a number, "N/A" where a seed fails, empty where nothing is.
+
+    A spread has the columns `_mean` and `_sd`, and where a seed can fail also `_median` and `_seeds_reached`.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ["setting", "algo", "seeds", "rounds", "target_accuracy"]
+    spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
+    clocks = ["seconds_per_round", "selection_seconds_per_round"]
+    for name in spreads:
+        columns += [f"{name}_mean", f"{name}_sd"]
+        columns += [f"{name}_median", f"{name}_seeds_reached"] if name in _MAY_FAIL else []
+    writer.writerow(columns + clocks)
+    for row in rows:
+        cells = [row.setting, row.algo, str(row.final_accuracy.seeds), str(row.rounds), _plain(row.target_accuracy)]
+        for name in spreads:
+            cells += _cells(getattr(row, name), name in _MAY_FAIL)
+        writer.writerow(cells + [_plain(getattr(row, name)) for name in clocks])
+    return text.getvalue()
+
+
+def _cells(value: Spread | None, may_fail: bool) -> list[str]:
+    if value is None:
+        return [""] * (4 if may_fail else 2)
+    if value.reached < value.seeds:
+        return [NOT_REACHED, NOT_REACHED, *([NOT_REACHED, str(value.reached)] if may_fail else [])]
+    shown = [_plain(value.mean), _plain(value.deviation)]
+    return shown + ([_plain(value.median), str(value.reached)] if may_fail else [])
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.7g}"
+
+
+def document(rows: Sequence[Row], titles: Mapping[str, str], failed: Sequence[str], num_runs: int, command: str) -> str:
+    """The comparison as a Markdown page.
+
+    Args:
+        rows: finished runs.
+        titles: setting -> a line that says what it is, and where its pixels come from.
+        failed: for each run that failed, which and why.
+        num_runs: how many there should be.
+        command: what made it.
+    """
+    parts = [f"# Comparison\n\n```\n{command}\n```"]
+    missing = num_runs - len(rows) - len(failed)
+    if missing:
+        parts.append(f"Not finished yet: {missing} of {num_runs} runs.")
+    parts.append(tables(rows, titles))
+    if failed:
+        parts.append("Failed, and not in the tables:\n\n" + "\n".join(f"* {text}" for text in failed))
+    return "\n\n".join([*parts, NOTES]) + "\n"
+
+
+def tables(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
+    """One table a setting, in Markdown.
+
+    Args:
+        rows: finished runs.
+        titles: setting -> a line that says what it is, and where its pixels come from.
+    """
+    settings = dict.fromkeys(row.setting for row in rows)
+    return "\n\n".join(
+        f"## {setting}\n\n{titles[setting]}\n\n{as_markdown([row for row in rows if row.setting == setting])}"
+        for setting in settings
+    )
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """The table for people, of the runs of one setting.
+
+    Args:
+        rows: at least one.
+    """
+    target = rows[0].target_accuracy
+    columns = {
+        "final test accuracy": [_mean_and_deviation(row.final_accuracy, 4) for row in rows],
+        f"mean of the last {LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds_accuracy, 4) for row in rows],
+    }
+    if target is not None:
+        share = f"{100 * target:.4g}%"
+        columns |= {
+            f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
+            "median": [_median(row.rounds_to_target) for row in rows],
+            f"MB down until {share}": [_mean_and_deviation(row.megabytes_down_to_target, 1) for row in rows],
+            f"MB up until {share}": [_mean_and_deviation(row.megabytes_up_to_target, 1) for row in rows],
+        }
+    columns |= {
+        "MB down": [_mean_and_deviation(row.megabytes_down, 1) for row in rows],
+        "MB up": [_mean_and_deviation(row.megabytes_up, 1) for row in rows],
+        "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
+        "clients seen": [_mean_and_deviation(row.clients_seen, 1) for row in rows],
+        "rounds until all were": [_mean_and_deviation(row.rounds_until_all_seen, 1) for row in rows],
+        "ms a round": [_milliseconds(row.seconds_per_round) for row in rows],
+        "ms of selection": [_milliseconds(row.selection_seconds_per_round) for row in rows],
+    }
+    lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    for position, row in enumerate(rows):
+        lines.append(f"| {row.algo} | " + " | ".join(cells[position] for cells in columns.values()) + " |")
+    return "\n".join(lines)
+
+
+def _mean_and_deviation(value: Spread | None, digits: int) -> str:
+    if value is None:
+        return ""
+    if value.reached < value.seeds:
+        return f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
+    return f"{value.mean:.{digits}f}" + ("" if np.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}")
+
+
+def _median(value: Spread | None) -> str:
+    if value is None:
+        return ""
+    return NOT_REACHED if value.reached < value.seeds else f"{value.median:.1f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    if np.isnan(seconds):
+        return ""
+    return f"{1000 * seconds:.3g}" if seconds < 0.1 else f"{1000 * seconds:.0f}"

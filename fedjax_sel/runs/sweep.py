@@ -1,0 +1,155 @@
+"""Several runs, one after another, under equal conditions: checked before the first one starts, and resumable.
+
+Each run has a folder of its own. Finished ones are read instead of repeated, so that the same call goes on where an
+earlier one was stopped. Beside a run's own files its folder gets
+
+    selection_cost.json   seconds that selection takes a round, all replicates together, timed apart
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import jax
+
+from fedjax_sel.config import Config
+from fedjax_sel.errors import NonFiniteUpdateError, UserError
+from fedjax_sel.runs import folder
+from fedjax_sel.runs.experiment import run_experiment
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import devices, selection_cost
+from fedjax_sel.simulation.problem import Problem, pose, server_validation
+
+SELECTION_COST = "selection_cost.json"
+FAILURES = (NonFiniteUpdateError, UserError, MemoryError, jax.errors.JaxRuntimeError)
+
+_T = TypeVar("_T")
+
+
+class Job(NamedTuple):
+    """A run that is to be done; `config.run.out` is its folder."""
+
+    setting: str  # jobs of one setting differ in strategy and folder only
+    algo: str  # the strategy with its parameters, for people
+    config: Config
+
+
+class Checked(NamedTuple):
+    """A job that can run."""
+
+    job: Job
+    problem: Problem
+
+
+class Done(NamedTuple):
+    """What became of a job."""
+
+    job: Job
+    result: Result | None  # None where it failed; `finished` is False where it was interrupted
+    error: str | None = None
+    selection_seconds: float = math.nan  # a round, all replicates together
+
+
+def check(jobs: Sequence[Job]) -> list[Checked]:
+    """Checks all jobs: configuration, data, strategy and folder. Nothing is run and nothing is written.
+
+    If a strategy of a setting needs the server to hold data, the server holds the same share in all jobs of the
+    setting: else their partitions would differ.
+
+    Args:
+        jobs: in the order in which they will run.
+
+    Returns:
+        The jobs with what they need.
+
+    Raises:
+        UserError: something that the user can mend, in any of them.
+    """
+    devices.use_every_core()
+    # a first look with a strategy that asks for nothing: what is wrong here is wrong whatever the strategy
+    common = {job.setting: pose(_with_random(job.config)) for job in jobs}
+    posed = [_blame(job, lambda job=job: pose(_first_seed(job.config))) for job in jobs]
+    shares: dict[str, float] = {}
+    for job, problem in zip(jobs, posed):
+        shares[job.setting] = max(shares.get(job.setting, 0.0), server_validation(job.config, problem.strategy))
+    checked = []
+    for job, problem in zip(jobs, posed):
+        share = shares[job.setting]
+        if share != server_validation(job.config, common[job.setting].strategy):
+            job = job._replace(config=job.config.replace(server_validation=share))
+            if common[job.setting].config.data.server_validation != share:
+                common[job.setting] = pose(_with_random(job.config))
+        problem = dataclasses.replace(common[job.setting], config=job.config, strategy=problem.strategy)
+        checked.append(Checked(job, problem))
+    traced = set()
+    for job, problem in checked:
+        folder.finished_result(_path(job), job.config)
+        if job.algo not in traced:  # what a strategy reads does not depend on the setting
+            traced.add(job.algo)
+            _blame(job, lambda problem=problem: selection_cost.trace(selection_cost.of_problem(problem)))
+    return checked
+
+
+def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bool = True) -> Iterator[Done]:
+    """Runs the jobs in turn. A job that fails does not stop the others; an interrupted one is the last.
+
+    Args:
+        checked: from `check`.
+        say: takes a line for the person before each job.
+        progress: whether each run shows its bar.
+
+    Yields:
+        What became of each job, as soon as it has.
+    """
+    for number, (job, problem) in enumerate(checked, start=1):
+        heading = f"run {number} of {len(checked)}: {job.algo}, {job.setting}"
+        try:
+            result = folder.finished_result(_path(job), job.config)
+            say(heading if result is None else f"{heading} (finished before)")
+            if result is None:
+                result = run_experiment(job.config, progress)
+        except FAILURES as error:
+            yield Done(job, None, str(error))
+            continue
+        if not result.finished:
+            yield Done(job, result)
+            return
+        yield Done(job, result, selection_seconds=_selection_seconds(_path(job), problem))
+
+
+def _selection_seconds(path: Path, problem: Problem) -> float:
+    """Seconds of selection a round: read from the run's folder, or timed and written there."""
+    file = path / SELECTION_COST
+    try:
+        return float(json.loads(file.read_text())["seconds_per_round"])
+    except (OSError, ValueError, KeyError, TypeError):
+        cost = selection_cost.measure(selection_cost.of_problem(problem))
+    temporary = file.with_name(f".{file.name}.tmp")
+    temporary.write_text(json.dumps(cost._asdict(), indent=2) + "\n")
+    temporary.replace(file)
+    return cost.seconds_per_round
+
+
+def _path(job: Job) -> Path:
+    assert job.config.run.out is not None, "a job has a folder"
+    return Path(job.config.run.out)
+
+
+def _first_seed(config: Config) -> Config:
+    return config.replace(seeds=config.run.seeds[:1])
+
+
+def _with_random(config: Config) -> Config:
+    return config.replace(algo="random", algo_args=())
+
+
+def _blame(job: Job, action: Callable[[], _T]) -> _T:
+    """Does something for a job; an error names its strategy."""
+    try:
+        return action()
+    except UserError as error:
+        message = str(error).removeprefix("--algo: ").removeprefix(f"--algo {job.config.selection.algo}: ")
+        raise UserError(f"--algos {job.algo}: {message}") from error

@@ -1,0 +1,257 @@
+"""What selection alone costs: a strategy's own computation, round after round, with training and measuring stubbed.
+
+A round here is `observe`, `candidates`, `select` and `update`, on random facts and updates of the real shapes. Facts
+come in the rounds in which the strategy buys them, with the ages that they have in a run, so that what a strategy does
+in some rounds only costs its share. Measuring facts and training are not in it.
+
+Shapes: S replicates, N clients, K selected.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fedjax_sel.config import Config
+from fedjax_sel.models import Model
+from fedjax_sel.simulation import devices, information, ledger, memory
+from fedjax_sel.simulation.problem import Problem, pose
+from fedjax_sel.strategies.base import (
+    ALL,
+    CANDIDATES,
+    SELECTED,
+    Env,
+    Evaluation,
+    Fact,
+    Information,
+    Outcome,
+    Selection,
+    ServerMetrics,
+    Strategy,
+    Unrequested,
+    keep_state,
+)
+
+ROUNDS_A_CALL = 10
+BUDGET_SECONDS = 10.0  # of timed rounds; those of the configuration where they take less
+
+
+class Setting(NamedTuple):
+    """What the cost depends on."""
+
+    strategy: Strategy
+    model: Model
+    num_classes: int  # C
+    num_selected: int  # K
+    num_rounds: int  # T
+    sizes: np.ndarray  # examples of each client, int32 [S, N]; only their shares matter
+    available: float = 1.0  # share of the clients that can be reached
+
+
+class Cost(NamedTuple):
+    """What it is."""
+
+    seconds_per_round: float  # all replicates together
+    rounds: int  # that were timed
+    compile_seconds: float
+    peak_bytes: int  # of the program: state, facts and updates, and what it needs while it runs
+    state_bytes: int  # of the strategy's state
+    fact_bytes: int  # of the tables
+
+
+class _Carry(NamedTuple):
+    """Leaves [S, ...]."""
+
+    state: Any
+    info: Information
+
+
+class _Stubs(NamedTuple):
+    """What stands for the measured: random, finite, and an argument, so that no compiler can work on it beforehand."""
+
+    keys: jax.Array  # [S]
+    facts: Information
+    updates: Any  # the model's pytree, [S, K, ...]
+
+
+def of_problem(problem: Problem) -> Setting:
+    """The setting of a run."""
+    config = problem.config
+    return Setting(
+        strategy=problem.strategy,
+        model=problem.model,
+        num_classes=problem.dataset.num_classes,
+        num_selected=config.selection.num_selected,
+        num_rounds=config.run.rounds,
+        sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
+        available=config.selection.available,
+    )
+
+
+def selection_seconds(config: Config, budget_seconds: float = BUDGET_SECONDS) -> float:
+    """Seconds that selection takes a round, all replicates together, on this machine.
+
+    Args:
+        config: a run.
+        budget_seconds: when to stop timing.
+    """
+    return measure(of_problem(pose(config)), budget_seconds).seconds_per_round
+
+
+def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes: int | None = None) -> Cost:
+    """Compiles and times a strategy's rounds, from the first one on.
+
+    Args:
+        setting: the strategy and the shapes.
+        budget_seconds: no further call is begun after so many; all rounds of the setting where they take less.
+        most_bytes: what state and facts, and later the whole program, may take.
+
+    Returns:
+        The cost.
+
+    Raises:
+        MemoryError: they take more; nothing of that size was allocated.
+    """
+    key = jax.random.key(0)
+    begin: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_begin, setting)
+    carry, stubs = jax.eval_shape(begin, key)
+    state_bytes, fact_bytes = memory.of_arrays(carry.state), memory.of_arrays(carry.info)
+    _refuse("state and facts", state_bytes + fact_bytes, most_bytes)
+    started = time.perf_counter()
+    program = jax.jit(partial(_rounds, setting), donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
+    compile_seconds = time.perf_counter() - started
+    _refuse("the program", memory.of_program(program), most_bytes)
+
+    carry, stubs = jax.jit(begin)(key)
+    carry = carry._replace(state=_prepared(setting, carry))
+    jax.block_until_ready(program(jax.tree.map(jnp.copy, carry), jnp.int32(0), stubs))  # not timed
+    length = min(ROUNDS_A_CALL, setting.num_rounds)
+    spent, done = 0.0, 0
+    while done + length <= setting.num_rounds and spent < budget_seconds:
+        started = time.perf_counter()
+        carry, _ = jax.block_until_ready(program(carry, jnp.int32(done), stubs))
+        spent += time.perf_counter() - started
+        done += length
+    return Cost(spent / done, done, compile_seconds, memory.of_program(program), state_bytes, fact_bytes)
+
+
+def trace(setting: Setting) -> None:
+    """Traces all of a strategy's functions and computes nothing.
+
+    Raises:
+        UserError: the strategy refuses the setting, or reads a fact that it does not buy.
+    """
+    carry, stubs = jax.eval_shape(partial(_begin, setting), jax.random.key(0))
+    if setting.strategy.prepare is not keep_state:
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
+        with jax.enable_x64(True):
+            jax.eval_shape(setting.strategy.prepare, one.state, one.info)
+    jax.eval_shape(partial(_rounds, setting), carry, jnp.int32(0), stubs)
+
+
+def _refuse(what: str, size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise MemoryError(f"{what} would take {size / 1e6:,.1f} MB, more than the {most / 1e6:,.1f} MB allowed")
+
+
+def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
+    """State and tables before the first round, and the stubs."""
+    strategy, model = setting.strategy, setting.model
+    num_replicates, num_clients = setting.sizes.shape
+    key_state, key_facts, key_updates, key_rounds = jax.random.split(key, 4)
+
+    def init(key, sizes):
+        counts = (num_clients, setting.num_selected, setting.num_rounds, setting.num_classes, model.num_params)
+        return strategy.init(key, Env(*counts, sizes, sizes / sizes.sum()))
+
+    state = jax.vmap(init)(jax.random.split(key_state, num_replicates), jnp.asarray(setting.sizes))
+    empty = information.empty(strategy, model, num_replicates, num_clients, setting.num_classes)
+    info = facts = empty
+    for position, kind in enumerate(empty.kinds()):
+        fact: Fact = getattr(empty, kind)
+        value = jax.random.uniform(jax.random.fold_in(key_facts, position), fact.value.shape)
+        facts = facts.replace(kind, Fact(value, jnp.zeros_like(fact.age)))
+        if any(request.kind == kind and request.when.before_first_round for request in strategy.requests):
+            info = info.replace(kind, getattr(facts, kind))
+    shapes = jax.eval_shape(model.init, key)
+    leaves, structure = jax.tree.flatten(shapes)
+    updates = [
+        0.01 * jax.random.normal(key, (num_replicates, setting.num_selected, *leaf.shape), jnp.float32)
+        for key, leaf in zip(jax.random.split(key_updates, len(leaves)), leaves)
+    ]
+    stubs = _Stubs(jax.random.split(key_rounds, num_replicates), facts, jax.tree.unflatten(structure, updates))
+    return _Carry(state, info), stubs
+
+
+def _prepared(setting: Setting, carry: _Carry) -> Any:
+    """The state after `prepare`, as a run calls it: replicate by replicate, in float64 on the CPU."""
+    if setting.strategy.prepare is keep_state:
+        return carry.state
+    state, info = jax.device_get((carry.state, carry.info))
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        prepare = jax.jit(setting.strategy.prepare)
+        replicates = range(len(setting.sizes))
+        states = [jax.device_get(prepare(*devices.of_replicate((state, info), index))) for index in replicates]
+    return jax.tree.map(lambda old, *new: jnp.asarray(np.stack(new).astype(old.dtype)), state, *states)
+
+
+def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
+    """A call: rounds first, first + 1, .. of all replicates."""
+
+    def body(carry: _Carry, round: jax.Array):
+        return jax.vmap(partial(_round, setting), in_axes=(0, None, 0))(carry, round, stubs)
+
+    return lax.scan(body, carry, first + jnp.arange(min(ROUNDS_A_CALL, setting.num_rounds), dtype=jnp.int32))
+
+
+def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
+    """One round of one replicate; the round number is not batched, as in a run."""
+    strategy, num_clients = setting.strategy, setting.sizes.shape[1]
+    keys = jax.random.split(jax.random.fold_in(stubs.keys, round), 5)
+    level = jax.random.uniform(keys[0], minval=0.5, maxval=1.0)  # no two rounds have the same facts and updates
+    available = None if setting.available == 1.0 else jax.random.uniform(keys[1], (num_clients,)) < setting.available
+    everyone = jnp.ones((num_clients,), bool) if available is None else available
+
+    def serve(info: Information, who: str, asked: jax.Array) -> Information:
+        for request in strategy.requests:
+            if request.who != who or not request.when.rules or request.kind not in info.kinds():
+                continue
+            old: Fact = getattr(info, request.kind)
+            fresh = asked & request.when.due(round)
+            rows = fresh.reshape(-1, *[1] * (old.value.ndim - 1))
+            value = jnp.where(rows, level * getattr(stubs.facts, request.kind).value, old.value)
+            info = info.replace(request.kind, Fact(value, jnp.where(fresh, 0, old.age)))
+        return info
+
+    info = serve(carry.info, ALL, everyone)
+    state = strategy.observe(carry.state, info, round)
+    if information.asked(strategy, CANDIDATES):
+        assert strategy.candidates is not None
+        ids = strategy.candidates(keys[2], state, info, round, available)
+        info = serve(info, CANDIDATES, ledger.distinct(ids, everyone[ids], num_clients))
+    selection = strategy.select(keys[3], state, info, round, available)
+    info = serve(info, SELECTED, ledger.distinct(selection.ids, selection.mask, num_clients))
+    updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
+    losses = jax.random.uniform(keys[4], (2, setting.num_selected))
+    outcome = Outcome(
+        updates=updates,
+        losses_before=losses[0],
+        losses_after=losses[1],
+        step=jax.tree.map(lambda leaf: leaf.mean(axis=0), updates),
+        finite=jnp.ones((setting.num_selected,), bool),
+        metrics=_metrics(strategy, level),
+    )
+    state = strategy.update(state, info, round, selection, outcome)
+    return _Carry(state, information.age(info)), selection
+
+
+def _metrics(strategy: Strategy, level: jax.Array) -> ServerMetrics | Unrequested:
+    if all(request.kind != "server_metrics" for request in strategy.requests):
+        return Unrequested(strategy.name, "server_metrics")
+    before = Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
+    return ServerMetrics(before, before._replace(accuracy=level**2))

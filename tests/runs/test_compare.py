@@ -1,0 +1,393 @@
+"""Several strategies under the same conditions: the command, its table, and going on after a stop."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, command_line, compare, comparison, comparison_plots
+from fedjax_sel.errors import NonFiniteUpdateError
+from fedjax_sel.runs import folder, sweep
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation.ledger import Ledger
+
+QUICK = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]
+QUICK += ["--target-accuracy", "0.05"]
+PICTURES = {
+    "accuracy_by_round.png", "accuracy_by_megabytes_down.png", "accuracy_by_megabytes_up.png", "to_target.png",
+    "selection_counts.png", "clients_seen.png", "gemd.png", "selection_seconds.png",
+}  # fmt: skip
+
+
+def command(capsys, *arguments):
+    code = command_line.guarded(compare.main, list(map(str, arguments)))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def table(path):
+    with (path / "comparison.csv").open() as file:
+        return {(row["setting"], row["algo"]): row for row in csv.DictReader(file)}
+
+
+def test_items_of_algos():
+    assert compare.parse_algo("fedcor") == ("fedcor", {})
+    assert compare.parse_algo("fedcor[preset=code-2023,dimension=20]") == (
+        "fedcor", {"dimension": "20", "preset": "code-2023"},
+    )  # fmt: skip
+    assert compare.parse_algo("my.package:factory[x=1e-3]") == ("my.package:factory", {"x": "1e-3"})
+    assert compare.parse_algo(" fl_dp3s[ profile = fc1 ] ") == ("fl_dp3s", {"profile": "fc1"})
+    for text in ("random", "a.b:c[p=1,q=x-y]"):
+        assert compare.label(*compare.parse_algo(text)) == text
+    for text in ("", "a b", "a[b", "a]b", "a[x]", "a[=1]", "a[x=]", "a[x=1]b", "[x=1]", "a[x=1,x=2]"):
+        with pytest.raises(UserError, match="--algos"):
+            compare.parse_algo(text)
+
+
+BAD = [
+    (["--algos"], ["--algos", "at least one"]),
+    (["--algos", "random", "fl_dps"], ["--algos fl_dps", "did you mean 'fl_dp3s'?"]),
+    (["--algos", "random", "fl_dp3s[profil=fc1]"], ["fl_dp3s[profil=fc1]", "did you mean 'profile'?"]),
+    (["--algos", "random", "fl_dp3s[profile=fc9]"], ["fl_dp3s[profile=fc9]", "did you mean 'fc1'?"]),
+    (["--algos", "random", "fl_dp3s[profile]"], ["'profile'", "key=value"]),
+    (["--algos", "random", "random"], ["'random'", "give it once"]),
+    (["--algos", "random", "no_such_module:thing"], ["no_such_module:thing"]),
+    (["--algo", "random", "--algos", "random"], ["--algo", "did you mean '--algos'?"]),
+    (["--algos", "random", "--num-selected", "11", "--num-clients", "10"], ["--num-selected", "at most"]),
+    (["--algos", "random", "--rounds", "0"], ["--rounds", "below 1"]),
+    (["--algos", "random", "--presets", "quickstart", "fedcor/fmnist-3spc"], ["did you mean 'fedcor/fmnist-2spc'"]),
+    (["--algos", "random", "--presets", "quickstart", "quickstart"], ["--presets", "give each once"]),
+    (["--algos", "random", "--preset", "quickstart", "--presets", "quickstart"], ["--preset and --presets"]),
+    (["--algos", "random", "--batch-size", "5000"], ["--batch-size", "largest client"]),
+]
+
+
+@pytest.mark.parametrize("arguments,words", BAD, ids=[" ".join(case[0]) for case in BAD])
+def test_bad_input_is_one_sentence_before_anything_runs(capsys, tmp_path, arguments, words):
+    out = tmp_path / "comparison"
+    started = time.monotonic()
+    code, printed, err = command(capsys, *arguments, "--out", out)
+    assert time.monotonic() - started < 5
+    assert code == 2 and printed == ""
+    assert err.startswith("error: ") and err.count("\n") == 1
+    for word in words:
+        assert word in err, err
+    assert not out.exists()
+
+
+def test_a_folder_must_be_given_and_be_one(capsys, tmp_path):
+    code, _, err = command(capsys, "--algos", "random")
+    assert code == 2 and "--out" in err
+    (tmp_path / "file").write_text("mine")
+    code, _, err = command(capsys, *QUICK, "--algos", "random", "--out", tmp_path / "file")
+    assert code == 2 and "--out" in err and err.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    out = tmp_path_factory.mktemp("comparison") / "out"
+    code = command_line.guarded(compare.main, [*QUICK, "--algos", "random[variant=md]", "fl_dp3s", "--out", str(out)])
+    assert code == 0
+    return out
+
+
+def test_every_run_has_a_folder_and_the_whole_a_table_and_pictures(compared):
+    names = {path.name for path in compared.iterdir()}
+    assert names == PICTURES | {"comparison.md", "comparison.csv", "random-variant=md", "fl_dp3s"}
+    for picture in PICTURES:
+        assert (compared / picture).read_bytes().startswith(b"\x89PNG")
+    text = (compared / "comparison.md").read_text()
+    assert "python -m fedjax_sel.compare --rounds 3" in text and "digits (scikit-learn)" in text
+    for algo in ("random[variant=md]", "fl_dp3s"):
+        assert f"| {algo} |" in text
+        assert (compared / algo.replace("[", "-").replace("]", "") / "curves.png").exists()
+
+
+def test_runs_differ_in_their_strategy_only_and_equal_runs_of_their_own(compared):
+    partitions, configs = [], []
+    for name in ("random-variant=md", "fl_dp3s"):
+        partitions.append(json.loads((compared / name / "data.json").read_text())["partitions"])
+        configs.append(folder.load(compared / name).config.flat())
+    assert partitions[0] == partitions[1]
+    changed = {key for config in configs for key in config if config[key] != configs[0][key]}
+    assert changed == {"algo", "algo_args", "out"}
+    result = folder.load(compared / "fl_dp3s")
+    alone = fedjax_sel.run(result.config.replace(out=None))
+    np.testing.assert_array_equal(alone.test_accuracy, result.test_accuracy)
+    np.testing.assert_array_equal(alone.cohorts, result.cohorts)
+
+
+def test_the_tables_numbers_are_those_of_the_runs(compared):
+    rows = table(compared)
+    assert list(rows) == [("quickstart", algo) for algo in ("random[variant=md]", "fl_dp3s")]
+    result = folder.load(compared / "fl_dp3s")
+    row = rows["quickstart", "fl_dp3s"]
+    down = result.ledger.bytes_down / 1e6
+    reached = (result.test_accuracy >= 0.05).argmax(axis=1)
+    assert (result.test_accuracy >= 0.05).any(axis=1).all()
+    expected = {
+        "seeds": 2,
+        "rounds": 3,
+        "final_accuracy_mean": result.test_accuracy[:, -1].mean(),
+        "final_accuracy_sd": result.test_accuracy[:, -1].std(ddof=1),
+        "last_rounds_accuracy_mean": result.test_accuracy.mean(),
+        "rounds_to_target_mean": (reached + 1).mean(),
+        "rounds_to_target_seeds_reached": 2,
+        "megabytes_down_mean": down.sum(axis=1).mean(),
+        "megabytes_down_to_target_mean": np.mean([down[seed, : reached[seed] + 1].sum() for seed in range(2)]),
+        "gemd_mean": result.gemd.mean(),
+        "clients_seen_mean": np.mean([len(set(result.cohorts[seed].ravel())) for seed in range(2)]),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(float(row[name]), value, rtol=1e-5, err_msg=name)
+    # the run's own file rounds to milliseconds
+    assert abs(float(row["seconds_per_round"]) - result.elapsed_seconds[-1] / 3) < 1e-3
+    assert row["rounds_until_all_seen_mean"] == "N/A" and row["rounds_until_all_seen_seeds_reached"] == "0"
+    assert 0 < float(row["selection_seconds_per_round"]) < 1
+
+
+def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(compared, out)
+    monkeypatch.setattr(sweep, "run_experiment", lambda *_: pytest.fail("a finished run was repeated"))
+    monkeypatch.setattr(sweep.selection_cost, "measure", lambda *_: pytest.fail("its selection was timed again"))
+    code, _, err = command(capsys, *QUICK, "--algos", "random[variant=md]", "--out", out)
+    assert code == 0 and "run 1 of 1: random[variant=md], quickstart (finished before)" in err
+    assert list(table(out)) == [("quickstart", "random[variant=md]")]
+    monkeypatch.undo()
+
+    (out / "fl_dp3s" / "cohorts.npy").unlink()
+    code, _, err = command(capsys, *QUICK, "--algos", "random[variant=md]", "fl_dp3s", "--out", out)
+    assert code == 0 and "run 2 of 2: fl_dp3s, quickstart\n" in err
+    assert (out / "fl_dp3s.unfinished-1").is_dir()
+    for key, row in table(compared).items():
+        again = table(out)[key]
+        assert {name for name in row if row[name] != again[name]} <= {
+            "seconds_per_round", "selection_seconds_per_round",
+        }  # fmt: skip
+
+    code, _, err = command(capsys, *QUICK, "--algos", "fl_dp3s", "--out", out, "--rounds", "4")
+    assert code == 2 and "rounds 3 there, 4 here" in err
+
+
+def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
+
+    def fail(config, progress):
+        raise NonFiniteUpdateError("round 2, seed 0: the update of client 7 is not finite")
+
+    monkeypatch.setattr(sweep, "run_experiment", fail)
+    code, printed, err = command(capsys, *QUICK, "--algos", "random", "fl_dp3s", "--out", out)
+    assert code == 3
+    assert err.rstrip().splitlines()[-1] == (
+        "failed: random, quickstart: round 2, seed 0: the update of client 7 is not finite"
+    )
+    assert "| fl_dp3s |" in printed and "| random |" not in printed
+    assert "client 7 is not finite" in (out / "comparison.md").read_text()
+    assert list(table(out)) == [("quickstart", "fl_dp3s")]
+
+
+def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
+
+    def interrupt(config, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "run_experiment", interrupt)
+    code, printed, _ = command(capsys, *QUICK, "--algos", "fl_dp3s", "random", "--out", out)
+    assert code == 130 and "1 of 2 runs are finished" in printed
+    assert list(table(out)) == [("quickstart", "fl_dp3s")]
+    assert "Not finished yet: 1 of 2 runs" in (out / "comparison.md").read_text()
+
+
+def test_ctrl_c_of_a_real_process(tmp_path):
+    out = tmp_path / "out"
+    arguments = ["--rounds", "100000", "--chunk", "5", "--num-clients", "10", "--num-selected", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedjax_sel.compare", *arguments, "--algos", "random", "fl_dp3s", "--out", str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (out / "random" / "metrics.csv").exists():
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    printed, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err and "0 of 2 runs are finished" in printed
+    assert (out / "random" / "cohorts.npy").exists() and not (out / "fl_dp3s").exists()
+
+
+def test_a_grid_of_settings(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(compare, "compare", lambda jobs, *_: given.extend(jobs) or 0)
+    arguments = ["--rounds", "3", "--algos", "random", "my.package:f[x=1]", "--out", str(tmp_path)]
+    assert compare.main([*arguments, "--presets", "fedcor/fmnist-1spc", "fl_dp3s/mnist-xi1"]) == 0
+    assert [(job.setting, job.algo) for job in given] == [
+        ("fedcor/fmnist-1spc", "random"), ("fedcor/fmnist-1spc", "my.package:f[x=1]"),
+        ("fl_dp3s/mnist-xi1", "random"), ("fl_dp3s/mnist-xi1", "my.package:f[x=1]"),
+    ]  # fmt: skip
+    for job in given:
+        config = fedjax_sel.preset(job.setting).replace(rounds=3)
+        name = "random" if job.algo == "random" else "my.package-f-x=1"
+        algo, values = compare.parse_algo(job.algo)
+        out = tmp_path / job.setting.replace("/", "-") / name
+        assert job.config == config.replace(algo=algo, algo_args=values, out=str(out))
+    given.clear()
+    assert compare.main([*arguments, "--preset", "fedcor/fmnist-dir"]) == 0
+    assert [Path(job.config.run.out) for job in given] == [tmp_path / "random", tmp_path / "my.package-f-x=1"]
+
+
+def test_a_page_has_a_table_for_each_setting():
+    result = made_up([[0.2, 0.7], [0.65, 0.5]], BYTES, COHORTS, target=0.6)
+    rows = [comparison.row(setting, "a", result) for setting in ("one", "two")]
+    page = comparison.document(
+        rows, {"one": "first (its pixels)", "two": "second (its)"}, ["b, one: why"], 4, "the command"
+    )
+    assert page.index("the command") < page.index("## one\n\nfirst (its pixels)") < page.index("## two\n\nsecond (its)")
+    assert page.count("| a |") == 2 and "* b, one: why" in page and "Not finished yet: 1 of 4 runs" in page
+
+
+PLUGIN = """
+from fedjax_sel.strategies.random import random
+from fedjax_sel.strategies.base import ALL, SERVER, Request, always
+
+def validated():
+    return random()._replace(name="validated", requests=(Request("server_metrics", SERVER, always()),))
+
+def undeclared():
+    strategy = random()
+    def select(key, state, info, round, available):
+        info.loss
+        return strategy.select(key, state, info, round, available)
+    return strategy._replace(name="undeclared", select=select)
+
+def selfish():
+    strategy = random()
+    def update(state, info, round, selection, outcome):
+        outcome.metrics.after
+        return state
+    return strategy._replace(name="selfish", update=update)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    (tmp_path / "compared_plugin.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "compared_plugin"
+    sys.modules.pop("compared_plugin", None)
+
+
+@pytest.mark.parametrize("name,fact", [("undeclared", "loss"), ("selfish", "server_metrics")])
+def test_a_plug_in_that_reads_what_it_does_not_buy_is_found_before_the_first_run(capsys, tmp_path, plugin, name, fact):
+    out = tmp_path / "out"
+    code, _, err = command(capsys, *QUICK, "--algos", "random", f"{plugin}:{name}", "--out", out)
+    assert code == 2 and f"{plugin}:{name}" in err and f"'{fact}'" in err and not out.exists()
+
+
+def test_where_one_strategy_needs_the_server_to_hold_data_it_holds_them_for_all(tmp_path, plugin):
+    config = fedjax_sel.preset("quickstart").replace(rounds=1, num_clients=10, num_selected=2, seeds=2)
+    jobs = compare.make_jobs({"here": config}, ["random", f"{plugin}:validated"], tmp_path / "out", False)
+    checked = sweep.check(jobs)
+    assert [one.job.config.data.server_validation for one in checked] == [0.05, 0.05]
+    digests = [[part.digest() for part in one.problem.partitions] for one in checked]
+    assert digests[0] == digests[1] and len(digests[0]) == 2
+    assert len(checked[0].problem.dataset.server_images) > 0
+    alone = sweep.check(jobs[:1])[0]
+    assert alone.job.config == jobs[0].config and alone.job.config.data.server_validation is None
+    assert [part.digest() for part in alone.problem.partitions] != digests[0]
+
+
+def made_up(accuracy, bytes_down, cohorts, target, num_clients=4):
+    accuracy, cohorts = np.asarray(accuracy, np.float32), np.asarray(cohorts, np.int32)
+    seeds, rounds = accuracy.shape
+    config = fedjax_sel.preset("quickstart").replace(
+        seeds=seeds, rounds=rounds, target_accuracy=target, num_clients=num_clients, num_selected=cohorts.shape[2]
+    )
+    counts = dict.fromkeys(Ledger._fields, np.zeros((seeds, rounds), np.int64))
+    ledger = Ledger(**{**counts, "bytes_down": np.asarray(bytes_down), "bytes_up": 2 * np.asarray(bytes_down)})
+    nothing = np.full((seeds, rounds), np.nan)
+    gemd, seconds = np.full((seeds, rounds), 0.5), np.arange(1.0, rounds + 1)
+    return Result(
+        config,
+        "made up",
+        config.run.seeds,
+        accuracy,
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        gemd,
+        cohorts,
+        ledger,
+        seconds,
+    )
+
+
+BYTES = np.array([[5_000_000, 1_000_000], [5_000_000, 3_000_000]])
+COHORTS = [[[0, 1], [2, 3]], [[0, 1], [1, 2]]]
+
+
+def test_a_seed_that_fails_makes_a_row_not_applicable_and_the_count_stands_beside_it():
+    result = made_up([[0.2, 0.7], [0.1, 0.5]], BYTES, COHORTS, target=0.6)
+    row = comparison.row("s", "a", result)
+    assert row.rounds_to_target.reached == 1 and row.rounds_to_target.seeds == 2 and np.isnan(row.rounds_to_target.mean)
+    assert row.megabytes_down_to_target.reached == 1 and np.isnan(row.megabytes_down_to_target.median)
+    assert row.rounds_until_all_seen.reached == 1
+    line = comparison.as_csv([row]).splitlines()
+    cells = dict(zip(line[0].split(","), line[1].split(",")))
+    for name in ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen"):
+        assert [cells[f"{name}_{part}"] for part in ("mean", "sd", "median", "seeds_reached")] == ["N/A"] * 3 + ["1"]
+    assert cells["selection_seconds_per_round"] == "" and cells["clients_seen_mean"] == "3.5"
+    assert comparison.as_markdown([row]).count("N/A (1 of 2 seeds)") == 4
+
+
+def test_a_row_where_all_seeds_arrive():
+    row = comparison.row("s", "a", made_up([[0.2, 0.7], [0.65, 0.5]], BYTES, COHORTS, target=0.6), 0.25)
+    assert row.rounds_to_target == (1.5, np.std([1, 2], ddof=1), 1.5, 2, 2)
+    assert row.megabytes_down_to_target.mean == np.mean([6, 5])
+    assert row.megabytes_up_to_target.mean == np.mean([12, 10])
+    assert row.megabytes_up.mean == np.mean([12, 16])
+    assert row.seconds_per_round == 1.0 and "| 1000 | 250 |" in comparison.as_markdown([row])
+
+
+def test_a_single_seed_has_no_deviation_and_no_target_no_columns():
+    row = comparison.row("s", "a", made_up([[0.2, 0.7]], BYTES[:1], COHORTS[:1], target=None))
+    assert row.rounds_to_target is None
+    text = comparison.as_markdown([row])
+    assert "±" not in text and "until" in text and "%" not in text
+    cells = dict(zip(*(line.split(",") for line in comparison.as_csv([row]).splitlines())))
+    assert cells["rounds_to_target_mean"] == cells["final_accuracy_sd"] == ""
+    assert cells["final_accuracy_mean"] == "0.7"
+
+
+def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
+    rng = np.random.default_rng(0)
+    results = [made_up(rng.uniform(size=(2, 2)), BYTES, COHORTS, target=1.0) for _ in range(11)]
+    rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
+    comparison_plots.draw(rows, results, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == PICTURES
+    results = [made_up(result.test_accuracy, BYTES, COHORTS, target=None) for result in results]
+    rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
+    comparison_plots.draw(rows, results, tmp_path)
+    assert not Path(tmp_path / "to_target.png").exists()
+
+
+def test_styles_are_distinct_and_stay_when_strategies_are_added():
+    styles = comparison_plots.styles_of(f"strategy {i}" for i in range(48))
+    assert len(set(styles.values())) == 48
+    assert len({style.color for style in list(styles.values())[:12]}) == 12
+    few = comparison_plots.styles_of(f"strategy {i}" for i in range(5))
+    assert all(styles[name] == style for name, style in few.items())

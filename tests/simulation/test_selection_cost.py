@@ -1,0 +1,168 @@
+"""What selection alone costs: the stubbed rounds are those of a run."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, models
+from fedjax_sel.numerics import sampling
+from fedjax_sel.simulation import selection_cost
+from fedjax_sel.simulation.selection_cost import Setting
+from fedjax_sel.strategies.base import (
+    ALL,
+    CANDIDATES,
+    NEVER,
+    SELECTED,
+    SERVER,
+    Request,
+    Selection,
+    Strategy,
+    always,
+    at_start,
+    every,
+)
+
+N, K, T, D = 7, 2, 20, 4
+MODEL = models.make("mlp", (2, 2, 1), 3)
+SIZES = np.arange(1, N + 1, dtype=np.int32)[None].repeat(2, axis=0)
+
+
+def recorder(requests):
+    """A strategy whose state tells what it saw: ages, finite values, rounds; it prefers low ids."""
+
+    def init(key, env):
+        assert (env.num_clients, env.num_selected, env.num_rounds, env.num_classes) == (N, K, T, 3)
+        return {
+            "observed": jnp.zeros((T, N), jnp.int32), "selecting": jnp.zeros((T, N), jnp.int32),
+            "updating": jnp.zeros((T, N), jnp.int32), "losses": jnp.zeros((T, N)), "prepared": jnp.zeros(()),
+            "sum": jnp.zeros(()), "metrics": jnp.zeros(()),
+        }  # fmt: skip
+
+    def prepare(state, info):
+        assert info.profile.value.shape == (N, MODEL.profile_size)
+        return {**state, "prepared": info.profile.value.astype(jnp.float64).mean()}
+
+    def observe(state, info, round):
+        return {**state, "observed": state["observed"].at[round].set(info.loss.age)}
+
+    def candidates(key, state, info, round, available):
+        return (jnp.arange(D) + round).astype(jnp.int32) % N
+
+    def select(key, state, info, round, available):
+        ids = sampling.uniform_without_replacement(key, N, K)
+        return Selection(ids, None, jnp.ones((K,), bool))
+
+    def update(state, info, round, selection, outcome):
+        total = sum(leaf.sum() for leaf in jax.tree.leaves((outcome.updates, outcome.step)))
+        return {
+            **state,
+            "updating": state["updating"].at[round].set(info.loss.age),
+            "losses": state["losses"].at[round].set(info.loss.value),
+            "sum": state["sum"] + total + outcome.losses_before.sum() + outcome.losses_after.sum(),
+            "metrics": state["metrics"] + outcome.metrics.after.loss + outcome.metrics.before.correct,
+        }
+
+    return Strategy(
+        "recorder", init, select, requests, prepare=prepare, update=update, candidates=candidates, observe=observe
+    )
+
+
+REQUESTS = (
+    Request("profile", ALL, at_start()),
+    Request("loss", ALL, every(6, offset=1)),
+    Request("loss", CANDIDATES, every(6, offset=3)),
+    Request("loss", SELECTED, every(6, offset=5)),
+    Request("server_metrics", SERVER, always()),
+)
+
+
+def final_state(setting):
+    """The carry after all rounds, through the pieces that `measure` times."""
+    carry, stubs = selection_cost._begin(setting, jax.random.key(3))
+    carry = carry._replace(state=selection_cost._prepared(setting, carry))
+    cohorts = []
+    rounds = jax.jit(lambda carry, first: selection_cost._rounds(setting, carry, first, stubs))
+    for first in range(0, setting.num_rounds, selection_cost.ROUNDS_A_CALL):
+        carry, selection = rounds(carry, jnp.int32(first))
+        cohorts.append(np.asarray(selection.ids))
+    return carry, np.concatenate(cohorts)
+
+
+def test_facts_come_when_they_are_due_from_whom_they_are_asked_and_age():
+    carry, cohorts = final_state(Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES))
+    state = jax.device_get(carry.state)
+    assert (state["prepared"] > 0).all() and np.isfinite(state["sum"]).all() and (state["metrics"] > 0).all()
+    for seed in range(2):
+        age = np.full(N, NEVER)
+        for t in range(T):
+            if t % 6 == 1:
+                age[:] = 0
+            np.testing.assert_array_equal(state["observed"][seed, t], age)
+            if t % 6 == 3:
+                age[(np.arange(D) + t) % N] = 0
+            if t % 6 == 5:
+                age[cohorts[t, seed]] = 0
+            np.testing.assert_array_equal(state["updating"][seed, t], age)
+            age = np.minimum(age + 1, NEVER)
+    assert (state["losses"][:, 0] == 0).all()  # nothing was measured yet
+    assert (state["losses"][:, 1] > 0).all() and (state["losses"][:, 1] != state["losses"][:, 7]).all()
+    np.testing.assert_array_equal(carry.info.profile.age, np.full((2, N), T))
+
+
+def test_a_cost_is_measured_over_all_rounds_or_until_the_budget_is_spent():
+    setting = Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES)
+    cost = selection_cost.measure(setting)
+    assert cost.rounds == T and 0 < cost.seconds_per_round < 1 and cost.compile_seconds > 0
+    assert cost.state_bytes == 2 * 4 * (4 * T * N + 3)
+    assert cost.fact_bytes == 2 * 4 * N * (MODEL.profile_size + 1 + 2)
+    assert cost.peak_bytes >= cost.state_bytes
+    assert selection_cost.measure(setting, budget_seconds=1e-9).rounds == selection_cost.ROUNDS_A_CALL
+
+
+def test_what_is_too_large_is_refused_before_it_is_allocated():
+    setting = Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES)
+    with pytest.raises(MemoryError, match="state and facts would take"):
+        selection_cost.measure(setting, most_bytes=1000)
+    huge = fedjax_sel.strategies.make("fl_dp3s")
+    sizes = np.ones((1, 10_000_000), np.int32)
+    with pytest.raises(MemoryError, match=r"more than the 500\.0 MB"):
+        selection_cost.measure(Setting(huge, MODEL, 3, K, T, sizes), most_bytes=500_000_000)
+
+
+def test_tracing_finds_what_was_not_bought():
+    setting = Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES)
+    selection_cost.trace(setting)
+    for missing in ("profile", "loss", "server_metrics"):
+        bought = tuple(request for request in REQUESTS if request.kind != missing)
+        with pytest.raises(UserError, match=f"'{missing}' without buying it"):
+            selection_cost.trace(setting._replace(strategy=recorder(bought)))
+
+
+@pytest.mark.parametrize("available", [1.0, 0.5])
+@pytest.mark.parametrize("algo", ["random", "fl_dp3s"])
+def test_seconds_of_a_configuration(algo, available):
+    config = fedjax_sel.preset("quickstart").replace(
+        algo=algo, available=available, rounds=3, num_clients=10, num_selected=2, seeds=2
+    )
+    assert 0 < selection_cost.selection_seconds(config, budget_seconds=0.1) < 1
+
+
+def test_the_benchmarks_case():
+    path = Path(__file__).parents[2] / "benchmarks" / "selection_cost.py"
+    spec = importlib.util.spec_from_file_location("selection_cost_benchmark", path)
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    case = {"algo": "fl_dp3s[profile=gradient]", "num_clients": 12, "rounds": 10, "budget": 0.1}
+    measured = benchmark.run_case(**case, memory=100)
+    assert measured["milliseconds_per_round"] > 0 and measured["rounds_timed"] == 10
+    assert "ms" not in benchmark.describe({**case, **measured}) and "fl_dp3s" in benchmark.describe(
+        {**case, **measured}
+    )
+    skipped = benchmark.run_case(**{**case, "num_clients": 5000}, memory=100)
+    assert "more than the 100.0 MB allowed" in skipped["skipped"]
+    assert "skipped: " in benchmark.describe({**case, **skipped})

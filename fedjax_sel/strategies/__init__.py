@@ -1,15 +1,15 @@
 """Selection strategies by name.
 
-`names()` lists them, `make(name, **hyperparameters)` builds one, `parameters(name)` tells what it takes.
+`names()` lists them, `make(name, **hyperparameters)` builds one, `parameters(name)` tells what it takes. A name of the
+form `mypackage.module:factory` is a strategy of anybody's own.
 """
 
-import inspect
-import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.names import one_of
+from fedjax_sel.strategies import hyperparameters as hyper
+from fedjax_sel.strategies import plugins
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
 from fedjax_sel.strategies.random import random
@@ -20,12 +20,11 @@ class Entry(NamedTuple):
 
     factory: Callable[..., Strategy]
     paper: str
-    cost: str  # what it sends beyond K models down and K up a round
 
 
 TABLE: dict[str, Entry] = {
-    "random": Entry(random, "McMahan et al. 2017 (FedAvg)", "nothing"),
-    "fl_dp3s": Entry(fl_dp3s, "Zhang et al., FL-DP3S", "once: N models down, one profile up from each client"),
+    "random": Entry(random, "McMahan et al. 2017 (FedAvg)"),
+    "fl_dp3s": Entry(fl_dp3s, "Zhang et al., FL-DP3S"),
 }
 
 
@@ -38,7 +37,7 @@ def make(name: str, **hyperparameters: Any) -> Strategy:
     """Builds a strategy.
 
     Args:
-        name: one of `names()`.
+        name: one of `names()`, or `mypackage.module:factory`.
         **hyperparameters: keyword arguments of the strategy's own function; values may be strings, as from a command
             line.
 
@@ -46,32 +45,18 @@ def make(name: str, **hyperparameters: Any) -> Strategy:
         The strategy.
 
     Raises:
-        UserError: unknown name, unknown parameter, or a value of the wrong type.
+        UserError: unknown name, unknown parameter, a value of the wrong type, or a plug-in that cannot be imported or
+            does not return a strategy.
     """
-    entry = TABLE[one_of("--algo", name, names())]
-    kinds = parameters(name)
-    values = {}
-    for key, value in hyperparameters.items():
-        one_of(f"--algo-args of {name}", key, kinds)
-        values[key] = _convert(name, key, value, kinds[key][0])
-    return entry.factory(**values)
+    factory = _factory(name)
+    values = hyper.convert(name, factory, hyperparameters)
+    return plugins.build(name, factory, values) if plugins.is_plugin(name) else factory(**values)
 
 
-def parameters(name: str) -> dict[str, tuple[Any, Any]]:
+def parameters(name: str) -> dict[str, hyper.Parameter]:
     """The hyperparameters of a strategy: name -> (type, default)."""
-    factory = TABLE[name].factory
-    hints = typing.get_type_hints(factory)
-    return {key: (hints[key], item.default) for key, item in inspect.signature(factory).parameters.items()}
+    return hyper.of(_factory(name))[0]
 
 
-def _convert(algo: str, key: str, value: Any, kind: Any) -> Any:
-    """A value of the type that the strategy's signature names, from one as a command line gives it."""
-    if typing.get_origin(kind) is typing.Literal:
-        return one_of(f"--algo-args {key} of {algo}", value, typing.get_args(kind))
-    if kind is bool and isinstance(value, str):
-        return one_of(f"--algo-args {key} of {algo}", value.lower(), ("true", "false")) == "true"
-    try:
-        return kind(value)
-    except (TypeError, ValueError) as error:
-        wanted = getattr(kind, "__name__", str(kind))
-        raise UserError(f"--algo-args {key}={value} of {algo}: {value!r} is not of type {wanted}") from error
+def _factory(name: str) -> Callable[..., Strategy]:
+    return plugins.load(name) if plugins.is_plugin(name) else TABLE[one_of("--algo", name, TABLE)].factory

@@ -1,11 +1,14 @@
 """Strategies by name, and schedules."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_sel import strategies
+import fedjax_sel
+from fedjax_sel import Config, strategies
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import base
 
@@ -27,6 +30,145 @@ def test_every_name_makes_a_strategy_of_that_name():
 def test_wrong_names_are_answered_with_the_nearest(name, arguments, message):
     with pytest.raises(UserError, match=message):
         strategies.make(name, **arguments)
+
+
+MODULE = """
+import functools
+from typing import Literal
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.random import random
+
+SEEN = {}
+
+
+def typed(*, steps: int = 3, rate: float = 0.5, law: Literal["a", "b"] = "a", most: int | None = None, on: bool = False,
+          either: "int | float" = 1):
+    SEEN.update(steps=steps, rate=rate, law=law, most=most, on=on, either=either)
+    return random()
+
+
+def untyped(steps=3, rate=0.5, law="a", most=None, needed=7, **others):
+    SEEN.update(steps=steps, rate=rate, law=law, most=most, **others)
+    return random()
+
+
+def unresolved(*, steps: "NoSuchType" = 3):
+    SEEN.update(steps=steps)
+    return random()
+
+
+def needing(depth):
+    return random()
+
+
+def refusing(*, beta: float = 1.5):
+    raise UserError(f"refusing: beta={beta} is outside (0, 1]")
+
+
+def failing():
+    return {}["weights"]
+
+
+def nothing():
+    pass
+
+
+bound = functools.partial(random, variant="md")
+number = 3
+strategy = random()
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module and a package of somebody's own, in the working directory."""
+    (tmp_path / "somebodys.py").write_text(MODULE)
+    (tmp_path / "package_of_theirs").mkdir()
+    (tmp_path / "package_of_theirs" / "__init__.py").write_text("")
+    (tmp_path / "package_of_theirs" / "inner.py").write_text(MODULE)
+    (tmp_path / "broken_of_theirs.py").write_text("import no_such_module_of_theirs")
+    (tmp_path / "wrong_of_theirs.py").write_text("def f(:\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in [name for name in sys.modules if "somebodys" in name or "of_theirs" in name]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["somebodys:typed", "package_of_theirs.inner:typed", "somebodys:bound"])
+def test_a_plug_in_is_imported_from_the_working_directory(module, name):
+    assert isinstance(strategies.make(name), base.Strategy)
+    assert name not in strategies.names()
+
+
+def test_a_plug_ins_parameters_are_converted_by_its_annotations(module):
+    texts = {"steps": "5", "rate": "1e-3", "law": "b", "most": "4", "on": "true", "either": "2.5"}
+    strategies.make("somebodys:typed", **texts)
+    seen = sys.modules["somebodys"].SEEN
+    assert seen == {"steps": 5, "rate": 0.001, "law": "b", "most": 4, "on": True, "either": 2.5}
+    assert type(seen["rate"]) is float and type(seen["steps"]) is int
+    strategies.make("somebodys:typed", most="none", rate=1, on=False)
+    assert seen["most"] is None and type(seen["rate"]) is float and seen["on"] is False
+    assert strategies.parameters("somebodys:typed")["steps"] == (int, 3)
+
+
+def test_and_without_annotations_by_its_defaults_or_as_numbers(module):
+    texts = {"steps": "5", "rate": "2", "law": "7", "most": "4", "own": "1e-3", "word": "fc1"}
+    strategies.make("somebodys:untyped", **texts)
+    seen = sys.modules["somebodys"].SEEN
+    assert seen == {"steps": 5, "rate": 2.0, "law": "7", "most": 4, "own": 0.001, "word": "fc1"}
+    assert type(seen["rate"]) is float and type(seen["most"]) is int
+    strategies.make("somebodys:unresolved", steps="8")
+    assert seen["steps"] == 8
+    array = np.arange(3)
+    strategies.make("somebodys:untyped", own=array)
+    assert seen["own"] is array
+
+
+@pytest.mark.parametrize(
+    "name,arguments,message",
+    [
+        ("nobodys:typed", {}, "--algo nobodys:typed: there is no module 'nobodys'; start from the folder"),
+        ("package_of_theirs.outer:typed", {}, "there is no module 'package_of_theirs.outer'"),
+        (
+            "broken_of_theirs:f",
+            {},
+            "importing 'broken_of_theirs' raised ModuleNotFoundError: .*no_such_module_of_theirs",
+        ),
+        ("wrong_of_theirs:f", {}, "importing 'wrong_of_theirs' raised SyntaxError"),
+        ("somebodys:tiped", {}, "'somebodys' has no 'tiped'; did you mean 'typed'"),
+        ("somebodys:zzz", {}, "'somebodys' has no 'zzz'; name a function of it that returns a Strategy"),
+        ("somebodys:number", {}, "'number' is an int and cannot be called"),
+        ("somebodys:strategy", {}, "'strategy' is a Strategy and cannot be called"),
+        ("somebodys:nothing", {}, "it returned None; it must return a fedjax_sel.strategies.base.Strategy"),
+        ("somebodys:failing", {}, "calling it raised KeyError: 'weights'"),
+        ("somebodys:refusing", {}, r"^refusing: beta=1.5 is outside \(0, 1\]$"),
+        ("somebodys:needing", {}, "--algo-args of somebodys:needing: 'depth' is missing and has no default"),
+        ("somebodys:typed", {"stepz": 1}, "--algo-args of somebodys:typed: unknown 'stepz'; did you mean 'steps'"),
+        ("somebodys:typed", {"steps": "many"}, "steps=many of somebodys:typed: 'many' is not of type int"),
+        ("somebodys:typed", {"steps": 2.5}, "2.5 is not of type int"),
+        ("somebodys:typed", {"on": "perhaps"}, "'perhaps' is not of type bool"),
+        ("somebodys:typed", {"law": "c"}, "--algo-args law of somebodys:typed: unknown 'c'; choose from a, b"),
+        ("somebodys:typed", {"most": "all"}, "'all' is not of type int"),
+        ("somebodys:typed", {"either": "x"}, r"'x' is not of type int \| float"),
+        ("somebodys:", {}, "--algo somebodys:: not of the form mypackage.module:factory"),
+        (":typed", {}, "not of the form mypackage.module:factory"),
+        ("some/where.py:typed", {}, "not of the form mypackage.module:factory"),
+    ],
+)
+def test_a_plug_in_that_does_not_work_is_answered_in_one_sentence(module, name, arguments, message):
+    with pytest.raises(UserError, match=message) as error:
+        strategies.make(name, **arguments)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_plug_in_runs(module):
+    config = Config().replace(
+        dataset="synthetic:train_size=120,test_size=20,num_classes=4,image_size=4", num_clients=6, num_selected=2,
+        local_steps=1, batch_size=4, rounds=2, algo="somebodys:bound",
+    )  # fmt: skip
+    assert fedjax_sel.run(config).cohorts.shape == (1, 2, 2)
 
 
 def test_schedules():

@@ -1,0 +1,140 @@
+"""A strategy's hyperparameters: what its function takes, and values as a command line gives them.
+
+A value is converted by the parameter's annotation, else to the type of its default, else a text that reads as a number
+becomes one.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.names import one_of
+
+_WANTED = {int: "int, a whole number", float: "float, a number", bool: "bool, true or false", str: "str, a text"}
+
+
+class Parameter(NamedTuple):
+    """What a factory takes."""
+
+    kind: Any  # a type, or Any where nothing tells
+    default: Any  # inspect.Parameter.empty where it must be given
+
+
+def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
+    """The keyword parameters of a factory.
+
+    Args:
+        factory: any callable.
+
+    Returns:
+        Name -> parameter, and whether any other keyword is taken too (`**options`).
+    """
+    try:
+        hints = typing.get_type_hints(factory)
+    except (NameError, TypeError):  # an annotation that cannot be evaluated, or something that has none
+        hints = {}
+    try:
+        items = inspect.signature(factory).parameters.items()
+    except (TypeError, ValueError):  # some callables written in C
+        return {}, True
+    parameters = {
+        name: Parameter(hints.get(name, _kind_of(item.default)), item.default)
+        for name, item in items
+        if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+    }
+    return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
+
+
+def convert(strategy: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters of the types that a factory wants.
+
+    Args:
+        strategy: its name, for messages.
+        factory: takes them.
+        given: name -> value; values may be texts.
+
+    Returns:
+        Keyword arguments for the factory.
+
+    Raises:
+        UserError: an unknown name, a value of the wrong type, or one that is missing.
+    """
+    parameters, open_ended = of(factory)
+    values = {}
+    for name, value in given.items():
+        if not open_ended or name in parameters:
+            one_of(f"--algo-args of {strategy}", name, parameters)
+        kind = parameters[name].kind if name in parameters else Any
+        values[name] = _convert(strategy, name, value, kind)
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in values:
+            raise UserError(f"--algo-args of {strategy}: {name!r} is missing and has no default; give {name}=...")
+    return values
+
+
+def _kind_of(default: Any) -> Any:
+    return type(default) if type(default) in _WANTED else Any
+
+
+def _convert(strategy: str, name: str, value: Any, kind: Any) -> Any:
+    if typing.get_origin(kind) is Literal:
+        by_text = {str(choice): choice for choice in typing.get_args(kind)}
+        text = value if isinstance(value, str) or value not in by_text.values() else str(value)
+        return by_text[one_of(f"--algo-args {name} of {strategy}", text, by_text)]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return _first_that_fits(strategy, name, value, typing.get_args(kind))
+    if kind not in _WANTED:
+        return _number(value)
+    try:
+        return _scalar(value, kind)
+    except (TypeError, ValueError, OverflowError, KeyError) as error:
+        raise UserError(
+            f"--algo-args {name}={value} of {strategy}: {value!r} is not of type {_WANTED[kind]}"
+        ) from error
+
+
+def _first_that_fits(strategy: str, name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+    """A value of `int | None` and the like: the first of the types that it can be."""
+    if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
+        return None
+    failures = []
+    for kind in kinds:
+        if kind is types.NoneType:
+            continue
+        try:
+            return _convert(strategy, name, value, kind)
+        except UserError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
+    raise UserError(f"--algo-args {name}={value} of {strategy}: {value!r} is not of type {wanted}")
+
+
+def _scalar(value: Any, kind: type) -> Any:
+    if kind is bool:
+        return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+    if kind is str:
+        if value is None:
+            raise ValueError
+        return str(value)
+    if isinstance(value, bool) or value is None:
+        raise ValueError
+    converted = kind(value)
+    if kind is int and not isinstance(value, str) and converted != value:
+        raise ValueError
+    return converted
+
+
+def _number(value: Any) -> Any:
+    """A text that reads as a number becomes one; everything else stays."""
+    if isinstance(value, str):
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+    return value

@@ -1,0 +1,143 @@
+"""The battery: every check in order, and what each needs to have passed."""
+
+import functools
+import time
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.testing import bill, cohorts, declaration, laws, programs, robustness
+from fedjax_sel.testing.bench import Bench, Options
+from fedjax_sel.testing.report import Finding, NotApplicable, Report, Violation
+
+
+class Check(NamedTuple):
+    """One check: bench -> a remark, or nothing; raises Violation or NotApplicable."""
+
+    name: str
+    run: Callable[[Bench], str | None]
+    needs: tuple[str, ...] = ()
+
+
+_TRACED = ("requests", "traceable")
+_PLAYED = (*_TRACED, "answer", "state")
+
+
+def _nan(world: str) -> Check:
+    return Check(f"nan: {world}", functools.partial(robustness.no_nan, world=world), (*_PLAYED, "cohort"))
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("requests", declaration.requests),
+    Check("traceable", declaration.traceable, ("requests",)),
+    Check("pure", declaration.pure, _TRACED),
+    Check("facts read", declaration.facts_read, _TRACED),
+    Check("answer", cohorts.answer, _TRACED),
+    Check("weights declared", cohorts.weights_declared, (*_TRACED, "answer")),
+    Check("state", programs.state, _TRACED),
+    Check("key used", programs.key_used, _TRACED),
+    Check("no retrace", programs.no_retrace, (*_TRACED, "answer")),
+    Check("key used once", programs.key_used_once, _PLAYED),
+    Check("same key", programs.same_key, _PLAYED),
+    Check("cohort", cohorts.cohort, _PLAYED),
+    Check("keys matter", robustness.keys_matter, (*_PLAYED, "cohort", "key used")),
+    Check("rounds matter", robustness.rounds_matter, (*_PLAYED, "cohort", "key used")),
+    Check("scan and vmap", programs.scan_and_vmap, _PLAYED),
+    Check("eager", programs.eager, _PLAYED),
+    *(_nan(world) for world in ("ordinary", "alike", "twins", "extreme", "diverging")),
+    Check("uniform", laws.uniform, (*_PLAYED, "cohort")),
+    Check("uniform pairs", laws.uniform_pairs, (*_PLAYED, "cohort", "uniform")),
+    Check("equivariant", laws.equivariant, (*_PLAYED, "cohort")),
+    Check("availability", cohorts.availability, _PLAYED),
+    Check("nan: few available", robustness.no_nan_where_few_are_available, (*_PLAYED, "availability")),
+    Check("K = 1, N - 1, N", cohorts.sizes, (*_PLAYED, "cohort")),
+    Check("ledger", bill.ledger, (*_PLAYED, "cohort")),
+)
+
+
+def examine(
+    factory: Callable[[], Strategy] | Strategy,
+    *,
+    num_clients: int = 12,
+    num_selected: int = 3,
+    rounds: int = 8,
+    games: int = 256,
+    seed: int = 0,
+    run: bool = True,
+    skip: Collection[str] = (),
+) -> Report:
+    """Runs the battery and tells what it found.
+
+    Args:
+        factory: a strategy, or a function that returns one without being told anything.
+        num_clients: N of the synthetic federation.
+        num_selected: K, below N.
+        rounds: of a game; enough for a strategy to reach all of its phases.
+        games: over which frequencies are counted; fewer are faster and see less.
+        seed: of everything random.
+        run: whether a small experiment is run, too, to compare its ledger with what the requests imply.
+        skip: names of checks to leave out.
+
+    Returns:
+        The report: name of the check -> passed, failed or skipped, and why.
+    """
+    unknown = set(skip) - {check.name for check in CHECKS}
+    if unknown:
+        raise ValueError(f"skip: no check is named {sorted(unknown)[0]!r}; there are {[c.name for c in CHECKS]}")
+    try:
+        strategy = factory if isinstance(factory, Strategy) else factory()
+    except Exception as error:
+        return _hopeless(
+            factory, f"calling it without arguments raises {_told(error)}; wrap it in a lambda that gives them"
+        )
+    if not isinstance(strategy, Strategy):
+        return _hopeless(
+            factory, f"it returns {type(strategy).__name__} and must return a fedjax_sel.strategies.base.Strategy"
+        )
+    if not isinstance(strategy.name, str) or not strategy.name:
+        return _hopeless(factory, f"its name is {strategy.name!r} and must be a text, for messages")
+    bench = Bench(strategy, Options(num_clients, num_selected, rounds, games, seed, run))
+    findings: dict[str, Finding] = {}
+    for check in CHECKS:
+        started = time.monotonic()
+        status, why = _run(check, bench, findings, skip)
+        findings[check.name] = Finding(status, why, time.monotonic() - started)
+    return Report(strategy.name, findings)
+
+
+def check_strategy(factory: Callable[[], Strategy] | Strategy, **options: Any) -> None:
+    """Raises unless a strategy keeps the contract.
+
+    Args:
+        factory: a strategy, or a function that returns one without being told anything.
+        **options: those of `examine`.
+
+    Raises:
+        ConformanceError: an AssertionError with one sentence for each check that failed.
+    """
+    examine(factory, **options).require()
+
+
+def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collection[str]) -> tuple[str, str]:
+    if check.name in skip:
+        return "skipped", "by request"
+    for need in check.needs:
+        if findings[need].status == "failed":
+            return "skipped", f"{need!r} failed"
+    try:
+        return "passed", check.run(bench) or ""
+    except NotApplicable as reason:
+        return "skipped", str(reason)
+    except Violation as violation:
+        return "failed", str(violation)
+    except Exception as error:
+        return "failed", f"it raises {_told(error)}"
+
+
+def _hopeless(factory: Any, why: str) -> Report:
+    name = getattr(factory, "__name__", type(factory).__name__)
+    return Report(name, {"factory": Finding("failed", why, 0.0)})
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

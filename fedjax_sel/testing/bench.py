@@ -1,0 +1,244 @@
+"""A strategy on the bench: its traces and its games, each made once and shared by the checks."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.strategies.base import Selection, Strategy
+from fedjax_sel.testing import driver, worlds
+from fedjax_sel.testing.driver import Carry, Game, Record
+from fedjax_sel.testing.worlds import World
+
+UNCHECKED = "not checked: "
+SEPARATE = 3  # games that are also played one by one
+FEW = 16  # games of a world in which only what happens matters, not how often
+
+
+class Options(NamedTuple):
+    """The size of the battery."""
+
+    num_clients: int = 12  # N
+    num_selected: int = 3  # K
+    rounds: int = 8  # T
+    games: int = 256  # games of a world in which frequencies are counted
+    seed: int = 0
+    run: bool = True  # whether to check the ledger of a real run, too
+
+
+class Games(NamedTuple):
+    """Games of one world; leaves [games, T, ...]."""
+
+    ids: np.ndarray
+    weights: np.ndarray | None
+    mask: np.ndarray
+    candidates: np.ndarray | None
+    nan: np.ndarray
+
+
+class Bench:
+    """What the checks look at.
+
+    Attributes:
+        strategy: under test.
+        options: sizes.
+        game: what is static.
+        order: how the clients are relabelled; the new client j is the old order[j].
+    """
+
+    def __init__(self, strategy: Strategy, options: Options):
+        self.strategy = strategy
+        self.options = options
+        self.game = Game(options.num_selected, options.rounds)
+        self.order = np.random.default_rng(options.seed + 1).permutation(options.num_clients)
+
+    @functools.cached_property
+    def world(self) -> World:
+        """The ordinary one."""
+        return worlds.ordinary(self.strategy, self.options.num_clients, self.options.rounds, self.options.seed)
+
+    # Shapes, without running anything.
+
+    @functools.cached_property
+    def key(self) -> Any:
+        """The shape of a key."""
+        return jax.eval_shape(lambda: jax.random.key(0))
+
+    @functools.cached_property
+    def start(self) -> Carry:
+        """The shapes of the state that `init` gives, and of the tables."""
+        return jax.eval_shape(lambda key: driver.begin(self.strategy, self.game, key, self.world), self.key)
+
+    def hooks(self) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Every hook of the strategy with the shapes of its arguments."""
+        strategy, (state, info) = self.strategy, self.start
+        round = jax.ShapeDtypeStruct((), jnp.int32)
+        k = self.options.num_selected
+        hooks: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+            "prepare": (strategy.prepare, (state, info)),
+            "observe": (strategy.observe, (state, info, round)),
+            "select": (
+                lambda key, state, info, round: strategy.select(key, state, info, round, None),
+                (self.key, state, info, round),
+            ),
+        }
+        if strategy.candidates is not None:
+            candidates = strategy.candidates
+            hooks["candidates"] = (
+                lambda key, state, info, round: candidates(key, state, info, round, None),
+                (self.key, state, info, round),
+            )
+        shape: Any = jax.ShapeDtypeStruct
+        selection = Selection(
+            shape((k,), jnp.int32),
+            None if self.selection.weights is None else shape((k,), jnp.float32),
+            shape((k,), bool),
+        )
+        outcome = jax.eval_shape(
+            lambda round, selection: driver.outcome_of(strategy, self.world, round, selection), round, selection
+        )
+        hooks["update"] = (strategy.update, (state, info, round, selection, outcome))
+        return hooks
+
+    @functools.cached_property
+    def selection(self) -> Any:
+        """The shapes of what `select` answers."""
+        state, info = self.start
+        round = jax.ShapeDtypeStruct((), jnp.int32)
+        return jax.eval_shape(
+            lambda key, state, info, round: self.strategy.select(key, state, info, round, None),
+            self.key,
+            state,
+            info,
+            round,
+        )
+
+    # Games.
+
+    @functools.cached_property
+    def games(self) -> dict[str, Games]:
+        """Games of all worlds in which everybody can be reached, played as one batch."""
+        many, world = self.options.games, self.world
+        return self._play(
+            {
+                "ordinary": (world, many),
+                "relabelled": (worlds.relabelled(world, self.order), many),
+                "alike": (worlds.alike(world), many),
+                "twins": (worlds.twins(world), FEW),
+                "extreme": (worlds.extreme(world), FEW),
+                "diverging": (worlds.diverging(world), FEW),
+            },
+            self.game,
+            self.options.rounds,
+        )
+
+    @functools.cached_property
+    def sparse_games(self) -> Games:
+        """Games of a world in which few clients can be reached."""
+        world = worlds.sparse(self.world, self.options.num_selected)
+        return self._play({"sparse": (world, FEW)}, self.game, self.options.rounds)["sparse"]
+
+    def small_games(self, num_selected: int) -> Games:
+        """A few rounds with another K."""
+        game = self.game._replace(num_selected=num_selected)
+        return self._play({"ordinary": (self.world, 4)}, game, min(3, self.options.rounds))["ordinary"]
+
+    def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Games]:
+        """All games as one program: a vmap over (world, key), a scan over rounds."""
+        stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
+        counts = [count for _, count in table.values()]
+        index = np.repeat(np.arange(len(table)), counts)
+        keys = jax.random.split(jax.random.key(self.options.seed), len(index))
+
+        def begin(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
+            return driver.begin(self.strategy, game, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
+
+        def play(carry: Carry, key: jax.Array, world: jax.Array, all_worlds: World) -> Record:
+            chosen = jax.tree.map(lambda leaf: leaf[world], all_worlds)
+            return driver.play(self.strategy, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
+
+        carry = jax.jit(jax.vmap(begin, (0, 0, None)))(keys, index, stacked)
+        carry = driver.prepare(self.strategy, carry)
+        records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
+        records = Games(*(None if leaf is None else np.asarray(leaf) for leaf in records))  # pyright: ignore
+        ends = np.cumsum(counts)
+        return {
+            name: jax.tree.map(lambda leaf, part=slice(end - count, end): leaf[part], records)
+            for name, count, end in zip(table, counts, ends)
+        }
+
+    @functools.cached_property
+    def loop(self) -> "Loop":
+        """The first of the ordinary games once more, without vmap and scan: one compiled round, called from Python."""
+        try:
+            with jax.debug_key_reuse(True):
+                return self._loop("")
+        except jax.errors.KeyReuseError as error:
+            remark = (str(error).strip().splitlines() or [""])[0]
+        except Exception as error:  # JAX's own checker does not know every operation
+            remark = f"{UNCHECKED}{type(error).__name__}"
+        return self._loop(remark)
+
+    def _loop(self, key_reuse: str) -> "Loop":
+        traces: Counter[str] = Counter()
+        strategy = self.strategy._replace(
+            **{name: _counted(traces, name, getattr(self.strategy, name)) for name in ("select", "observe", "update")}
+        )
+        world = jax.tree.map(jnp.asarray, self.world)
+        begin = jax.jit(lambda key, world: driver.begin(strategy, self.game, key, world))
+        step = jax.jit(lambda carry, round, key, world: driver.one_round(strategy, carry, round, key, world))
+
+        def play(key: jax.Array) -> tuple[list[Carry], list[Record]]:
+            batch = jax.tree.map(lambda leaf: leaf[None], begin(key, world))
+            carry = jax.tree.map(lambda leaf: leaf[0], driver.prepare(strategy, batch))
+            carries, records = [], []
+            for round in range(self.options.rounds):
+                carries.append(carry)
+                carry, record = step(carry, jnp.int32(round), jax.random.fold_in(key, 1), world)
+                records.append(record)
+            return carries, records
+
+        first, *others = (play(key) for key in self._keys[:SEPARATE])
+        return Loop(step, *first, [records for _, records in others], traces, key_reuse)
+
+    def once_more(self) -> list[Record]:
+        """The same game again, by the same compiled round."""
+        key, world = jax.random.fold_in(self._keys[0], 1), jax.tree.map(jnp.asarray, self.world)
+        loop = self.loop
+        with jax.debug_key_reuse(not loop.key_reuse):  # else it would be compiled anew
+            rounds = range(self.options.rounds)
+            return [loop.step(loop.carries[round], jnp.int32(round), key, world)[1] for round in rounds]
+
+    def eager_round(self, round: int) -> Record:
+        """A round of that game without any compilation."""
+        carry, key = self.loop.carries[round], jax.random.fold_in(self._keys[0], 1)
+        with jax.disable_jit():
+            return driver.one_round(self.strategy, carry, jnp.int32(round), key, self.world)[1]
+
+    @functools.cached_property
+    def _keys(self) -> jax.Array:
+        """The keys of `games`."""
+        return jax.random.split(jax.random.key(self.options.seed), 3 * self.options.games + 3 * FEW)
+
+
+class Loop(NamedTuple):
+    """A game, round by round."""
+
+    step: Callable[..., Any]  # compiled
+    carries: list[Carry]  # before each round
+    records: list[Record]
+    others: list[list[Record]]  # of further seeds
+    traces: Counter[str]  # how often each hook was traced
+    key_reuse: str  # what JAX's checker of keys says; empty where it found nothing
+
+
+def _counted(traces: Counter[str], name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        traces[name] += 1
+        return hook(*arguments)
+
+    return call

@@ -1,0 +1,141 @@
+"""Checks of what `select` answers: shapes, distinct clients, weights, sizes of the cohort, availability."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.base import Selection
+from fedjax_sel.testing import worlds
+from fedjax_sel.testing.bench import Bench, Games
+from fedjax_sel.testing.report import NotApplicable, Violation
+
+TOLERANCE = 1e-5  # of the sum of weights
+
+
+def answer(bench: Bench) -> None:
+    """`select` answers a Selection of the right shapes and dtypes."""
+    k, shape = bench.options.num_selected, bench.selection
+    if not isinstance(shape, Selection):
+        raise Violation(f"`select` answers a {type(shape).__name__}; return Selection(ids, weights or None, mask)")
+    fields: dict[str, Any] = shape._asdict()
+    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
+        leaf = fields[name]
+        if leaf is None:
+            if name == "weights":
+                continue
+            raise Violation(f"the selection has no `{name}`; give {dtype} [{k}], with K = {k}")
+        if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
+            found = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
+            raise Violation(f"`{name}` of the selection is {found} and must be {dtype} [{k}], with K = {k}")
+    if bench.strategy.candidates is not None:
+        candidates, arguments = bench.hooks()["candidates"]
+        named: Any = jax.eval_shape(candidates, *arguments)
+        if getattr(named, "ndim", 0) != 1 or named.dtype != "int32":
+            raise Violation("`candidates` must answer int32 [d]")
+
+
+def cohort(bench: Bench) -> None:
+    """With everybody available: K distinct clients in range, and weights that sum to 1."""
+    n = bench.options.num_clients
+    for games in bench.games.values():
+        _check(bench, games, np.ones((*games.ids.shape[:2], n), bool))
+
+
+def sizes(bench: Bench) -> str:
+    """The same for K = 1, N - 1 and N; a K that `init` refuses with a UserError is left out."""
+    n, refused = bench.options.num_clients, []
+    for k in sorted({1, n - 1, n}):
+        try:
+            games = bench.small_games(k)
+        except UserError as error:
+            refused.append(f"refuses K = {k}: {error}")
+            continue
+        except Exception as error:
+            raise Violation(f"with K = {k} of N = {n} it raises {type(error).__name__}: {_line(error)}") from error
+        try:
+            _check(bench, games, np.ones((*games.ids.shape[:2], n), bool))
+        except Violation as violation:
+            raise Violation(f"with K = {k} of N = {n}: {violation}") from violation
+    return "; ".join(refused)
+
+
+def availability(bench: Bench) -> None:
+    """Nobody unavailable is chosen; where fewer than K are available, all of them are."""
+    world = worlds.sparse(bench.world, bench.options.num_selected)
+    try:
+        games = bench.sparse_games
+    except Exception as error:
+        raise Violation(
+            f"with `available` as bool [N] it raises {type(error).__name__}: {_line(error)}; "
+            "`available` is None or an array"
+        ) from error
+    _check(bench, games, np.broadcast_to(world.available, (*games.ids.shape[:2], bench.options.num_clients)))
+
+
+def _check(bench: Bench, games: Games, available: np.ndarray) -> None:
+    """Raises on the first selection that breaks a rule; `available` is bool [games, T, N]."""
+    n, repeats = bench.options.num_clients, bench.strategy.with_replacement
+    ids, mask, k = games.ids, games.mask, games.ids.shape[-1]
+    if ((ids < 0) | (ids >= n)).any():
+        wrong = int(ids[(ids < 0) | (ids >= n)][0])
+        raise Violation(f"an id is {wrong}, outside of 0 to N - 1 = {n - 1}, also where the mask is False; clip it")
+    counts = np.zeros((*ids.shape[:2], n), int)  # places with mask True of each client
+    np.add.at(counts, (*np.indices(ids.shape)[:2], ids), mask)
+    if (counts > 1).any():
+        advice = (
+            "set the mask to first_occurrence(ids)"
+            if repeats
+            else "draw without replacement, or declare with_replacement=True"
+        )
+        raise Violation(f"a client stands in the cohort twice with mask True; {advice}")
+    if ((counts > 0) & ~available).any():
+        raise Violation("a client that is not available is chosen; give it a score of -inf and mask=available[ids]")
+    chosen, reachable = mask.sum(axis=-1), available.sum(axis=-1)
+    if repeats:
+        if ((chosen == 0) & (reachable > 0)).any():
+            raise Violation("nobody is chosen although somebody is available; check the mask")
+        drawn = np.zeros(counts.shape, bool)
+        drawn[(*np.indices(ids.shape)[:2], ids)] = True
+        if (available.all(axis=-1) & (chosen != drawn.sum(axis=-1))).any():
+            raise Violation("a client that was drawn has mask False in all of its places; use first_occurrence(ids)")
+    elif (chosen != np.minimum(k, reachable)).any():
+        where = np.argwhere(chosen != np.minimum(k, reachable))[0]
+        raise Violation(
+            f"{chosen[tuple(where)]} clients are chosen where {reachable[tuple(where)]} are available and K = {k}; "
+            "take all that are left before a place stays empty"
+        )
+    if games.candidates is not None:
+        _check_candidates(games.candidates, n)
+    if games.weights is not None:
+        _check_weights(games.weights, mask)
+
+
+def _check_candidates(candidates: np.ndarray, num_clients: int) -> None:
+    ordered = np.sort(candidates, axis=-1)
+    if (ordered < 0).any() or (ordered >= num_clients).any():
+        raise Violation(f"`candidates` names a client outside of 0 to {num_clients - 1}; clip its ids")
+    if (np.diff(ordered, axis=-1) == 0).any():
+        raise Violation("`candidates` names a client twice; draw them without replacement")
+
+
+def _check_weights(weights: np.ndarray, mask: np.ndarray) -> None:
+    if not np.isfinite(weights[mask]).all() or (weights[mask] < 0).any():
+        raise Violation("a weight is negative or not finite; weights are shares of the new model")
+    sums = np.where(mask, weights, 0.0).sum(axis=-1)[mask.any(axis=-1)]
+    if (np.abs(sums - 1) > TOLERANCE).any():
+        worst = sums[np.abs(sums - 1).argmax()]
+        raise Violation(f"weights sum to {worst:.4g} over the mask and must sum to 1; divide by their sum")
+
+
+def weights_declared(bench: Bench) -> None:
+    """A strategy that draws with replacement gives weights: who was drawn twice counts twice."""
+    if not bench.strategy.with_replacement:
+        raise NotApplicable("it draws without replacement")
+    if bench.selection.weights is None:
+        raise Violation("it draws with replacement and gives no weights; give r / K to a client drawn r times")
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0]

@@ -1,0 +1,548 @@
+"""The conformance kit: it lets good strategies pass and finds what is wrong with broken ones."""
+
+import itertools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from fedjax_sel import strategies, testing
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import (
+    ALL,
+    CANDIDATES,
+    NEVER,
+    SELECTED,
+    SERVER,
+    Request,
+    Selection,
+    Static,
+    Strategy,
+    always,
+    at_start,
+    every,
+    rounds,
+)
+from fedjax_sel.testing import __main__ as command
+from fedjax_sel.testing import bench, bill, driver, worlds
+
+LOSS = Request("loss", ALL, always())
+
+
+def init(key, env):
+    return {"k": Static(env.num_selected), "count": jnp.zeros(env.num_clients)}
+
+
+def highest_loss(key, state, info, round, available):
+    """A sound one: the K highest losses, ties at random."""
+    loss = info.loss.value if available is None else jnp.where(available, info.loss.value, -jnp.inf)
+    ids = sampling.top_k(key, loss, state["k"].value)
+    return answer(state, ids, available)
+
+
+def uniform(key, state, info, round, available):
+    """A sound one."""
+    ids = sampling.uniform_without_replacement(key, state["count"].shape[0], state["k"].value, available)
+    return answer(state, ids, available)
+
+
+def answer(state, ids, available, weights=None):
+    return Selection(ids, weights, jnp.ones(ids.shape, bool) if available is None else available[ids])
+
+
+def count(state, info, round, selection, outcome):
+    """A sound one: how often each client trained."""
+    return {**state, "count": state["count"].at[selection.ids].add(selection.mask)}
+
+
+def made(select, **fields):
+    return Strategy("mine", fields.pop("init", init), select, **fields)
+
+
+def by_index(key, state, info, round, available):
+    loss = info.loss.value if available is None else jnp.where(available, info.loss.value, -jnp.inf)
+    del key
+    return answer(state, lax.top_k(loss, state["k"].value)[1].astype(jnp.int32), available)
+
+
+def by_index_though_it_has_a_key(key, state, info, round, available):
+    """A key that only shuffles the places of the cohort."""
+    ids = by_index(None, state, info, round, available).ids
+    return answer(state, jax.random.permutation(key, ids), available)
+
+
+def floating_ids(key, state, info, round, available):
+    selection = uniform(key, state, info, round, available)
+    return selection._replace(ids=selection.ids.astype(jnp.float32))
+
+
+def too_many(key, state, info, round, available):
+    return answer(state, sampling.uniform_without_replacement(key, 12, state["k"].value + 1, available), available)
+
+
+def repeated(key, state, info, round, available):
+    return answer(state, jax.random.randint(key, (state["k"].value,), 0, 12), available)
+
+
+def out_of_range(key, state, info, round, available):
+    selection = uniform(key, state, info, round, available)
+    return selection._replace(ids=selection.ids + 1)
+
+
+def drifting(state, info, round, selection, outcome):
+    return {**state, "count": state["count"].astype(jnp.float16)}
+
+
+def growing(state, info, round, selection, outcome):
+    return {**state, "k": Static(state["k"].value + 0), "count": state["count"], "round": round}
+
+
+def static_round(state, info, round, selection, outcome):
+    return {**state, "t": Static(state["t"].value + 1)}
+
+
+def with_a_key_in_the_state(key, env):
+    return {**init(key, env), "key": key}
+
+
+def raw_key(key, state, info, round, available):
+    return uniform(state["key"], state, info, round, available)
+
+
+def same_key_twice(key, state, info, round, available):
+    noise = jax.random.uniform(key, state["count"].shape)
+    loss = info.loss.value + 0.01 * noise
+    loss = loss if available is None else jnp.where(available, loss, -jnp.inf)
+    return answer(state, sampling.top_k(key, loss, state["k"].value), available)
+
+
+def with_python_memory():
+    calls = itertools.count()
+
+    def select(key, state, info, round, available):
+        shift = next(calls)
+        return uniform(jax.random.fold_in(key, shift), state, info, round, available)
+
+    return made(select)
+
+
+def with_numpy_noise(key, state, info, round, available):
+    noise = jnp.asarray(np.random.default_rng().normal(size=state["count"].shape))
+    ids = sampling.top_k(key, noise if available is None else jnp.where(available, noise, -jnp.inf), state["k"].value)
+    return answer(state, ids, available)
+
+
+def blind_to_availability(key, state, info, round, available):
+    return uniform(key, state, info, round, None)
+
+
+def stingy(key, state, info, round, available):
+    """Leaves a place empty where not everybody is available."""
+    selection = uniform(key, state, info, round, available)
+    return selection if available is None else selection._replace(mask=selection.mask.at[0].set(available.all()))
+
+
+def weights_of(value):
+    def select(key, state, info, round, available):
+        selection = uniform(key, state, info, round, available)
+        return selection._replace(weights=jnp.full(selection.ids.shape, value, jnp.float32))
+
+    return select
+
+
+def only_the_first_place(key, state, info, round, available):
+    selection = MULTINOMIAL.select(key, state, info, round, available)
+    first = jnp.arange(selection.ids.shape[0]) == 0
+    return selection._replace(mask=selection.mask & first, weights=first.astype(jnp.float32))
+
+
+MULTINOMIAL = strategies.make("random", variant="md")
+
+
+def mean_update(state, info, round, selection, outcome):
+    norms = jnp.sqrt(
+        sum(jnp.sum(leaf.reshape(leaf.shape[0], -1) ** 2, axis=1) for leaf in jax.tree.leaves(outcome.updates))
+    )
+    return {**state, "count": state["count"].at[selection.ids].set(norms)}
+
+
+def favours_the_first(key, state, info, round, available):
+    weights = jnp.where(jnp.arange(state["count"].shape[0]) == 0, 3.0, 1.0)
+    return answer(state, sampling.without_replacement(key, weights, state["k"].value, available), available)
+
+
+def neighbours(key, state, info, round, available):
+    """Every client equally often, but always beside the next one."""
+    n, k = state["count"].shape[0], state["k"].value
+    first = jax.random.randint(key, (), 0, n)
+    ids = (first + jnp.arange(k, dtype=jnp.int32)) % n
+    if available is None:
+        return answer(state, ids, None)
+    order = jnp.argsort(~available[(first + jnp.arange(n)) % n], stable=True)
+    return answer(state, ((first + order[:k]) % n).astype(jnp.int32), available)
+
+
+def concrete(key, state, info, round, available):
+    if info.loss.value.max() > 1:
+        return uniform(key, state, info, round, available)
+    return highest_loss(key, state, info, round, available)
+
+
+def divides_by_the_spread(state, info, round):
+    loss = info.loss.value
+    return {**state, "count": (loss - loss.mean()) / loss.std()}
+
+
+def callback(key, state, info, round, available):
+    """Asks the host, which remembers."""
+    number = jax.pure_callback(
+        lambda: np.int32(next(TICKS)), jax.ShapeDtypeStruct((), jnp.int32), vmap_method="sequential"
+    )
+    return uniform(jax.random.fold_in(key, number), state, info, round, available)
+
+
+TICKS = itertools.count()
+
+BROKEN = {
+    "index-order ties": (made(by_index, requests=(LOSS,)), "key used", "does not use its key: break ties"),
+    "index-order ties, hidden": (
+        made(by_index_though_it_has_a_key, requests=(LOSS,)),
+        "uniform",
+        r"in round 0 client \d+ is in (100|0)% of the cohorts where 25%",
+    ),
+    "wrong dtype": (made(floating_ids), "answer", r"`ids` of the selection is float32 \[3\] and must be int32 \[3\]"),
+    "wrong shape": (made(too_many), "answer", r"`ids` of the selection is int32 \[4\] and must be int32 \[3\]"),
+    "not a selection": (made(lambda *a: uniform(*a).ids), "traceable", "select"),
+    "repeated ids": (made(repeated), "cohort", "stands in the cohort twice with mask True; draw without replacement"),
+    "ids out of range": (made(out_of_range), "cohort", "an id is 12, outside of 0 to N - 1 = 11"),
+    "dtype of the state": (
+        made(uniform, update=drifting),
+        "state",
+        r"state\['count'\] float16 \[12\], and it is float32",
+    ),
+    "structure of the state": (made(uniform, update=growing), "state", "a state of another structure"),
+    "retraced every round": (
+        made(uniform, init=lambda key, env: {**init(key, env), "t": Static(0)}, update=static_round),
+        "no retrace",
+        "`select` is traced 8 times in 8 rounds",
+    ),
+    "undeclared fact": (made(highest_loss), "traceable", "'mine' reads the fact 'loss' without buying it: add Request"),
+    "undeclared metrics": (
+        made(uniform, update=lambda s, i, r, sel, out: {**s, "count": s["count"] + out.metrics.after.loss}),
+        "traceable",
+        "reads the fact 'server_metrics' without buying it",
+    ),
+    "unread fact": (made(uniform, requests=(LOSS,)), "facts read", "buys 'loss' from 'all' and never reads it"),
+    "unread metrics": (
+        made(uniform, requests=(Request("server_metrics", SERVER, always()),), update=count),
+        "facts read",
+        "buys 'server_metrics' from 'server' and never reads it",
+    ),
+    "raw key": (made(raw_key, init=with_a_key_in_the_state), "key used", "does not use its key"),
+    "one key, two draws": (made(same_key_twice, requests=(LOSS,)), "key used once", "a key is consumed twice"),
+    "Python memory": (with_python_memory(), "pure", "becomes another program each time"),
+    "NumPy's generator": (made(with_numpy_noise), "pure", "becomes another program each time"),
+    "memory on the host": (made(callback), "same key", "the same keys give another cohort in round"),
+    "unavailable clients": (made(blind_to_availability), "availability", "a client that is not available is chosen"),
+    "places left empty": (made(stingy), "availability", r"clients are chosen where \d+ are available and K = 3"),
+    "weights that do not sum to 1": (made(weights_of(0.5)), "cohort", "weights sum to 1.5 over the mask"),
+    "negative weights": (made(weights_of(-1.0)), "cohort", "a weight is negative or not finite"),
+    "places of a draw with replacement": (
+        MULTINOMIAL._replace(name="mine", select=only_the_first_place),
+        "cohort",
+        "has mask False in all of its places",
+    ),
+    "NaN of an update": (made(uniform, update=mean_update), "nan: diverging", "leave out clients where outcome.finite"),
+    "NaN of equal losses": (
+        made(uniform, requests=(LOSS,), observe=divides_by_the_spread),
+        "nan: alike",
+        "NaN after round 0; look for a division by a spread",
+    ),
+    "prefers an index": (made(favours_the_first), "equivariant", r"nothing may depend on a number"),
+    "prefers neighbours": (made(neighbours), "uniform pairs", "are chosen together"),
+    "concrete values": (made(concrete, requests=(LOSS,)), "traceable", "needs the value of a traced array"),
+    "unknown kind": (made(uniform, requests=(Request("weather", ALL, always()),)), "requests", "requests 'weather'"),
+    "no cohort at the start": (
+        made(uniform, requests=(Request("loss", SELECTED, at_start()),)),
+        "requests",
+        "before the first round",
+    ),
+    "nobody names candidates": (
+        made(highest_loss, requests=(Request("loss", CANDIDATES, always()),)),
+        "requests",
+        "no `candidates` function",
+    ),
+    "candidates whom nobody asks": (
+        made(uniform, candidates=lambda *a: jnp.arange(4)),
+        "requests",
+        "names clients whom no request asks",
+    ),
+    "never due": (made(uniform, requests=(Request("loss", ALL, rounds(5, 2)),)), "requests", "of which there are none"),
+}
+
+
+def all_but(*names):
+    """All checks but these and what they need."""
+    checks = {check.name: check for check in testing.CHECKS}
+    kept = set(names).union(*(checks[name].needs for name in names))
+    return [name for name in checks if name not in kept]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_is_found(name):
+    strategy, check, sentence = BROKEN[name]
+    report = testing.examine(strategy, run=False, skip=all_but(check))
+    assert check in report.failed, str(report)
+    report_of_it = report.findings[check].why
+    assert re.search(sentence, report_of_it), report_of_it
+    with pytest.raises(testing.ConformanceError, match="strategy 'mine' does not conform") as error:
+        report.require()
+    assert isinstance(error.value, AssertionError)
+    assert len(str(error.value).splitlines()) == 1 + len(report.failed)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        strategies.make("random"),
+        strategies.make("fl_dp3s"),
+        made(uniform, update=count),
+        made(highest_loss, requests=(LOSS,)),
+        made(
+            highest_loss,
+            requests=(Request("loss", ALL, at_start()), Request("loss", SELECTED, every(2, offset=1))),
+        ),
+        made(
+            highest_loss,
+            requests=(Request("loss", CANDIDATES, always()),),
+            candidates=lambda key, state, info, round, available: sampling.uniform_without_replacement(
+                key, state["count"].shape[0], min(2 * state["k"].value, state["count"].shape[0]), available
+            ),
+        ),
+    ],
+    ids=["random", "fl_dp3s", "counting", "losses", "stale losses", "candidates"],
+)
+def test_what_is_sound_passes(strategy):
+    testing.check_strategy(strategy, run=strategy.candidates is not None)  # tests/strategies runs those of the table
+
+
+def test_every_check_fails_for_some_strategy_or_is_tried_here():
+    """A check that nothing can fail is no check."""
+    failed = {check for _, check, _ in BROKEN.values()}
+    elsewhere = {
+        "weights declared",
+        "ledger",
+        "K = 1, N - 1, N",
+        "keys matter",
+        "rounds matter",
+        "eager",
+        "scan and vmap",
+    }
+    rare = {"nan: ordinary", "nan: twins", "nan: extreme", "nan: few available"}  # the check of two other worlds
+    assert failed | elsewhere | rare == {check.name for check in testing.CHECKS}
+
+
+def test_drawing_with_replacement_asks_for_weights():
+    md = strategies.make("random", variant="md")
+
+    def weightless(*arguments):
+        return md.select(*arguments)._replace(weights=None)
+
+    report = testing.examine(md._replace(select=weightless), run=False, skip=all_but("weights declared"))
+    assert report.failed == ("weights declared",)
+
+
+def test_a_bill_that_the_requests_do_not_imply_is_found(monkeypatch):
+    monkeypatch.setattr(bill, "_length", lambda request, log: 2)
+    report = testing.examine(made(highest_loss, requests=(LOSS,)), skip=all_but("ledger"))
+    assert report.failed == ("ledger",)
+    assert "models_down=12, models_up=3, floats_up=12)" in report.findings["ledger"].why
+    assert "models_down=12, models_up=3, floats_up=24)" in report.findings["ledger"].why
+
+
+def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
+    def refuses(key, env):
+        if env.num_selected == 1:
+            raise UserError("mine: needs --num-selected 2 or more")
+        return init(key, env)
+
+    def breaks(key, env):
+        if env.num_selected == 1:
+            raise IndexError("pop from empty list")
+        return init(key, env)
+
+    name = "K = 1, N - 1, N"
+    report = testing.examine(made(uniform, init=refuses), run=False, skip=all_but(name))
+    assert report.findings[name] == (
+        "passed",
+        "refuses K = 1: mine: needs --num-selected 2 or more",
+        *report.findings[name][2:],
+    )
+    report = testing.examine(made(uniform, init=breaks), run=False, skip=all_but(name))
+    assert report.failed == (name,) and "with K = 1 of N = 12 it raises IndexError" in report.findings[name].why
+
+
+def test_eager_and_compiled_cohorts_are_compared(monkeypatch):
+    real = driver.one_round
+
+    def other_when_eager(strategy, carry, round, key, world):
+        return real(
+            strategy, carry, round, key if isinstance(round, jax.core.Tracer) else jax.random.fold_in(key, 7), world
+        )
+
+    monkeypatch.setattr(driver, "one_round", other_when_eager)
+    assert testing.examine(made(uniform), run=False, skip=all_but("eager")).failed == ("eager",)
+
+
+def test_batched_and_single_cohorts_are_compared(monkeypatch):
+    real = driver.play
+    monkeypatch.setattr(driver, "play", lambda s, n, c, key, w: real(s, n, c, jax.random.fold_in(key, 7), w))
+    report = testing.examine(made(uniform), run=False, skip=all_but("scan and vmap"))
+    assert report.failed == ("scan and vmap",)
+
+
+def test_a_strategy_that_forgets_its_rounds_is_found():
+    def first_cohort(key, state, info, round, available):
+        return uniform(state["key"], state, info, round, available)
+
+    def uses_its_key_in_vain(key, state, info, round, available):
+        selection = first_cohort(key, state, info, round, available)
+        return selection._replace(ids=jax.random.permutation(key, selection.ids))
+
+    report = testing.examine(
+        made(uses_its_key_in_vain, init=with_a_key_in_the_state), run=False, skip=all_but("rounds matter")
+    )
+    assert "rounds matter" in report.failed
+    report = testing.examine(
+        made(by_index_though_it_has_a_key, requests=(LOSS,)), run=False, skip=all_but("keys matter")
+    )
+    assert "keys matter" in report.failed
+
+
+@pytest.mark.parametrize(
+    "factory,sentence",
+    [
+        (lambda: 3, "returns int and must return"),
+        (lambda d: made(uniform), "calling it without arguments raises TypeError"),
+        (3, "calling it without arguments raises TypeError"),
+        (lambda: made(uniform)._replace(name=""), "its name is ''"),
+    ],
+)
+def test_what_is_no_factory_is_said_to_be_none(factory, sentence):
+    with pytest.raises(testing.ConformanceError, match=sentence):
+        testing.check_strategy(factory)
+
+
+def test_skipping_and_unknown_names():
+    report = testing.examine(made(neighbours), run=False, skip=["uniform pairs", "equivariant"])
+    assert not report.failed and report.findings["uniform pairs"][:2] == ("skipped", "by request")
+    with pytest.raises(ValueError, match="no check is named 'uniformity'"):
+        testing.examine(made(uniform), skip=["uniformity"])
+
+
+def test_the_facts_that_the_kit_serves():
+    """Whom, when, and how old: written down by a strategy and compared with what is said of them."""
+    requests = (
+        Request("profile", ALL, at_start() | every(3, offset=2)),
+        Request("loss", CANDIDATES, rounds(1, 2)),
+        Request("training_loss", SELECTED, always()),
+    )
+
+    def at_first(key, env):
+        zero = jnp.zeros((env.num_rounds, 4, env.num_clients), jnp.int32)
+        return {"ages": zero, "k": Static(env.num_selected), "count": jnp.zeros(env.num_clients)}
+
+    def observe(state, info, round):
+        return {**state, "ages": state["ages"].at[round, 0].set(info.profile.age)}
+
+    def update(state, info, round, selection, outcome):
+        ages = state["ages"].at[round, 1].set(info.loss.age).at[round, 2].set(info.training_loss.age)
+        chosen = jnp.zeros(12, jnp.int32).at[selection.ids].set(1)
+        return {**state, "ages": ages.at[round, 3].set(chosen)}
+
+    strategy = made(
+        uniform, init=at_first, observe=observe, update=update, requests=requests,
+        candidates=lambda key, state, info, round, available: jnp.arange(4, dtype=jnp.int32) + round,
+    )  # fmt: skip
+    world = worlds.ordinary(strategy, 12, 8, seed=0)
+    carry = driver.begin(strategy, driver.Game(3, 8), jax.random.key(0), world)
+    last, _ = jax.jit(lambda carry: driver.play(strategy, 8, carry, jax.random.key(1), world))(carry)
+    profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)
+    assert profile[:, 5].tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
+    assert (loss[0] == NEVER).all()
+    assert loss[2].tolist() == [NEVER, 1, 0, 0, 0, 0, *[NEVER] * 6]
+    assert loss[4, :7].tolist() == [NEVER, 3, 2, 2, 2, 2, NEVER]
+    for round in range(8):
+        np.testing.assert_array_equal(training_loss[round] == 0, chosen[round] == 1)
+
+
+def test_worlds_are_what_their_names_say():
+    strategy = strategies.make("fl_dp3s", profile="representative-gradient")
+    world = worlds.ordinary(strategy, 12, 8, seed=0)
+    order = np.random.default_rng(1).permutation(12)
+    other = worlds.relabelled(world, order)
+    np.testing.assert_array_equal(other.facts["update"][3, 4], world.facts["update"][3, order[4]])
+    np.testing.assert_array_equal(other.sizes, world.sizes[order])
+    same = worlds.alike(world)
+    assert (same.facts["update"] == same.facts["update"][:, :1]).all() and (same.sizes == same.sizes[0]).all()
+    doubled = worlds.twins(world)
+    np.testing.assert_array_equal(doubled.updates["kernel"][:, 2], doubled.updates["kernel"][:, 8])
+    broken = worlds.diverging(world)
+    finite = np.isfinite(broken.updates["kernel"]).all(axis=(2, 3))
+    np.testing.assert_array_equal(finite, broken.finite)
+    assert not broken.finite[4].any() and broken.finite[:4].any() and (~broken.finite).any(axis=0).all()
+    few = worlds.sparse(world, 3).available
+    assert few.sum(axis=1).tolist() == [12, 6, 3, 2, 11, 1, 0, 4]
+    assert bench.FEW > 1
+
+
+@pytest.mark.parametrize(
+    "when,expected",
+    [
+        (at_start(), [1, 0, 0, 0, 0, 0]),
+        (always(), [1] * 6),
+        (at_start() | always(), [2, 1, 1, 1, 1, 1]),
+        (every(2, offset=1) | rounds(4, 4), [0, 1, 0, 1, 1, 1]),
+    ],
+)
+def test_times_due(when, expected):
+    assert [bill.times_due(when, round) for round in range(6)] == expected
+
+
+def test_the_command(capsys):
+    assert command.main(["random", "--algo-args", "variant=md", "--no-run"]) == 0
+    assert capsys.readouterr().out.startswith("random: conforms\n")
+    with pytest.raises(UserError, match="did you mean 'fl_dp3s'"):
+        command.main(["fl_dp3"])
+
+
+def test_the_bill_of_a_strategy_that_buys_everything():
+    """Every kind, from everybody, on overlapping schedules: the simulator and the plain count agree."""
+    requests = (
+        Request("loss", ALL, at_start() | every(3)),
+        Request("loss", SELECTED, always()),
+        Request("training_loss", CANDIDATES, rounds(1, 3)),
+        Request("loss_change", ALL, every(4, offset=1), (("probes", 2),)),
+        Request("profile", SELECTED, every(2)),
+        Request("gradient", CANDIDATES, rounds(2, 2)),
+        Request("update", ALL, rounds(4, 4)),
+        Request("label_histogram", ALL, at_start()),
+        Request("server_metrics", SERVER, always()),
+    )
+
+    def update(state, info, round, selection, outcome):
+        read = sum(jnp.sum(getattr(info, kind).value) for kind in info.kinds()) + outcome.metrics.after.loss
+        reported = jnp.where(outcome.finite, outcome.losses_before, 0.0).sum()  # one more float up from each
+        return {**state, "count": jnp.clip(state["count"] + 1e-3 * (read + reported), -1.0, 1.0)}
+
+    def candidates(key, state, info, round, available):
+        return sampling.uniform_without_replacement(key, state["count"].shape[0], 5, available)
+
+    strategy = made(uniform, requests=requests, update=update, candidates=candidates)
+    report = testing.examine(strategy, skip=all_but("ledger", "facts read"))
+    assert not report.failed, str(report)
+    assert report.findings["ledger"].status == "passed"

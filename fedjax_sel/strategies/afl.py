@@ -1,0 +1,137 @@
+"""AFL, Active Federated Learning: clients whose data still have a high loss, drawn by a softmax (Goetz et al. 2019).
+
+The server keeps a valuation of every client, from the loss of the model that the client last received. Low valuations
+are set aside, most of the cohort is drawn from the rest with weights that grow with the valuation, and a few places go
+to anybody.
+
+    symbol    here                      shape    meaning
+    l_k       info.loss.value[k]        scalar   mean loss of the last received model on k's data, before training
+    n_k       State.sizes[k]            scalar   training examples
+    v_k       valuations                [N]      sqrt(n_k) l_k: the summed loss over sqrt(n_k)
+    alpha_1   `alpha1`                           share of clients, of the lowest valuation, that are set aside
+    alpha_2   `alpha2`                           q_k proportional to exp(alpha_2 v_k) on the others
+    alpha_3   `alpha3`                           share of the cohort drawn uniformly from those not yet chosen
+
+Information bought: the loss of all at the start (N models down, N floats up), then one float from each of the cohort a
+round. Who is not selected is known by an old loss.
+
+Differs from the paper:
+* The paper writes 1 / sqrt(n_k) times the loss of a client; read as the summed loss, as in public code. Dividing the
+  mean loss would favour small clients.
+* floor((1 - alpha_3) K) places are drawn by valuation: with K = 1 and alpha_3 > 0 none is, and AFL is uniform.
+* Where those that are left would not fill these places, fewer are set aside.
+* Clients that are not available: the method on the federation of those that are.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import ALL, SELECTED, Env, Request, Selection, Static, Strategy, always, at_start
+
+
+class State(NamedTuple):
+    """Nothing is learned: the table of losses is the memory."""
+
+    num_selected: Static  # K
+    sizes: jax.Array  # n_k, float32 [N]
+
+
+def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> Strategy:
+    """Active Federated Learning.
+
+    Args:
+        alpha1: share of the clients that are set aside, in [0, 1].
+        alpha2: how much the draw prefers high valuations, at least 0.
+        alpha3: share of the cohort that is drawn uniformly, in [0, 1].
+
+    Returns:
+        The strategy.
+
+    Raises:
+        UserError: a parameter outside its range.
+    """
+    for name, value, usual in (("alpha1", alpha1, 0.75), ("alpha3", alpha3, 0.1)):
+        if not 0 <= value <= 1:
+            raise UserError(f"afl: {name}={value} is outside [0, 1]; the paper uses {usual}")
+    if not 0 <= alpha2 < float("inf"):
+        raise UserError(f"afl: alpha2={alpha2} must be a number from 0; the paper uses 0.01")
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        return State(Static(env.num_selected), env.sizes.astype(jnp.float32))
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del round
+        k = state.num_selected.value
+        values = valuations(info.loss.value, state.sizes)
+        ids = active_cohort(key, values, k, alpha1, alpha2, alpha3, available)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    return Strategy(
+        name="afl",
+        init=init,
+        select=select,
+        requests=(Request("loss", ALL, at_start()), Request("loss", SELECTED, always())),
+    )
+
+
+def valuations(losses: jax.Array, sizes: jax.Array) -> jax.Array:
+    """v_k = sqrt(n_k) l_k.
+
+    Args:
+        losses: mean losses, [N].
+        sizes: n_k, [N].
+
+    Returns:
+        [N].
+    """
+    return jnp.sqrt(sizes) * losses
+
+
+def active_cohort(
+    key: jax.Array,
+    values: jax.Array,
+    k: int,
+    alpha1: float,
+    alpha2: float,
+    alpha3: float,
+    available: jax.Array | None = None,
+) -> jax.Array:
+    """The draw of AFL (Goetz et al. 2019).
+
+    Args:
+        key: consumed.
+        values: v_k, finite, [N].
+        k: K.
+        alpha1: share set aside.
+        alpha2: inverse temperature of the softmax.
+        alpha3: share drawn uniformly.
+        available: bool [N]; all without it. Clients that are not available come last.
+
+    Returns:
+        int32 [K], distinct.
+    """
+    key_ties, key_draw, key_rest = jax.random.split(key, 3)
+    num_clients = values.shape[0]
+    by_value = int((1 - alpha3) * k + 1e-9)
+    # 1e-9: 0.9 x 10 and the like must not fall below the integer that they are; so the floors are taken here.
+    num_kept = jnp.array(
+        [max(there - int(alpha1 * there + 1e-9), min(by_value, there)) for there in range(num_clients + 1)]
+    )
+    there = jnp.ones((num_clients,), bool) if available is None else available
+    best_first = sampling.top_k(key_ties, jnp.where(there, values, -jnp.inf), num_clients)
+    places = jnp.zeros((num_clients,), jnp.int32).at[best_first].set(jnp.arange(num_clients, dtype=jnp.int32))
+    kept = places < num_kept[there.sum()]
+
+    # Weights stay logarithms: exp of a large difference would be zero.
+    logits = alpha2 * (values - values.max()) + jax.random.gumbel(key_draw, values.shape, mode="high")
+    drawn = jax.lax.top_k(jnp.where(kept, logits, -jnp.inf), by_value)[1]
+
+    # Where so few are there that unavailable ones are drawn, all that are there are drawn as well, and stand in tier 0.
+    tiers = jnp.where(there, 1, 2).at[drawn].add(-1)
+    shuffled = jax.random.permutation(key_rest, num_clients)
+    return shuffled[jnp.argsort(tiers[shuffled], stable=True)][:k].astype(jnp.int32)

@@ -1,0 +1,208 @@
+"""Oort: clients whose training samples have a high loss, with a share of exploration (Lai et al., OSDI 2021).
+
+A client that took part is known by the utility it had then. Most of a cohort is drawn from the clients whose score is
+near the top (exploitation), the rest from those never tried (exploration); the share of exploration decays.
+
+    symbol    here                    shape    meaning
+    U_i       State.utilities         [N]      n_i sqrt(mean of squared losses over the samples of the first local pass)
+    L_i       State.last              [N]      round of i's last participation, from 1
+    t         round + 1               scalar   this round
+    U_cap     `cap`                            this quantile of the utilities of those tried; U_min, U_max likewise
+    s_i       scores                  [N]      (min(U_i, U_cap) - U_min) / (U_max - U_min) + sqrt(0.1 ln t / L_i)
+    eps       State.exploration       scalar   share of exploration: max(eps_min, eps decay) each round
+    T / t_i   State.slowness          [N]      system factor (T / t_i)^alpha where t_i > T, the preferred duration
+
+Exploitation: floor((1 - eps) K) of the clients with s_i >= `cut` times the score of the last that would be taken in
+order of the score, drawn with weights s_i. Exploration: the rest of the places from the `explore_pool` times as many
+largest clients never tried, with weights n_i. Places that are left go to anybody, uniformly.
+
+Information bought: one float from each of the cohort a round (its loss over the first local pass).
+
+Differs from the paper and its code:
+* preset="code" has the numbers of the public code, "paper" those of the paper: decay 0.98, cap 0.95, cut 0.95, and
+  clients are left out once they were selected more than 10 times. Of these at most 30% of all clients, the most
+  selected ones, are left out, as in the code; they fill places that nobody else can.
+* The simulator has no clock: system="sizes" takes a client's duration as proportional to its examples, and T as a fixed
+  quantile of them. The pacer, which moves T, is left out. system="none" is the statistical part alone.
+* L_i is the index of a round, as in the code: the bonus is larger the longer ago a client took part.
+* U_min and U_max are over those tried and available; the code also counts the sizes of clients not yet tried, and
+  takes 0.999 U_min. U_max - U_min is at least 1e-4, as there.
+* The cut is relative to the score of the last exploited place; the code reads the place after it, out of range where
+  all of the tried are exploited.
+* Once nobody is left to be tried, exploration ends for good, as in the code. With K = 1 and eps > 0 only that starts
+  exploitation.
+* U_i counts n_i samples; the code counts min(n_i, steps x batch). The code draws its first cohort uniformly.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import SELECTED, Env, Information, Outcome, Request, Selection, Static, Strategy, always
+
+_NUMBERS = {  # exploration_decay, cap, cut, max_participations (0: no limit)
+    "code": (0.95, 0.98, 0.7, 0),
+    "paper": (0.98, 0.95, 0.95, 10),
+}
+_LEFT_OUT = 0.3  # at most this share of the clients is left out for having been selected often
+_SMALLEST_RANGE = 1e-4  # of the utilities
+
+
+class State(NamedTuple):
+    """What is known of the clients."""
+
+    num_selected: Static  # K
+    sizes: jax.Array  # n_i, float32 [N]
+    slowness: jax.Array  # system factor, in (0, 1], float32 [N]
+    utilities: jax.Array  # U_i, 0 at first, float32 [N]
+    last: jax.Array  # L_i, 0 at first, int32 [N]
+    count: jax.Array  # rounds in which the client took part, int32 [N]
+    exploration: jax.Array  # eps of the round before, float32 scalar
+    least: jax.Array  # eps_min; 0 once everybody was tried, float32 scalar
+
+
+def oort(
+    *,
+    preset: Literal["code", "paper"] = "code",
+    exploration: float = 0.9,
+    exploration_decay: float | None = None,
+    exploration_min: float = 0.2,
+    cap: float | None = None,
+    cut: float | None = None,
+    explore_pool: float = 5.0,
+    max_participations: int | None = None,
+    system: Literal["none", "sizes"] = "none",
+    alpha: float = 2.0,
+    preferred_duration_quantile: float = 0.5,
+) -> Strategy:
+    """Oort.
+
+    Args:
+        preset: where numbers come from that are None here: the public `code` or the `paper`.
+        exploration: eps before the first round, in [0, 1].
+        exploration_decay: factor of eps a round, in [0, 1].
+        exploration_min: eps_min, in [0, 1].
+        cap: quantile at which utilities are clipped, in [0, 1].
+        cut: share of the last exploited score from which clients may be drawn, in [0, 1].
+        explore_pool: clients that may be explored, as a multiple of the places; at least 1.
+        max_participations: clients selected more often are left out; 0: no limit.
+        system: whether larger clients count as slower (`sizes`) or not (`none`).
+        alpha: exponent of the system factor, at least 0.
+        preferred_duration_quantile: T as a quantile of the durations, in [0, 1].
+
+    Returns:
+        The strategy.
+
+    Raises:
+        UserError: a parameter outside its range.
+    """
+    given = (exploration_decay, cap, cut, max_participations)
+    decay, cap, cut, limit = (mine if mine is not None else its for mine, its in zip(given, _NUMBERS[preset]))
+    for name, value in (
+        ("exploration", exploration),
+        ("exploration_decay", decay),
+        ("exploration_min", exploration_min),
+        ("cap", cap),
+        ("cut", cut),
+        ("preferred_duration_quantile", preferred_duration_quantile),
+    ):
+        if not 0 <= value <= 1:
+            raise UserError(f"oort: {name}={value} is outside [0, 1]; leave it out for the usual number")
+    for name, value, low in (("explore_pool", explore_pool, 1), ("max_participations", limit, 0), ("alpha", alpha, 0)):
+        if not low <= value < float("inf"):
+            raise UserError(f"oort: {name}={value} must be a number from {low}; leave it out for the usual one")
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        n = env.num_clients
+        sizes = env.sizes.astype(jnp.float32)
+        preferred = jnp.sort(sizes)[min(int(n * preferred_duration_quantile + 1e-9), n - 1)]
+        slowness = jnp.minimum(preferred / sizes, 1.0) ** alpha if system == "sizes" else jnp.ones_like(sizes)
+        nobody = jnp.zeros((n,), jnp.int32)
+        return State(
+            Static(env.num_selected), sizes, slowness, jnp.zeros_like(sizes), nobody, nobody,
+            jnp.float32(exploration), jnp.float32(exploration_min),
+        )  # fmt: skip
+
+    def current(state: State) -> jax.Array:
+        """This round's eps."""
+        return jnp.maximum(state.exploration * decay, state.least)
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info
+        k, n = state.num_selected.value, state.sizes.shape[0]
+        key_out, key_exploit, key_pool, key_explore, key_rest = jax.random.split(key, 5)
+        there = jnp.ones((n,), bool) if available is None else available
+        welcome = there
+        if limit > 0:
+            most = sampling.top_k(key_out, state.count.astype(jnp.float32), int(_LEFT_OUT * n + 1e-9))
+            welcome = there & ~jnp.zeros((n,), bool).at[most].set(state.count[most] > limit)
+        tried, untried = welcome & (state.count > 0), there & (state.count == 0)
+
+        # 1e-4: the product must not fall below the integer that it is.
+        num_exploited = jnp.floor(k * (1 - current(state)) + 1e-4).astype(jnp.int32)
+        num_exploited = jnp.minimum(num_exploited, tried.sum())
+        scores = jnp.where(tried, _scores(state, tried, round + 1, cap) * state.slowness, 0.0)
+        marginal = jnp.sort(scores, descending=True)[jnp.maximum(num_exploited - 1, 0)]
+        near_the_top = tried & (scores >= cut * marginal)
+        exploited = sampling.without_replacement(key_exploit, jnp.where(near_the_top, scores, 0.0), k, near_the_top)
+
+        num_explored = jnp.minimum(untried.sum(), k - num_exploited)
+        rewards = state.sizes * state.slowness
+        places = _places(sampling.top_k(key_pool, jnp.where(untried, rewards, -jnp.inf), n))
+        pool = untried & (places < jnp.floor(explore_pool * num_explored + 1e-4))
+        explored = sampling.without_replacement(key_explore, jnp.where(pool, rewards, 0.0), k, pool)
+
+        ranks = k + jax.random.permutation(key_rest, n) + jnp.where(welcome, 0, jnp.where(there, n, 2 * n))
+        position = jnp.arange(k)
+        for drawn, first, count in ((explored, num_exploited, num_explored), (exploited, 0, num_exploited)):
+            ranks = ranks.at[jnp.where(position < count, drawn, n)].set(first + position, mode="drop")
+        ids = jnp.argsort(ranks)[:k].astype(jnp.int32)
+        return Selection(ids, None, there[ids])
+
+    def update(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
+        del outcome
+        n = state.sizes.shape[0]
+        fact = info.training_loss
+        answered = selection.mask & (fact.age[selection.ids] == 0)
+        rows = jnp.where(answered, selection.ids, n)
+        utilities = (state.sizes * fact.value)[selection.ids]
+        all_tried = (state.count > 0).all()  # when the cohort was selected
+        return state._replace(
+            utilities=state.utilities.at[rows].set(utilities, mode="drop"),
+            last=state.last.at[rows].set(round + 1, mode="drop"),
+            count=state.count.at[rows].add(1, mode="drop"),
+            exploration=jnp.where(all_tried, 0.0, current(state)),
+            least=jnp.where(all_tried, 0.0, state.least),
+        )
+
+    statistic = (("statistic", "rms-first-pass"),)
+    return Strategy(
+        name="oort",
+        init=init,
+        select=select,
+        requests=(Request("training_loss", SELECTED, always(), statistic),),
+        update=update,
+    )
+
+
+def _scores(state: State, tried: jax.Array, t: jax.Array, cap: float) -> jax.Array:
+    """s_i without the system factor, [N]; meaningless for clients that were not tried."""
+    n = tried.shape[0]
+    known = jnp.sort(jnp.where(tried, state.utilities, jnp.inf))
+    # The quantile's place is a table over the number of those tried: exact where a float32 product is not.
+    place = jnp.asarray(np.array([min(int(m * cap + 1e-9), max(m - 1, 0)) for m in range(n + 1)]))[tried.sum()]
+    clipped = jnp.minimum(state.utilities, known[place])
+    least = known[0]
+    spread = jnp.maximum(jnp.max(jnp.where(tried, state.utilities, -jnp.inf)) - least, _SMALLEST_RANGE)
+    bonus = jnp.sqrt(0.1 * jnp.log(jnp.asarray(t, jnp.float32)) / jnp.maximum(state.last, 1))
+    return (clipped - least) / spread + bonus
+
+
+def _places(order: jax.Array) -> jax.Array:
+    """Where each item stands in an order, int32 [N]."""
+    return jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32))

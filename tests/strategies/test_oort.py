@@ -1,0 +1,305 @@
+"""Oort against a slow NumPy twin that follows its algorithm step by step, and the laws of its draws."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.base import NEVER, SELECTED, Env, Fact, Information, Outcome, Selection
+from fedjax_sel.strategies.oort import oort
+
+OUTCOME = Outcome(None, None, None, None, None)
+
+
+class Twin:
+    """Float64 loops. It does not draw: it tells who may be drawn, and how likely."""
+
+    def __init__(self, sizes, decay=0.95, cap=0.98, cut=0.7, limit=None, least=0.2, system=False):
+        n = len(sizes)
+        self.sizes, self.cap, self.cut, self.limit, self.decay, self.least = sizes, cap, cut, limit, decay, least
+        self.utility, self.last, self.count, self.epsilon = [0.0] * n, [0] * n, [0] * n, 0.9
+        preferred = sorted(sizes)[min(int(n * 0.5), n - 1)]
+        self.factor = [(preferred / s) ** 2 if system and s > preferred else 1.0 for s in sizes]
+        self.exploring = True
+
+    def left_out(self):
+        """Whom `max_participations` excludes; None where the choice is between equal counts."""
+        n = len(self.sizes)
+        if self.limit is None:
+            return set()
+        over = sorted((i for i in range(n) if self.count[i] > self.limit), key=lambda i: -self.count[i])
+        most = math.floor(0.3 * n + 1e-9)
+        if len(over) > most and self.count[over[most - 1]] == self.count[over[most]]:
+            return None
+        return set(over[:most])
+
+    def scores(self, tried, t):
+        ordered = sorted(self.utility[i] for i in tried)
+        clip = ordered[min(int(len(ordered) * self.cap + 1e-9), len(ordered) - 1)]
+        spread = max(ordered[-1] - ordered[0], 1e-4)
+        return {
+            i: ((min(self.utility[i], clip) - ordered[0]) / spread + math.sqrt(0.1 * math.log(t) / self.last[i]))
+            * self.factor[i]
+            for i in tried
+        }
+
+    def plan(self, k, t, available):
+        """How many are exploited and explored, from whom, and the scores."""
+        n = len(self.sizes)
+        self.now = max(self.epsilon * self.decay, self.least) if self.exploring else 0.0
+        welcome = [i for i in range(n) if available[i] and i not in self.left_out()]
+        tried = [i for i in welcome if self.count[i] > 0]
+        untried = [i for i in range(n) if available[i] and self.count[i] == 0]
+        exploit = min(math.floor(k * (1 - self.now) + 1e-4), len(tried))
+        scores = self.scores(tried, t) if tried else {}
+        marginal = sorted(scores.values(), reverse=True)[exploit - 1] if exploit else 0.0
+        near = {i for i in tried if scores[i] >= self.cut * marginal - 1e-5}
+        explore = min(len(untried), k - exploit)
+        reward = {i: self.sizes[i] * self.factor[i] for i in untried}
+        pool_size = min(math.floor(5 * explore), len(untried))
+        bound = sorted(reward.values(), reverse=True)[pool_size - 1] if pool_size else 0.0
+        pool = {i for i in untried if reward[i] >= bound}
+        return exploit, near, explore, pool, scores, welcome
+
+    def update(self, cohort, losses, t):
+        if all(c > 0 for c in self.count):
+            self.exploring = False
+        self.epsilon = self.now if self.exploring else 0.0
+        for i in cohort:
+            self.utility[i], self.last[i] = self.sizes[i] * float(losses[i]), t
+            self.count[i] += 1
+
+
+def environment(sizes, k):
+    return Env(len(sizes), k, 10, 10, 100, jnp.asarray(sizes, jnp.int32), jnp.asarray(sizes) / sum(sizes))
+
+
+def information(losses, ages=None):
+    n = len(losses)
+    return Information(
+        "oort", {"training_loss": Fact(jnp.asarray(losses), jnp.zeros(n, jnp.int32) if ages is None else ages)}
+    )
+
+
+def play(strategy, sizes, k, losses, games, seed=0, available=None):
+    """Rounds of `losses` [T, N]: ids, masks [games, T, K] and the states after each round."""
+    state = strategy.init(jax.random.key(0), environment(sizes, k))
+    everyone = jnp.zeros(len(losses)) if available is None else jnp.asarray(available)
+
+    def game(key):
+        def one(state, given):
+            round, loss, there = given
+            there = None if available is None else there
+            selection = strategy.select(jax.random.fold_in(key, round), state, information(loss), round, there)
+            age = jnp.full(len(sizes), 3).at[jnp.where(selection.mask, selection.ids, 99)].set(0, mode="drop")
+            state = strategy.update(state, information(loss, age), round, selection, OUTCOME)
+            return state, (selection.ids, selection.mask, state)
+
+        rounds = jnp.arange(len(losses), dtype=jnp.int32)
+        return jax.lax.scan(one, state, (rounds, jnp.float32(losses), everyone))[1]
+
+    return jax.device_get(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(seed), games)))
+
+
+@pytest.mark.parametrize(
+    "hyper,twin,share",
+    [
+        ({}, {}, None),
+        ({"preset": "paper"}, {"decay": 0.98, "cap": 0.95, "cut": 0.95, "limit": 10}, None),
+        ({"system": "sizes", "exploration_min": 0.0}, {"system": True, "least": 0.0}, None),
+        ({"max_participations": 4, "cap": 0.5}, {"limit": 4, "cap": 0.5}, None),
+        ({}, {}, 0.4),
+    ],
+)
+def test_thirty_rounds_follow_the_twin(hyper, twin, share):
+    n, k, rounds, games = 30, 4, 30, 40
+    rng = np.random.default_rng(5)
+    sizes = rng.permutation(np.arange(10, 10 + n))
+    losses = rng.uniform(0.1, 3, (rounds, n)).astype(np.float32)
+    available = None if share is None else rng.uniform(size=(rounds, n)) < share
+    all_ids, all_masks, states = play(oort(**hyper), sizes, k, losses, games, available=available)
+    exploited_rounds, filled, unclear = 0, 0, 0
+    for game in range(games):
+        reference = Twin(sizes.tolist(), **twin)
+        for round in range(rounds):
+            t, there = round + 1, np.ones(n, bool) if available is None else available[round]
+            ids, mask = all_ids[game, round], all_masks[game, round]
+            cohort = ids[mask].tolist()
+            assert len(set(ids.tolist())) == k and len(cohort) == min(k, there.sum()) and there[cohort].all()
+            if reference.left_out() is None:  # the method's choice among equals: nothing to compare it with
+                unclear += 1
+                reference.now = max(reference.epsilon * reference.decay, reference.least) * reference.exploring
+            else:
+                exploit, near, explore, pool, _, welcome = reference.plan(k, t, there)
+                assert set(cohort[:exploit]) <= near
+                assert set(cohort[exploit : exploit + explore]) <= pool
+                rest = cohort[exploit + explore :]
+                assert set(rest) <= set(welcome) or set(welcome) <= set(cohort)
+                exploited_rounds += exploit > 0
+                filled += len(rest)
+            reference.update(cohort, losses[round], t)
+            state = jax.tree.map(lambda leaf, g=game, r=round: leaf[g, r], states)
+            np.testing.assert_allclose(state.utilities, reference.utility, rtol=1e-6)
+            assert state.last.tolist() == reference.last and state.count.tolist() == reference.count
+            assert state.exploration == pytest.approx(reference.epsilon, rel=1e-5)
+    assert exploited_rounds > 10 * games and unclear < 5 * games
+    assert all(c > 0 for c in reference.count) or share is not None  # exploration has come to its end
+
+
+def mid_game(sizes, k, utilities, last, count, exploration, **hyper):
+    strategy = oort(**hyper)
+    state = strategy.init(jax.random.key(0), environment(sizes, k))
+    state = state._replace(
+        utilities=jnp.float32(utilities),
+        last=jnp.int32(last),
+        count=jnp.int32(count),
+        exploration=jnp.float32(exploration),
+    )
+    return strategy, state
+
+
+def draw(strategy, state, round, count=20_000, available=None):
+    info = information(np.zeros(len(state.last)))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(round), available)))
+    return jax.device_get(select(jax.random.split(jax.random.key(3), count)))
+
+
+def assert_law(sets, law):
+    """`sets` are rows of clients; `law` maps sorted tuples to probabilities."""
+    found = dict.fromkeys(law, 0)
+    for row in np.sort(sets, axis=1).tolist():
+        found[tuple(row)] += 1
+    expected = np.array(list(law.values())) * len(sets)
+    assert stats.chisquare(list(found.values()), expected).pvalue > 1e-5
+
+
+def without_replacement(weights, k):
+    """Cohort -> probability of drawing it one after another."""
+    law = {}
+    for drawn in itertools.permutations(weights, k):
+        probability, left = 1.0, sum(weights.values())
+        for i in drawn:
+            probability *= weights[i] / left
+            left -= weights[i]
+        law[tuple(sorted(drawn))] = law.get(tuple(sorted(drawn)), 0.0) + probability
+    return law
+
+
+def test_exploited_by_score_and_explored_by_size():
+    # K = 4, eps = 0.5: 2 of the 5 tried, 2 of the 4 untried.
+    sizes, k, t = [10, 20, 30, 40, 50, 10, 20, 30, 40], 4, 7
+    utilities, last = [40.0, 100.0, 75.0, 90.0, 20.0, 0, 0, 0, 0], [3, 6, 2, 4, 5, 0, 0, 0, 0]
+    strategy, state = mid_game(sizes, k, utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95)
+    twin = Twin(sizes)
+    twin.utility, twin.last, twin.count, twin.epsilon = utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95
+    exploit, near, explore, pool, scores, _ = twin.plan(k, t, [True] * 9)
+    assert (exploit, explore) == (2, 2) and near == {1, 2, 3} and pool == {5, 6, 7, 8}
+    selection = draw(strategy, state, t - 1)
+    assert selection.weights is None and selection.mask.all() and selection.ids.dtype == np.int32
+    assert_law(selection.ids[:, :2], without_replacement({i: scores[i] for i in near}, 2))
+    assert_law(selection.ids[:, 2:], without_replacement({i: sizes[i] for i in pool}, 2))
+
+
+def test_the_first_cohort_is_of_the_five_k_largest_by_size():
+    sizes = list(range(1, 13))
+    strategy = oort()
+    ids = draw(strategy, strategy.init(jax.random.key(0), environment(sizes, 2)), 0).ids
+    assert_law(ids, without_replacement({i: sizes[i] for i in range(2, 12)}, 2))
+
+
+def test_slow_clients_count_for_less():
+    # The preferred duration is the size 20; 80 is four times as slow: a factor of 1 / 16.
+    sizes = [10, 10, 20, 20, 80]
+    strategy, state = mid_game(sizes, 1, [0.0] * 5, [0] * 5, [0] * 5, 1.0, system="sizes")
+    np.testing.assert_allclose(state.slowness, [1, 1, 1, 1, 1 / 16])
+    ids = draw(strategy, state, 0).ids
+    assert_law(ids, without_replacement({0: 10, 1: 10, 2: 20, 3: 20, 4: 5}, 1))
+    assert (oort().init(jax.random.key(0), environment(sizes, 1)).slowness == 1).all()
+
+
+@pytest.mark.parametrize("utilities", [[0.0] * 6, [7.0] * 6, [1e9] * 6])
+def test_equal_utilities_give_uniform_cohorts(utilities):
+    strategy, state = mid_game([10] * 6, 2, utilities, [1] * 6, [1] * 6, 0.0, exploration_min=0.0)
+    for round in (0, 5):  # in round 0 all scores are zero
+        assert_law(draw(strategy, state, round).ids, dict.fromkeys(itertools.combinations(range(6), 2), 1 / 15))
+
+
+def test_all_tried_are_exploited_where_there_are_no_more():
+    # The place after the last exploited does not exist.
+    utilities, count = [5.0, 9.0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]
+    strategy, state = mid_game([10] * 6, 4, utilities, count, count, 0.2)
+    selection = draw(strategy, state, 3, 500)
+    assert (np.sort(selection.ids[:, :2], axis=1) == [0, 1]).all() and (selection.ids[:, 2:] >= 2).all()
+
+
+def test_clients_selected_often_are_left_out_and_fill_last():
+    count = [11, 12, 13, 5, 5, 5, 5, 5, 5, 5]
+    utilities = [99.0, 99.0, 99.0, *[5.0] * 7]
+    for k, there in ((3, None), (7, None), (9, None), (3, jnp.arange(10) < 4)):
+        strategy, state = mid_game([10] * 10, k, utilities, [4] * 10, count, 0.3, preset="paper")
+        selection = draw(strategy, state, 9, 300, there)
+        assert selection.mask.all()
+        old = (selection.ids < 3).sum(axis=1)
+        assert (old == (2 if there is not None else max(k - 7, 0))).all()
+    # At most three of ten, those selected most.
+    strategy, state = mid_game([10] * 10, 6, utilities, [4] * 10, [50, 60, 70, *[40] * 7], 0.3, preset="paper")
+    assert (draw(strategy, state, 9, 300).ids >= 3).all()
+
+
+@pytest.mark.parametrize("k", [1, 6])
+def test_extreme_cohort_sizes(k):
+    losses = np.random.default_rng(0).uniform(0.1, 3, (12, 6))
+    ids, mask, states = play(oort(), [5, 8, 13, 9, 2, 4], k, losses, 20)
+    assert mask.all() and (np.sort(ids, axis=2)[..., 1:] > np.sort(ids, axis=2)[..., :-1]).all()
+    assert (states.count[:, -1].sum(axis=1) == 12 * k).all()
+    # With K = 1 nobody is exploited before everybody was tried; then exploration ends.
+    assert (states.count[:, 5] == (6 if k == 6 else 1)).all()
+    assert (states.exploration[:, -1] == 0).all() and (states.exploration[:, 0] > 0).all()
+
+
+def test_fewer_available_than_selected_gives_all_of_them():
+    strategy, state = mid_game([10] * 7, 4, [3.0] * 4 + [0.0] * 3, [1] * 4 + [0] * 3, [1] * 4 + [0] * 3, 0.5)
+    for there in ([1, 5], [6], [0, 1, 2], []):
+        available = jnp.isin(jnp.arange(7), jnp.array(there, jnp.int32))
+        selection = draw(strategy, state, 3, 50, available)
+        for ids, mask in zip(selection.ids, selection.mask):
+            assert sorted(ids[mask]) == there and len(set(ids)) == 4
+
+
+def test_who_is_masked_or_did_not_answer_stays_unknown():
+    strategy, state = mid_game([10] * 5, 3, [0.0] * 5, [0] * 5, [0] * 5, 0.9)
+    selection = Selection(jnp.array([3, 1, 0]), None, jnp.array([True, False, True]))
+    ages = jnp.array([NEVER, 0, 0, 0, 0])
+    after = strategy.update(state, information(np.full(5, 2.0), ages), jnp.int32(4), selection, OUTCOME)
+    assert after.utilities.tolist() == [0, 0, 0, 20, 0]
+    assert after.count.tolist() == [0, 0, 0, 1, 0] and after.last.tolist() == [0, 0, 0, 5, 0]
+
+
+def test_losses_at_the_limits_do_not_break_it():
+    losses = np.random.default_rng(1).choice([1e6, 0.0, 1.0], (20, 8))
+    ids, _, states = play(oort(), [40_000, 1, 5, 600, 3, 2, 9, 70], 3, losses, 20)
+    for leaf in jax.tree.leaves(states):
+        assert np.isfinite(leaf).all()
+    assert all(len(set(row)) == 3 for row in ids.reshape(-1, 3).tolist())
+
+
+def test_what_it_buys():
+    (request,) = oort().requests
+    assert (request.kind, request.who, request.options) == (
+        "training_loss", SELECTED, (("statistic", "rms-first-pass"),),
+    )  # fmt: skip
+    assert request.when.in_every_round and not request.when.before_first_round
+
+
+@pytest.mark.parametrize(
+    "name,value",
+    [("exploration", 1.5), ("cut", -0.1), ("cap", float("nan")), ("explore_pool", 0.5), ("max_participations", -1)],
+)
+def test_parameters_outside_their_range_are_refused(name, value):
+    with pytest.raises(UserError, match=f"oort: {name}="):
+        oort(**{name: value})

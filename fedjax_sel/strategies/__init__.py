@@ -10,8 +10,17 @@ from typing import Any, NamedTuple
 from fedjax_sel.names import one_of
 from fedjax_sel.strategies import hyperparameters as hyper
 from fedjax_sel.strategies import plugins
+from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.clustered import clustered
+from fedjax_sel.strategies.divfl import divfl
+from fedjax_sel.strategies.fedcor import fedcor
+from fedjax_sel.strategies.fedgp import fedgp
+from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
+from fedjax_sel.strategies.gpfl import gpfl
+from fedjax_sel.strategies.oort import oort
+from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
 
 
@@ -24,7 +33,16 @@ class Entry(NamedTuple):
 
 TABLE: dict[str, Entry] = {
     "random": Entry(random, "McMahan et al. 2017 (FedAvg)"),
+    "fedgp": Entry(fedgp, "Tang et al. 2021, FedGP"),
+    "fedcor": Entry(fedcor, "Tang et al. 2022, FedCor"),
+    "gpfl": Entry(gpfl, "Na, Liang, Yiu, GPFL"),
     "fl_dp3s": Entry(fl_dp3s, "Zhang et al., FL-DP3S"),
+    "afl": Entry(afl, "Goetz et al. 2019"),
+    "pow_d": Entry(pow_d, "Cho et al. 2020"),
+    "fedsae": Entry(fedsae, "Li et al. 2021, as used in FL-DP3S"),
+    "clustered": Entry(clustered, "Fraboni et al. 2021"),
+    "divfl": Entry(divfl, "Balakrishnan et al. 2022"),
+    "oort": Entry(oort, "Lai et al. 2021"),
 }
 
 

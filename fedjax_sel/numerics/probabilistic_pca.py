@@ -1,0 +1,22 @@
+"""The embeddings that maximise the likelihood of loss changes exactly: probabilistic PCA with known noise."""
+
+import jax
+import jax.numpy as jnp
+
+
+def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | jax.Array) -> jax.Array:
+    """X with rows sqrt(max(lambda_i - noise^2, 0)) u_i of the leading eigenpairs (Tipping and Bishop 1999, Eq. 7).
+
+    Args:
+        second_moment: S = sum_s g_s r_s r_s^T / sum_s g_s, [N, N].
+        dimension: d; rows beyond N are zero.
+        noise: a standard deviation.
+
+    Returns:
+        [d, N], the leading row first.
+    """
+    eigenvalues, eigenvectors = jnp.linalg.eigh(second_moment)
+    count = min(dimension, second_moment.shape[0])
+    leading, vectors = eigenvalues[::-1][:count], eigenvectors[:, ::-1][:, :count]
+    rows = jnp.sqrt(jnp.maximum(leading - noise**2, 0.0))[:, None] * vectors.T
+    return jnp.pad(rows, ((0, dimension - count), (0, 0)))

@@ -1,0 +1,111 @@
+"""Ward's hierarchical clustering with fixed shapes, and a cut of its tree by mass (Ward 1963; Lance and Williams 1967).
+
+Every item starts as a cluster; N - 1 times the two nearest clusters merge. With squared distances D_ij and cluster
+sizes n, the merged cluster's distance to any other cluster k is
+
+    D_k = ((n_i + n_k) D_ik + (n_j + n_k) D_jk - n_k D_ij) / (n_i + n_j + n_k)
+
+The merged cluster keeps the lower of the two slots, so that the tree is a list of pairs of slots. Ties go to the lowest
+slots: shuffle the items first where order must not matter.
+
+Shapes: N items. Costs: N - 1 steps of O(N^2) elementwise work, no sorting.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+class Tree(NamedTuple):
+    """The merges in ascending order of height."""
+
+    kept: jax.Array  # slot that holds the merged cluster, int32 [N - 1]
+    absorbed: jax.Array  # slot that is empty from then on, above `kept`, int32 [N - 1]
+    heights: jax.Array  # distance at which they merge, float [N - 1]
+
+
+def linkage(distances: jax.Array) -> Tree:
+    """Clusters items from their distances, which need not be Euclidean.
+
+    The tree of SciPy's `linkage(condensed_distances, "ward")`.
+
+    Args:
+        distances: [N, N], symmetric, finite, non-negative; the diagonal is not read.
+
+    Returns:
+        The tree.
+    """
+    num_items = distances.shape[0]
+    slots = jnp.arange(num_items, dtype=jnp.int32)
+    column = slots[:, None]
+    scale = _scale(jnp.where(column == slots, 0.0, distances))
+    squared = jnp.where(column == slots, jnp.inf, (scale * distances) ** 2)
+
+    def merge(state, _):
+        squared, sizes = state
+        # An empty slot is infinitely far from everything. The first row to hold the minimum has the lower slot.
+        i = jnp.argmin(jnp.min(squared, axis=1)).astype(jnp.int32)
+        row_i = squared[i]
+        j = jnp.argmin(row_i).astype(jnp.int32)
+        row_j, height = squared[j], row_i[j]
+        size_i, size_j = sizes[i], sizes[j]
+        merged = (size_i + sizes) * row_i + (size_j + sizes) * row_j - sizes * height
+        merged = merged / (size_i + size_j + sizes)  # infinite at i, at j and at empty slots
+        squared = jnp.where(column == i, merged, jnp.where(slots == i, merged[:, None], squared))
+        squared = jnp.where((column == j) | (slots == j), jnp.inf, squared)
+        sizes = jnp.where(slots == i, size_i + size_j, sizes)
+        return (squared, sizes), (i, j, height)
+
+    start = (squared, jnp.ones((num_items,), squared.dtype))
+    _, (kept, absorbed, heights) = lax.scan(merge, start, length=num_items - 1)
+    return Tree(kept, absorbed, jnp.sqrt(heights) / scale)
+
+
+def distances_of_rows(matrix: jax.Array) -> jax.Array:
+    """Euclidean distances between the rows, up to a common factor: exactly zero between equal rows.
+
+    Args:
+        matrix: [N, D], finite.
+
+    Returns:
+        [N, N]; the factor is a power of two.
+    """
+    rows = _scale(jnp.abs(matrix)) * matrix
+    return jnp.sqrt(jnp.sum((rows[:, None] - rows) ** 2, axis=2))
+
+
+def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array:
+    """The largest subtrees whose mass is at most `capacity`.
+
+    Masses grow along the tree, so that a cluster above capacity is never part of one below: no tree has to be walked.
+    An item above capacity on its own stays alone.
+
+    Args:
+        tree: of `linkage`.
+        masses: of the items, non-negative integers [N].
+        capacity: scalar of their dtype.
+
+    Returns:
+        The lowest item of each item's cluster, int32 [N].
+    """
+    slots = jnp.arange(masses.shape[0], dtype=jnp.int32)
+
+    def merge(state, pair):
+        labels, masses = state
+        kept, absorbed = pair
+        mass = masses[kept] + masses[absorbed]
+        labels = jnp.where((labels == absorbed) & (mass <= capacity), kept, labels)
+        return (labels, jnp.where(slots == kept, mass, masses)), None
+
+    (labels, _), _ = lax.scan(merge, (slots, masses), (tree.kept, tree.absorbed))
+    return labels
+
+
+def _scale(values: jax.Array) -> jax.Array:
+    """The power of two that takes the largest value to [1/2, 1): squares of what is not scaled could leave float32.
+
+    As scaling by it is exact, it tears no ties apart, also where a compiler fuses it with a subtraction.
+    """
+    return jnp.ldexp(jnp.ones((), values.dtype), -jnp.frexp(values.max())[1])

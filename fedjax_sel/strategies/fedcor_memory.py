@@ -1,0 +1,117 @@
+"""The loss changes that FedGP and FedCor keep, and the fit of embeddings to them.
+
+A sample is one random cohort's effect on all clients' losses. It counts as of the round from whose model it starts
+(`collected`); its weight in a fit is discount^age.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_sel.numerics import gaussian_process, probabilistic_pca
+from fedjax_sel.strategies.fedcor_presets import Numbers
+
+
+class Samples(NamedTuple):
+    """The latest H collections, newest first. A sample that lacks a client's answer is kept as not valid."""
+
+    values: jax.Array  # loss changes, float32 [H, S, N]
+    valid: jax.Array  # bool [H, S]; False where nothing was collected yet
+    collected: jax.Array  # the round that the collection counts as, int32 [H]
+
+
+class Moments(NamedTuple):
+    """Discounted sums over all samples so far: what the closed form needs."""
+
+    second: jax.Array  # sum g r r^T, float32 [N, N]
+    first: jax.Array  # sum g r, float32 [N]
+    mass: jax.Array  # sum g, float32 scalar
+    collected: jax.Array  # the round up to which they are discounted, int32 scalar
+
+
+def empty(numbers: Numbers, num_clients: int) -> Samples | Moments:
+    """Nothing collected yet."""
+    if numbers.fit == "closed-form":
+        return Moments(
+            jnp.zeros((num_clients, num_clients)), jnp.zeros((num_clients,)), jnp.zeros(()), jnp.zeros((), jnp.int32)
+        )
+    shape = (numbers.slots, numbers.probes)
+    return Samples(jnp.zeros((*shape, num_clients)), jnp.zeros(shape, bool), jnp.zeros(shape[:1], jnp.int32))
+
+
+def collect(
+    memory: Samples | Moments, numbers: Numbers, changes: jax.Array, known: jax.Array, round: jax.Array
+) -> Samples | Moments:
+    """Adds a collection.
+
+    Args:
+        memory: so far.
+        numbers: static.
+        changes: loss changes, float32 [s, N] with s at most S.
+        known: whether every client answered, bool scalar; otherwise the collection is dropped.
+        round: that it counts as.
+
+    Returns:
+        The memory.
+    """
+    changes = jnp.where(known, changes, 0.0)
+    if isinstance(memory, Moments):
+        factor = _discount(numbers, round - memory.collected)
+        product = jnp.matmul(changes.T, changes, precision=lax.Precision.HIGHEST)
+        return Moments(
+            factor * memory.second + product,
+            factor * memory.first + changes.sum(axis=0),
+            factor * memory.mass + changes.shape[0] * known,
+            round,
+        )
+    spare = numbers.probes - changes.shape[0]
+    newest = Samples(
+        jnp.pad(changes, ((0, spare), (0, 0))), jnp.pad(jnp.broadcast_to(known, changes.shape[:1]), (0, spare)), round
+    )
+    return jax.tree.map(lambda new, old: jnp.concatenate([new[None], old[:-1]]), newest, memory)
+
+
+def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_warmup: jax.Array) -> jax.Array:
+    """Embeddings after the fit that follows a collection.
+
+    Args:
+        embeddings: X, where Adam starts, [d, N].
+        memory: with the new collection.
+        numbers: static.
+        in_warmup: bool scalar, the same for all replicates.
+
+    Returns:
+        [d, N]; unchanged where there is no valid sample.
+    """
+    if isinstance(memory, Moments):
+        mass = jnp.maximum(memory.mass, jnp.finfo(jnp.float32).tiny)
+        mean = memory.first / mass if numbers.mean == "discounted" else jnp.zeros_like(memory.first)
+        centred = memory.second / mass - mean[:, None] * mean
+        best = probabilistic_pca.optimal_embeddings(centred, embeddings.shape[0], numbers.noise)
+        return jnp.where((memory.mass > 0) & jnp.isfinite(best).all(), best, embeddings)
+    residuals, weights = _training_set(memory, numbers, in_warmup)
+    steps = jnp.where(in_warmup, numbers.warmup_steps, numbers.steps)
+    return gaussian_process.fit_embeddings(embeddings, residuals, weights, numbers.noise, steps, numbers.learning_rate)
+
+
+def _training_set(memory: Samples, numbers: Numbers, in_warmup: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Residuals [H S, N] and their weights [H S], zero where a sample is not used."""
+    spacing = jnp.where(in_warmup | (numbers.ages == "rounds"), 1, numbers.interval)
+    reuse = jnp.where(in_warmup, numbers.warmup_reuse, numbers.reuse)
+    if numbers.ages == "positions":
+        age = jnp.arange(memory.collected.shape[0]) * spacing
+    else:
+        age = memory.collected[0] - memory.collected
+    used = (age % spacing == 0) & (age <= reuse * spacing)
+    weights = jnp.where(used[:, None] & memory.valid, _discount(numbers, age)[:, None], 0.0).reshape(-1)
+    values = memory.values.reshape(weights.shape[0], -1)
+    if numbers.mean == "discounted":
+        total = jnp.matmul(weights, values, precision=lax.Precision.HIGHEST)
+        values = values - total / jnp.maximum(weights.sum(), jnp.finfo(jnp.float32).tiny)
+    return values, weights
+
+
+def _discount(numbers: Numbers, age: jax.Array) -> jax.Array:
+    return jnp.exp(jnp.log(numbers.discount) * age.astype(jnp.float32))

@@ -1,0 +1,132 @@
+"""The strategy that FedGP and FedCor share: state, schedule and selection. Symbols and sources: fedcor.py."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import gaussian_process, sampling
+from fedjax_sel.strategies import fedcor_memory as memories
+from fedjax_sel.strategies.base import ALL, Env, Information, Request, Selection, Static, Strategy, every, rounds
+from fedjax_sel.strategies.fedcor_memory import Moments, Samples
+from fedjax_sel.strategies.fedcor_presets import Numbers
+
+_DIMENSION = 15  # of the papers
+
+
+class State(NamedTuple):
+    """What is known of the clients' loss changes."""
+
+    num_selected: Static  # K
+    importance: jax.Array  # p, float32 [N]
+    embeddings: jax.Array  # X, float32 [d, N]
+    log_scale: jax.Array  # log alpha: alpha itself may underflow in a run without updates; float32 [N]
+    previous: jax.Array  # losses at the opening of the previous round of the warm-up, float32 [N]
+    previous_known: jax.Array  # who answered then, bool [N]
+    memory: Samples | Moments  # loss changes collected so far
+
+
+def build(name: str, numbers: Numbers) -> Strategy:
+    """A strategy with these numbers.
+
+    Args:
+        name: for messages.
+        numbers: static.
+
+    Returns:
+        The strategy.
+    """
+    begin, warmup, interval = numbers.begin, numbers.warmup, numbers.interval
+    missing = ("nonfinite", "missing")
+    requests = (
+        Request("loss", ALL, rounds(begin, warmup), (missing,)),
+        Request("loss_change", ALL, every(interval, numbers.first_update), (("probes", numbers.probes), missing)),
+    )
+
+    def init(key: jax.Array, env: Env) -> State:
+        n = env.num_clients
+        dimension = numbers.dimension or max(_DIMENSION, env.num_selected)
+        if dimension < env.num_selected:
+            raise UserError(
+                f"{name}: dimension={dimension} is below the cohort of {env.num_selected}, and picks beyond it are "
+                f"arbitrary; give {env.num_selected} or more, or leave it out"
+            )
+        uniform = jnp.full((n,), 1.0 / n, jnp.float32)
+        return State(
+            num_selected=Static(env.num_selected),
+            importance=uniform if numbers.importance == "uniform" else env.importance,
+            embeddings=jax.random.normal(key, (dimension, n), jnp.float32) / dimension**0.5,
+            log_scale=jnp.zeros((n,), jnp.float32),
+            previous=jnp.zeros((n,), jnp.float32),
+            previous_known=jnp.zeros((n,), bool),
+            memory=memories.empty(numbers, n),
+        )
+
+    def observe(state: State, info: Information, round: jax.Array) -> State:
+        def measured(state: State) -> State:
+            loss, answered = info.loss.value, info.loss.age == 0
+            known = (answered & state.previous_known).all()
+            memory = lax.cond(
+                round > begin,
+                lambda memory: memories.collect(memory, numbers, (loss - state.previous)[None], known, round - 1),
+                lambda memory: memory,
+                state.memory,
+            )
+            return state._replace(memory=memory, previous=loss, previous_known=answered)
+
+        def probed(state: State) -> State:
+            known = (info.loss_change.age == 0).all()
+            changes = info.loss_change.value.T
+            memory = memories.collect(state.memory, numbers, changes, known, round - numbers.shift)
+            return state._replace(memory=memory, log_scale=jnp.zeros_like(state.log_scale))
+
+        def fitted(state: State) -> State:
+            return state._replace(
+                embeddings=memories.fit(state.embeddings, state.memory, numbers, in_warmup=round <= warmup)
+            )
+
+        # All of these depend on the round alone, which is never batched: each stays a real branch.
+        probe_due = requests[1].when.due(round)
+        fit_due = (round > begin) & (round <= warmup) if numbers.every_warmup_fit else round == warmup
+        state = lax.cond(requests[0].when.due(round), measured, _same, state)
+        state = lax.cond(probe_due, probed, _same, state)
+        return lax.cond(fit_due | probe_due, fitted, _same, state)
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info
+        k, n = state.num_selected.value, state.importance.shape[0]
+
+        def at_random(key):
+            return sampling.uniform_without_replacement(key, n, k, available)
+
+        def best(key):
+            if numbers.select == "proxy":
+                total = _total_covariance(state.embeddings, state.importance, numbers.noise)
+                return sampling.top_k(key, total if available is None else jnp.where(available, total, -jnp.inf), k)
+            scale = jnp.exp(state.log_scale - state.log_scale.max())
+            return gaussian_process.select_greedily(
+                state.embeddings, state.importance, scale, k, numbers.noise, key, available
+            )
+
+        ids = lax.cond(round < warmup, at_random, best, key)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    def update(state: State, info, round, selection: Selection, outcome) -> State:
+        del info, outcome
+        annealed = selection.mask & (round >= warmup)
+        rows = jnp.where(annealed, selection.ids, state.log_scale.shape[0])
+        return state._replace(log_scale=state.log_scale.at[rows].add(jnp.log(numbers.anneal), mode="drop"))
+
+    return Strategy(name=name, init=init, select=select, requests=requests, observe=observe, update=update)
+
+
+def _same(state: State) -> State:
+    return state
+
+
+def _total_covariance(embeddings: jax.Array, importance: jax.Array, noise: float) -> jax.Array:
+    """sum_i p_i Sigma_ik, [N]."""
+    total = jnp.matmul(embeddings, importance, precision=lax.Precision.HIGHEST)
+    return jnp.matmul(total, embeddings, precision=lax.Precision.HIGHEST) + noise**2 * importance

@@ -1,0 +1,153 @@
+"""Every strategy's bill, worked out by hand, against the ledger of a short run.
+
+N clients, K selected, d candidates, S probes, P parameters, Q profile floats; t counts from 0.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_sel import strategies
+from fedjax_sel.config import Config
+from fedjax_sel.simulation import information, run
+from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.problem import pose
+
+N, K, T, Q = 10, 3, 9, 64
+SMALL = Config().replace(
+    dataset="synthetic:train_size=200,test_size=20,num_classes=4,image_size=4",
+    num_clients=N, num_selected=K, local_steps=1, batch_size=8, rounds=T, chunk=T, holdout=0.2, loss_on="holdout",
+)  # fmt: skip
+COHORT = np.full(T, K)
+NONE = np.zeros(T, int)
+
+
+def at(*rounds, value):
+    """`value` in these rounds, zero in the others."""
+    counts = NONE.copy()
+    counts[list(rounds)] = value
+    return counts
+
+
+def start(value):
+    return at(0, value=value)
+
+
+def bill_of(algo, **hyperparameters):
+    problem = pose(SMALL.replace(algo=algo, algo_args=hyperparameters))
+    program = run.prepare(problem)
+    _, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    records = jax.device_get(records)
+    lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
+    ledger = jax.tree.map(lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths))
+    drawn = (records.cohort[:, 0] >= 0).sum(axis=1)  # fewer than K where one client was drawn twice
+    return ledger, drawn, problem.model.num_params
+
+
+def served_by(*rounds, by=N):
+    """Downloads of the round's model: K, or `by` where more than the cohort is asked."""
+    return COHORT + at(*rounds, value=by - K)
+
+
+def fedcor_bill(updates, probes=1, begin=0):
+    """Losses of all in rounds `begin` to 3; in update rounds a base and `probes` probes (FedCor, Alg. 2)."""
+    warm = range(begin, 4)
+    down = served_by(*warm, *updates) + at(*updates, value=probes * N)
+    up = COHORT + at(*updates, value=probes * K)
+    return down, up, at(*warm, value=N) + at(*updates, value=(1 + probes) * N)
+
+
+LOSSES = (served_by(0), COHORT, start(N) + K)  # of all at the start, of the cohort in every round
+
+BILLS = {
+    # name, hyperparameters -> (models down, models up, floats up), each [T]; the floats may depend on P
+    ("random",): (COHORT, COHORT, NONE),
+    ("fl_dp3s",): (served_by(0), COHORT, start(N * Q)),
+    ("fl_dp3s", ("profile", "gradient")): (served_by(0), COHORT, lambda p: start(N * p)),
+    ("fedcor", ("warmup", 3), ("interval", 2)): fedcor_bill((4, 6, 8)),
+    ("fedcor", ("warmup", 3), ("interval", 2), ("probes", 2)): fedcor_bill((4, 6, 8), probes=2),
+    # the code's updates come a round later: it measures at the end of a round
+    ("fedcor", ("preset", "code-2023"), ("warmup", 3), ("interval", 2)): fedcor_bill((5, 7)),
+    ("fedcor", ("preset", "code-2022"), ("warmup", 3), ("interval", 2)): fedcor_bill((5, 7), begin=2),
+    ("fedcor", ("preset", "gpfl-port"), ("warmup", 3), ("interval", 2)): fedcor_bill((5, 7)),
+    ("fedcor", ("preset", "closed-form"), ("warmup", 3), ("interval", 2)): fedcor_bill((4, 6, 8)),
+    ("fedcor", ("preset", "proxy"), ("warmup", 3), ("interval", 2)): fedcor_bill((4, 6, 8)),
+    ("fedgp", ("warmup", 3), ("interval", 2)): fedcor_bill((4, 6, 8)),
+    ("gpfl",): (COHORT, COHORT, NONE),
+    ("gpfl", ("start", "all-clients")): (served_by(0), COHORT, lambda p: start(N * p)),
+    ("afl",): LOSSES,
+    ("fedsae",): LOSSES,
+    ("fedsae", ("variant", "greedy")): LOSSES,
+    ("pow_d",): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
+    ("pow_d", ("num_candidates", 5)): (np.full(T, 5), COHORT, np.full(T, 5)),
+    ("pow_d", ("variant", "cpow-d")): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
+    ("pow_d", ("variant", "rpow-d")): (COHORT, COHORT, COHORT),
+    ("divfl", ("variant", "ideal")): (np.full(T, N), COHORT, lambda p: np.full(T, N * p)),
+    ("divfl",): (served_by(0), COHORT, lambda p: start(N * p) + K * p),
+    ("oort",): (COHORT, COHORT, COHORT),
+}
+
+
+@pytest.mark.parametrize("item", BILLS, ids=lambda item: "-".join([item[0], *(str(value) for _, value in item[1:])]))
+def test_the_ledger_equals_the_closed_form(item):
+    ledger, drawn, p = bill_of(item[0], **dict(item[1:]))
+    down, up, floats = BILLS[item]
+    floats = floats(p) if callable(floats) else floats
+    np.testing.assert_array_equal(drawn, K)
+    np.testing.assert_array_equal(ledger.models_down, down)
+    np.testing.assert_array_equal(ledger.models_up, up)
+    np.testing.assert_array_equal(ledger.floats_up, floats)
+    np.testing.assert_array_equal(ledger.floats_down, 0)
+    np.testing.assert_array_equal(ledger.bytes_down, 4 * p * down)
+    np.testing.assert_array_equal(ledger.bytes_up, 4 * (p * up + floats))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [("random", ("variant", "md")), ("clustered",), ("clustered", ("variant", "size"))],
+    ids=lambda item: item[-1],
+)
+def test_a_client_drawn_twice_counts_once(item):
+    ledger, drawn, _ = bill_of(item[0], **dict(item[1:]))
+    np.testing.assert_array_equal(ledger.models_down, drawn)
+    np.testing.assert_array_equal(ledger.models_up, drawn)
+    np.testing.assert_array_equal(ledger.floats_up, 0)
+
+
+def test_every_strategy_has_a_closed_form():
+    assert {item[0] for item in BILLS} | {"clustered"} == set(strategies.names())
+
+
+def test_examples_are_counted():
+    """1 step of 8 examples a training; 4 held-out examples a client (a fifth of 20)."""
+    train_first, _, _ = bill_of("pow_d", variant="train-first", num_candidates=5)
+    np.testing.assert_array_equal(train_first.examples_trained, 5 * 8)  # the cohort is among the candidates
+    np.testing.assert_array_equal(train_first.examples_evaluated, 0)
+    pow_d, _, _ = bill_of("pow_d")
+    np.testing.assert_array_equal(pow_d.examples_trained, K * 8)
+    np.testing.assert_array_equal(pow_d.examples_evaluated, 2 * K * 4)
+    cpow_d, _, _ = bill_of("pow_d", variant="cpow-d", batch_size=2)
+    np.testing.assert_array_equal(cpow_d.examples_evaluated, 2 * K * 2)
+    fedcor, _, _ = bill_of("fedcor", warmup=3, interval=2)
+    np.testing.assert_array_equal(fedcor.examples_trained, 8 * (COHORT + at(4, 6, 8, value=K)))
+    np.testing.assert_array_equal(fedcor.examples_evaluated, 4 * (at(0, 1, 2, 3, value=N) + at(4, 6, 8, value=2 * N)))
+    gpfl, _, _ = bill_of("gpfl")
+    np.testing.assert_array_equal(gpfl.server_examples, 10)  # 5 % of 200
+    np.testing.assert_array_equal(fedcor.server_examples, 0)
+
+
+@pytest.mark.parametrize("preset,warmup", [("paper", 1600), ("code-2023", 1700)])
+def test_the_worked_example_of_fedcor(preset, warmup):
+    """FedCor on Fashion-MNIST 1SPC: 100 clients, 10 a round; counted from the requests alone."""
+    strategy = strategies.make("fedcor", preset=preset)
+    losses = [request for request in strategy.requests if request.kind == "loss"]
+    changes = [request for request in strategy.requests if request.kind == "loss_change"]
+    assert {request.who for request in strategy.requests} == {"all"}
+    rounds = np.arange(500)
+    asked = sum(np.array([bool(request.when.due(jnp.int32(t))) for t in rounds]) for request in losses)
+    assert 100 * asked.sum() == warmup and asked.max() == 1
+    updates = [t for t in rounds if any(bool(request.when.due(jnp.int32(t))) for request in changes)]
+    first = warmup // 100 - 1
+    assert updates[0] > first and set(np.diff(updates)) == {10}

@@ -1,0 +1,433 @@
+"""FedCor and FedGP against a NumPy twin of the authors' loop, fed with losses by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from scipy import stats
+
+from fedjax_sel import strategies
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information, Outcome
+from fedjax_sel.strategies.fedcor import fedcor
+from fedjax_sel.strategies.fedgp import fedgp
+
+N, K, D, T = 12, 3, 4, 34
+SMALL = {"dimension": D, "noise": 0.1, "warmup_steps": 4, "steps": 3, "learning_rate": 0.05}
+
+
+def make(preset, **overrides):
+    return fedgp(**overrides) if preset == "fedgp" else fedcor(preset=preset, **overrides)
+
+
+def environment(n=N, k=K, sizes=None):
+    sizes = jnp.asarray(np.full(n, 5) if sizes is None else sizes)
+    return Env(n, k, T, 10, 100, sizes, (sizes / sizes.sum()).astype(jnp.float32))
+
+
+OUTCOME = Outcome(updates=None, losses_before=None, losses_after=None, step=None, finite=jnp.ones(K, bool))
+
+
+def play(strategy, state, key, losses, changes, missing, available=None, num_rounds=T):
+    """Rounds in the simulator's order. Facts that are not due keep a stale value and grow older."""
+
+    def step(carry, round):
+        state, ages = carry
+        facts, new_ages = {}, []
+        for request, table, age in zip(strategy.requests, (losses, changes), ages):
+            due = request.when.due(round)
+            fresh = jnp.where(missing[round], NEVER, 0)
+            age = jnp.where(due, fresh, age)
+            value = jnp.where(due, table[round], 777.0)  # whoever reads a stale one is found out
+            facts[request.kind] = Fact(value, age)
+            new_ages.append(jnp.minimum(age + 1, NEVER))
+        info = Information(strategy.name, facts)
+        state = strategy.observe(state, info, round)
+        there = None if available is None else available[round]
+        selection = strategy.select(jax.random.fold_in(key, round), state, info, round, there)
+        log_scale = state.log_scale
+        state = strategy.update(state, info, round, selection, OUTCOME)
+        return (state, tuple(new_ages)), (selection.ids, selection.mask, state.embeddings, log_scale)
+
+    ages = (jnp.full(losses.shape[1:], NEVER, jnp.int32),) * 2
+    return lax.scan(step, (state, ages), jnp.arange(num_rounds, dtype=jnp.int32))[1]
+
+
+# What the presets mean, written down a second time (papers' and public code's numbers for Fashion-MNIST).
+RULES = {
+    "paper": {"last": 0, "theta": 0.9, "beta": 0.95, "window": "spaced", "M": (10, 1)},
+    "fedgp": {"last": 0, "theta": 0.9, "beta": 0.95, "window": "spaced", "M": (1, 1)},
+    "proxy": {"last": 0, "theta": 0.9, "beta": 0.95, "window": "spaced", "M": (10, 1)},
+    "code-2022": {"last": 1, "theta": 0.8, "beta": 0.95, "window": "newest", "M": (10, 1)},
+    "code-2023": {"last": 1, "theta": 0.95, "beta": 0.95, "window": "recent", "M": (100, 100)},
+    "gpfl-port": {"last": 1, "theta": 0.95, "beta": 0.95, "window": "recent", "M": (100, 100)},
+    "closed-form": {"last": 0, "theta": 0.9, "beta": 0.95, "window": "everything", "M": None},
+}
+
+
+def twin(preset, x, p, losses, changes, missing, cohorts, warmup, begin, interval, num_rounds=T):
+    """The loop in float64, one round after another; cohorts tell who trained. Returns the cohorts it would choose."""
+    rule = RULES[preset]
+    noise, shift = SMALL["noise"], rule["last"]
+    n = len(p)
+    p = np.full(n, 1 / n) if preset == "gpfl-port" else p
+    alpha, collections, chosen, embeddings = np.ones(n), [], [], []
+
+    def training_set(label, in_warmup):
+        pairs = []
+        for position, (when, samples) in enumerate(collections):
+            spacing, reuse = (1, rule["M"][0]) if in_warmup else (interval, rule["M"][1])
+            age = label - when
+            if rule["window"] == "spaced" and (age % spacing or age > reuse * spacing):
+                continue
+            if rule["window"] == "newest":
+                if position > reuse:
+                    continue
+                age = position * spacing
+            if rule["window"] == "recent" and age > reuse:
+                continue
+            pairs += [(rule["theta"] ** age, sample) for sample in samples]
+        return pairs
+
+    def fit(x, label, in_warmup):
+        if rule["window"] == "everything":
+            pairs = [(rule["theta"] ** (label - when), s) for when, samples in collections for s in samples]
+            if not pairs:
+                return x
+            moment = sum(g * np.outer(r, r) for g, r in pairs) / sum(g for g, _ in pairs)
+            values, vectors = np.linalg.eigh(moment)
+            return np.sqrt(np.maximum(values[::-1][:D] - noise**2, 0))[:, None] * vectors[:, ::-1][:, :D].T
+        pairs = training_set(label, in_warmup)
+        total = sum(g for g, _ in pairs)
+        if preset in ("code-2023", "gpfl-port") and pairs:
+            mean = sum(g * r for g, r in pairs) / total
+            pairs = [(g, r - mean) for g, r in pairs]
+        moment = sum((g * np.outer(r, r) for g, r in pairs), np.zeros((n, n)))
+        first, second = np.zeros_like(x), np.zeros_like(x)
+        for t in range(1, (SMALL["warmup_steps"] if in_warmup else SMALL["steps"]) + 1):
+            inverse = np.linalg.inv(x.T @ x + noise**2 * np.eye(n))
+            gradient = x @ (total * inverse - inverse @ moment @ inverse)
+            first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+            x = x - SMALL["learning_rate"] * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        return x
+
+    def greedy(x):
+        sigma = x.T @ x + noise**2 * np.eye(n)
+        if preset == "proxy":
+            return np.argsort(-(p @ sigma))[:K]
+        picks = []
+        for _ in range(K):
+            scores = [-np.inf if c in picks else alpha[c] * (p @ sigma[:, c]) / np.sqrt(sigma[c, c]) for c in range(n)]
+            best = int(np.argmax(scores))
+            sigma = sigma - np.outer(sigma[:, best], sigma[best]) / sigma[best, best]
+            picks.append(best)
+        return picks
+
+    for t in range(num_rounds):
+        if begin < t <= warmup:
+            whole = not (missing[t].any() or missing[t - 1].any())
+            collections.insert(0, (t - 1, [losses[t] - losses[t - 1]] if whole else []))
+            if t == warmup or preset not in ("code-2023", "gpfl-port", "closed-form"):
+                x = fit(x, t - 1, True)
+        update = t > warmup and (t - shift) % interval == 0
+        if update:
+            whole = not missing[t].any()
+            collections.insert(0, (t - shift, list(changes[t].T) if whole else []))
+            x = fit(x, t - shift, False)
+            alpha = np.ones(n)
+        chosen.append(greedy(x) if t >= warmup else None)
+        embeddings.append(x)
+        if t >= warmup:
+            alpha[cohorts[t]] *= rule["beta"]
+    return chosen, embeddings
+
+
+def tables(seed, probes=1, num_rounds=T):
+    rng = np.random.default_rng(seed)
+    group = rng.normal(size=(num_rounds, 4))[:, np.arange(N) % 4]
+    losses = np.cumsum(0.5 * group + 0.3 * rng.normal(size=(num_rounds, N)) - 0.2, axis=0)
+    changes = 0.5 * rng.normal(size=(num_rounds, 4, probes))[:, np.arange(N) % 4]
+    changes = changes + 0.3 * rng.normal(size=changes.shape)
+    missing = np.zeros((num_rounds, N), bool)
+    missing[rng.permutation(num_rounds)[:4], rng.integers(0, N, 4)] = True
+    return losses, changes, missing
+
+
+def played(preset, seeds, probes=1, available=None, **overrides):
+    strategy = make(preset, **SMALL, **overrides, **({"probes": probes} if probes > 1 else {}))
+    facts = [tables(seed, probes) for seed in seeds]
+    sizes = [np.random.default_rng(seed).integers(5, 30, N) for seed in seeds]
+
+    def one(key, sizes, losses, changes, missing):
+        state = strategy.init(key, environment(sizes=sizes))
+        return state.embeddings, play(strategy, state, key, losses, changes, missing, available)
+
+    keys = jax.vmap(jax.random.key)(jnp.asarray(list(seeds)))
+    stacked = [
+        jnp.asarray(np.stack([fact[i] for fact in facts]), (jnp.float32, jnp.float32, bool)[i]) for i in range(3)
+    ]
+    start, record = jax.device_get(jax.jit(jax.vmap(one))(keys, jnp.asarray(np.stack(sizes)), *stacked))
+    return facts, [s / s.sum() for s in sizes], start, record
+
+
+@pytest.mark.parametrize("preset", list(RULES))
+def test_cohorts_equal_the_twins(preset):
+    warmup, begin = (14, 10) if preset == "code-2022" else (8, 0)
+    facts, shares, start, (ids, mask, embeddings, _) = played(preset, range(30), warmup=warmup, interval=5)
+    assert mask.all() and ids.dtype == np.int32
+    for i, (losses, changes, missing) in enumerate(facts):
+        chosen, fitted = twin(
+            preset, start[i].astype(float), shares[i], losses, changes, missing, ids[i], warmup, begin, 5
+        )
+        for t in range(T):
+            if preset != "closed-form":  # there, up to a rotation
+                np.testing.assert_allclose(embeddings[i, t], fitted[t], atol=2e-3)
+            np.testing.assert_allclose(
+                embeddings[i, t].T @ embeddings[i, t], fitted[t].T @ fitted[t], atol=1e-2, err_msg=f"{i}, {t}"
+            )
+            assert len(set(ids[i, t])) == K
+            if t >= warmup:
+                assert list(ids[i, t]) == list(chosen[t]), (i, t)
+
+
+def test_several_probes_an_update_equal_the_twins():
+    facts, shares, start, (ids, _, _, _) = played("paper", range(10), probes=3, warmup=8, interval=5)
+    for i, (losses, changes, missing) in enumerate(facts):
+        chosen, _ = twin("paper", start[i].astype(float), shares[i], losses, changes, missing, ids[i], 8, 0, 5)
+        for t in range(8, T):
+            assert list(ids[i, t]) == list(chosen[t]), (i, t)
+
+
+def test_alpha_is_annealed_and_reset_by_updates():
+    _, _, _, (ids, _, _, log_scale) = played("paper", range(3), warmup=8, interval=7, anneal=0.5)
+    for i in range(3):
+        times = np.zeros(N)
+        for t in range(T):
+            if t > 8 and t % 7 == 0:
+                times[:] = 0
+            np.testing.assert_allclose(log_scale[i, t], np.log(0.5) * times, rtol=1e-6)
+            if t >= 8:
+                times[ids[i, t]] += 1
+
+
+def test_an_extreme_anneal_does_not_select_twice_before_a_reset():
+    strategy = fedcor(anneal=1e-30, warmup=1, interval=100, dimension=D)
+    state = strategy.init(jax.random.key(0), environment())
+    state = state._replace(embeddings=jnp.abs(state.embeddings[:, :1]) * jnp.ones(N))  # all gains positive at first
+    info, seen = Information("fedcor", {}), []
+    for t in range(1, 5):
+        selection = strategy.select(jax.random.key(t), state, info, jnp.int32(t), None)
+        state = strategy.update(state, info, jnp.int32(t), selection, OUTCOME)
+        seen.append(int(selection.ids[0]))  # later picks see noise alone: all clients are alike
+        assert np.isfinite(state.log_scale).all()
+    assert len(set(seen)) == 4
+
+
+def test_masked_places_are_not_annealed():
+    strategy = fedcor(warmup=1)
+    state = strategy.init(jax.random.key(0), environment())
+    selection = strategy.select(jax.random.key(0), state, Information("fedcor", {}), jnp.int32(3), None)
+    selection = selection._replace(ids=jnp.array([4, 5, 6]), mask=jnp.array([True, False, True]))
+    after = strategy.update(state, Information("fedcor", {}), jnp.int32(3), selection, OUTCOME)
+    np.testing.assert_array_equal(np.flatnonzero(after.log_scale), [4, 6])
+    early = strategy.update(state, Information("fedcor", {}), jnp.int32(0), selection, OUTCOME)
+    assert (early.log_scale == 0).all()  # warm-up cohorts are not counted
+
+
+def test_a_broken_sample_changes_nothing():
+    strategy = fedcor(warmup=3, interval=4, **SMALL)
+    state = strategy.init(jax.random.key(0), environment())
+    losses, changes, _ = tables(0)
+    missing = np.zeros((T, N), bool)
+    missing[1::2, 5] = True  # every change of the warm-up lacks a client
+    _, _, embeddings, _ = play(strategy, state, jax.random.key(0), *map(jnp.asarray, (losses, changes, missing)))
+    np.testing.assert_array_equal(embeddings[3], state.embeddings)
+    assert np.abs(embeddings[4] - state.embeddings).max() > 0.01  # the probe of round 4 is whole
+
+
+@pytest.mark.parametrize("preset", ["paper", "proxy"])
+def test_ties_are_broken_at_random(preset):
+    strategy = fedcor(preset=preset)
+    state = strategy.init(jax.random.key(0), environment())
+    state = state._replace(embeddings=jnp.zeros_like(state.embeddings))
+    select = jax.jit(
+        jax.vmap(lambda key: strategy.select(key, state, Information("fedcor", {}), jnp.int32(20), None).ids)
+    )
+    ids = np.asarray(select(jax.random.split(jax.random.key(1), 6000)))
+    assert all(len(set(row)) == K for row in ids[:200].tolist())
+    assert stats.chisquare(np.bincount(ids.reshape(-1), minlength=N)).pvalue > 1e-4
+
+
+def test_warmup_cohorts_are_uniform_and_ignore_the_embeddings():
+    strategy = fedcor()
+    state = strategy.init(jax.random.key(0), environment())
+    select = jax.jit(
+        jax.vmap(lambda key: strategy.select(key, state, Information("fedcor", {}), jnp.int32(14), None).ids)
+    )
+    ids = np.asarray(select(jax.random.split(jax.random.key(1), 6000)))
+    assert stats.chisquare(np.bincount(ids.reshape(-1), minlength=N)).pvalue > 1e-4
+    later = {tuple(strategy.select(k, state, Information("fedcor", {}), jnp.int32(15), None).ids.tolist())
+             for k in jax.random.split(jax.random.key(2), 5)}  # fmt: skip
+    assert len(later) == 1  # greedy cohorts do not depend on the key
+
+
+@pytest.mark.parametrize("preset", ["paper", "proxy"])
+@pytest.mark.parametrize("round", [3, 20])
+def test_unavailable_clients(preset, round):
+    strategy = fedcor(preset=preset)
+    state = strategy.init(jax.random.key(0), environment())
+    sigma = np.float64(state.embeddings).T @ np.float64(state.embeddings) + 1e-4 * np.eye(N)
+
+    def select(available):
+        info = Information("fedcor", {})
+        return strategy.select(jax.random.key(1), state, info, jnp.int32(round), jnp.asarray(available))
+
+    available = np.arange(N) % 3 != 1
+    selection = select(available)
+    assert selection.mask.all() and available[selection.ids].all() and len(set(selection.ids.tolist())) == K
+    if round == 20:
+        score = sigma.mean(axis=0) / (np.sqrt(np.diag(sigma)) if preset == "paper" else 1)
+        assert selection.ids[0] == np.argmax(np.where(available, score, -np.inf))
+    selection = select(np.arange(N) == 7)
+    assert selection.mask.sum() == 1 and selection.ids[selection.mask].tolist() == [7]
+    assert len(set(selection.ids.tolist())) == K
+    assert not select(np.zeros(N, bool)).mask.any()
+
+
+@pytest.mark.parametrize("k", [1, N - 1, N])
+@pytest.mark.parametrize("preset", ["paper", "proxy"])
+def test_extreme_cohort_sizes(k, preset):
+    strategy = fedcor(preset=preset)
+    state = strategy.init(jax.random.key(0), environment(k=k))
+    for t in (0, 30):
+        selection = strategy.select(jax.random.key(t), state, Information("fedcor", {}), jnp.int32(t), None)
+        assert len(set(selection.ids.tolist())) == k and selection.mask.all() and selection.ids.dtype == jnp.int32
+
+
+def test_dimension_follows_the_cohort():
+    def shape(k, **parameters):
+        return fedcor(**parameters).init(jax.random.key(0), environment(40, k)).embeddings.shape
+
+    assert shape(5) == (15, 40) and shape(20) == (20, 40) and shape(5, dimension=5) == (5, 40)
+    with pytest.raises(UserError, match=r"^fedcor: dimension=4 is below the cohort of 5"):
+        shape(5, dimension=4)
+    x = fedcor().init(jax.random.key(0), environment(2000)).embeddings
+    assert abs(float((x**2).sum(axis=0).mean()) - 1) < 0.03  # N(0, 1/d)
+
+
+def test_importance():
+    sizes = np.arange(1, N + 1)
+    shares = fedcor().init(jax.random.key(0), environment(sizes=sizes)).importance
+    np.testing.assert_allclose(shares, sizes / sizes.sum(), rtol=1e-6)
+    for strategy in (fedcor(importance="uniform"), fedcor(preset="gpfl-port"), fedgp(importance="uniform")):
+        np.testing.assert_allclose(strategy.init(jax.random.key(0), environment(sizes=sizes)).importance, 1 / N)
+
+
+def due(strategy, num_rounds):
+    return [np.flatnonzero([bool(r.when.due(jnp.int32(t))) for t in range(num_rounds)]) for r in strategy.requests]
+
+
+@pytest.mark.parametrize(
+    "strategy,losses,updates",
+    [
+        (fedcor(), (0, 15), (20, 10)),
+        (fedcor(task="cifar10"), (0, 20), (50, 50)),
+        (fedcor(preset="code-2022"), (10, 16), (21, 10)),
+        (fedcor(preset="code-2022", task="cifar10"), (10, 21), (51, 50)),
+        (fedcor(preset="code-2023"), (0, 16), (21, 10)),
+        (fedcor(preset="code-2023", task="cifar10"), (0, 21), (51, 50)),
+        (fedcor(preset="gpfl-port"), (0, 16), (21, 10)),
+        (fedcor(preset="closed-form"), (0, 15), (20, 10)),
+        (fedcor(preset="proxy"), (0, 15), (20, 10)),
+        (fedgp(), (0, 15), (20, 10)),
+        (fedgp(task="cifar10"), (0, 15), (50, 50)),
+        (fedcor(interval=500), (0, 15), (500, 500)),
+        (fedcor(preset="code-2023", interval=500), (0, 16), (501, 500)),
+        (fedcor(interval=1, warmup=4), (0, 4), (5, 1)),
+        (fedcor(preset="code-2023", interval=4, warmup=8), (0, 8), (9, 4)),
+    ],
+)
+def test_what_it_buys_and_when(strategy, losses, updates):
+    loss, change = strategy.requests
+    assert (loss.kind, loss.who, loss.options) == ("loss", ALL, (("nonfinite", "missing"),))
+    assert (change.kind, change.who) == ("loss_change", ALL)
+    assert change.options == (("probes", 1), ("nonfinite", "missing"))
+    assert not loss.when.before_first_round and not change.when.before_first_round
+    found = due(strategy, 120)
+    np.testing.assert_array_equal(found[0], np.arange(losses[0], losses[1] + 1))
+    np.testing.assert_array_equal(found[1], np.arange(updates[0], 120, updates[1]))
+
+
+@pytest.mark.parametrize("preset,warmup_models", [("paper", 1600), ("code-2023", 1700)])
+def test_models_sent_down(preset, warmup_models):
+    n, k, probes = 100, 10, 2
+    strategy = fedcor(preset=preset, probes=probes)
+    losses, updates = due(strategy, 60)
+    assert n * len(losses) == warmup_models
+    asked = len(losses) + len(updates)  # whoever is asked has the model already when the cohort trains
+    down = n * asked + probes * n * len(updates) + k * (60 - asked)
+    assert down == warmup_models + 4 * (100 + 100 * probes) + (60 - warmup_models // 100 - 4) * 10
+    assert dict(strategy.requests[1].options)["probes"] == probes
+
+
+def test_a_fit_is_a_real_branch_in_a_batch():
+    strategy = fedcor(**SMALL)
+    facts = {
+        "loss": Fact(jnp.zeros(N), jnp.zeros(N, jnp.int32)),
+        "loss_change": Fact(jnp.zeros((N, 1)), jnp.zeros(N, jnp.int32)),
+    }
+    info = Information("fedcor", facts)
+    states = jax.vmap(lambda key: strategy.init(key, environment()))(jax.random.split(jax.random.key(0), 2))
+    batched = jax.vmap(strategy.observe, in_axes=(0, None, None))
+    program = jax.make_jaxpr(lambda round: batched(states, info, round))(jnp.int32(3))
+    outside = [equation.primitive.name for equation in program.jaxpr.eqns]
+    assert outside.count("cond") >= 3 and "while" not in outside and "cholesky" not in outside
+
+
+@pytest.mark.parametrize("preset", ["code-2023", "closed-form"])
+def test_compiled_equals_eager(preset):
+    strategy = fedcor(preset=preset, warmup=2, interval=3, **SMALL | {"warmup_steps": 2, "steps": 1})
+    losses, changes, missing = (jnp.asarray(table, jnp.float32) for table in tables(5))
+    key = jax.random.key(5)
+    state = strategy.init(key, environment())
+    compiled = jax.jit(lambda: play(strategy, state, key, losses, changes, missing > 0, num_rounds=5))()
+    with jax.disable_jit():
+        eager = play(strategy, state, key, losses, changes, missing > 0, num_rounds=5)
+    np.testing.assert_array_equal(compiled[0], eager[0])
+
+
+@pytest.mark.parametrize(
+    "parameters,message",
+    [
+        ({"anneal": 1.5}, r"^fedcor: anneal=1.5 is outside \(0, 1\]; the papers use 0.95$"),
+        ({"anneal": 0.0}, "anneal"),
+        ({"discount": -1.0}, r"discount=-1.0 is outside"),
+        ({"noise": 0.0}, "noise=0.0 is not a positive number"),
+        ({"noise": float("nan")}, "noise=nan"),
+        ({"warmup": 0}, "warmup=0 is below 1"),
+        ({"interval": 0}, "interval=0"),
+        ({"probes": 0}, "probes=0"),
+        ({"steps": -1}, "steps=-1"),
+        ({"reuse": -1}, "reuse=-1"),
+        ({"dimension": 0}, "dimension=0"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"mean": "median"}, "mean=median is unknown; it has zero and discounted"),
+        ({"preset": "code-2021"}, "preset='code-2021' is unknown; it has paper, code-2022"),
+        ({"task": "mnist"}, "task='mnist' is unknown; it has fmnist, cifar10"),
+    ],
+)
+def test_wrong_hyperparameters(parameters, message):
+    with pytest.raises(UserError, match=message):
+        fedcor(**parameters)
+    if parameters.keys() <= {"anneal"}:
+        with pytest.raises(UserError, match=r"^fedgp: anneal"):
+            fedgp(**parameters)
+
+
+def test_names_and_hyperparameters_as_texts():
+    kinds = strategies.hyper.of(fedcor)[0]
+    assert {name for name, kind in kinds.items() if kind.default is None} == set(kinds) - {"preset", "task"}
+    values = strategies.hyper.convert("fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"})
+    assert values == {"warmup": 20, "anneal": 0.9, "mean": "discounted"}
+    assert fedcor(**values).name == "fedcor" and fedgp().name == "fedgp"

@@ -1,0 +1,248 @@
+"""Power-of-choice against a slow NumPy twin, and the laws of its candidates."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.base import CANDIDATES, NEVER, SELECTED, Env, Fact, Information
+from fedjax_sel.strategies.pow_d import pow_d
+
+ANSWERED = ["pow-d", "cpow-d", "train-first"]  # whose candidates are asked
+
+
+def environment(sizes, k):
+    sizes = jnp.asarray(sizes)
+    return Env(len(sizes), k, 10, 2, 1, sizes, sizes / sizes.sum())
+
+
+def table(strategy, values, ages):
+    return Information("pow_d", {strategy.requests[0].kind: Fact(jnp.float32(values), jnp.asarray(ages, jnp.int32))})
+
+
+def law_of_sets(weights, d):
+    """The law of the set of d items drawn one after another with these weights: every order, added up."""
+    law = dict.fromkeys(itertools.combinations(range(len(weights)), d), 0.0)
+    for order in itertools.permutations(range(len(weights)), d):
+        probability, left = 1.0, sum(weights)
+        for item in order:
+            probability *= weights[item] / left
+            left -= weights[item]
+        law[tuple(sorted(order))] += probability
+    return law
+
+
+def assert_law(rows, law):
+    found = dict.fromkeys(law, 0)
+    for row in np.sort(rows, axis=1).tolist():
+        found[tuple(row)] += 1
+    expected = np.array(list(law.values())) * len(rows)
+    counts = np.array(list(found.values()))
+    assert counts[expected == 0].sum() == 0
+    assert stats.chisquare(counts[expected > 0], expected[expected > 0]).pvalue > 1e-4
+
+
+def answered_rounds(variant, n, k, d, available=None, games=200, rounds=3, **parameters):
+    """Games of several rounds in which candidates answer random losses; leaves [games, rounds, ...]."""
+    strategy = pow_d(variant=variant, num_candidates=d, **parameters)
+    sizes = np.arange(1, n + 1) * 7
+    losses = np.random.default_rng(n).permuted(np.tile(np.arange(n), (games, rounds, 1)), axis=2).astype(np.float32)
+
+    def game(key, losses):
+        state = strategy.init(key, environment(sizes, k))
+        info, history = table(strategy, np.zeros(n), np.full(n, NEVER)), []
+        for round in range(rounds):
+            key_candidates, key_select = jax.random.split(jax.random.fold_in(key, round))
+            named = strategy.candidates(key_candidates, state, info, round, available)
+            asked = jnp.zeros(n, bool).at[named].set(True)
+            if available is not None:
+                asked &= available
+            value, age = getattr(info, strategy.requests[0].kind)
+            info = table(strategy, jnp.where(asked, losses[round], value), jnp.where(asked, 0, age))
+            history.append((named, strategy.select(key_select, state, info, round, available)))
+            age = getattr(info, strategy.requests[0].kind).age
+            info = table(strategy, getattr(info, strategy.requests[0].kind).value, jnp.minimum(age + 1, NEVER))
+        return history
+
+    played = jax.device_get(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(n), games), losses))
+    return losses, played
+
+
+def twin(named, losses, k, available=None):
+    """The K candidates with the largest losses, best first."""
+    there = [i for i in named if available is None or available[i]]
+    return sorted(there, key=lambda i: -np.float64(losses[i]))[:k]
+
+
+@pytest.mark.parametrize("variant,n,k,d", [
+    ("pow-d", 9, 3, 5), ("pow-d", 6, 1, 2), ("pow-d", 5, 5, 5), ("cpow-d", 7, 2, 6), ("train-first", 8, 3, 4),
+])  # fmt: skip
+def test_cohorts_equal_the_twins(variant, n, k, d):
+    losses, played = answered_rounds(variant, n, k, d)
+    for round, (named, selection) in enumerate(played):
+        assert named.shape == (200, d) and named.dtype == np.int32 and selection.ids.dtype == np.int32
+        assert selection.mask.all() and selection.weights is None
+        for game in range(200):
+            assert len(set(named[game].tolist())) == d
+            assert selection.ids[game].tolist() == twin(named[game], losses[game, round], k)
+            rest = set(named[game].tolist()) - set(selection.ids[game].tolist())
+            worst = losses[game, round, selection.ids[game]].min()
+            assert all(losses[game, round, i] <= worst for i in rest)
+
+
+@pytest.mark.parametrize("variant", ANSWERED)
+@pytest.mark.parametrize("there", [(1, 2, 4, 5, 6, 7), (0, 3, 6), (2, 5), ()])
+def test_unavailable_candidates_are_never_chosen(variant, there):
+    available = np.isin(np.arange(8), there)
+    losses, played = answered_rounds(variant, 8, 3, 4, available=jnp.asarray(available), games=50)
+    for round, (named, selection) in enumerate(played):
+        for game in range(50):
+            ids, mask = selection.ids[game], selection.mask[game]
+            assert available[named[game]].sum() == min(4, len(there))
+            assert mask.sum() == min(3, len(there)) and len(set(ids.tolist())) == 3
+            assert ids[mask].tolist() == twin(named[game], losses[game, round], 3, available)
+
+
+def test_an_answer_of_somebody_who_left_does_not_count():
+    strategy = pow_d()
+    state = strategy.init(jax.random.key(0), environment(np.full(5, 5), 2))
+    info = table(strategy, np.arange(5), np.zeros(5))
+    selection = strategy.select(jax.random.key(0), state, info, 0, jnp.array([True, True, True, False, False]))
+    assert selection.ids.tolist() == [2, 1] and selection.mask.all()
+
+
+@pytest.mark.parametrize("available", [None, np.array([True, False, True, True, True])])
+def test_candidates_are_drawn_by_importance_without_replacement(available):
+    strategy, sizes = pow_d(num_candidates=3), np.array([10, 40, 30, 15, 5])
+    state = strategy.init(jax.random.key(0), environment(sizes, 2))
+    info = table(strategy, np.zeros(5), np.full(5, NEVER))
+    there = None if available is None else jnp.asarray(available)
+    draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, state, info, 0, there)))
+    rows = np.asarray(draw(jax.random.split(jax.random.key(1), 20_000)))
+    assert_law(rows, law_of_sets(sizes if available is None else sizes * available, 3))
+
+
+def test_as_many_candidates_as_places_is_weighted_random_selection():
+    strategy, sizes = pow_d(num_candidates=2), np.array([10, 40, 30, 15, 5])
+    state = strategy.init(jax.random.key(0), environment(sizes, 2))
+
+    def cohort(key):
+        named = strategy.candidates(key, state, None, 0, None)
+        age = jnp.full(5, 3).at[named].set(0)
+        return strategy.select(jax.random.fold_in(key, 1), state, table(strategy, np.arange(5), age), 0, None).ids
+
+    rows = np.asarray(jax.jit(jax.vmap(cohort))(jax.random.split(jax.random.key(2), 20_000)))
+    assert_law(rows, law_of_sets(sizes, 2))
+
+
+@pytest.mark.parametrize("variant", ["pow-d", "rpow-d"])
+def test_all_as_candidates_is_the_largest_losses(variant):
+    strategy = pow_d(variant=variant, num_candidates=99)
+    state = strategy.init(jax.random.key(0), environment(np.full(8, 5), 3))
+    assert state.num_candidates.value == 8
+    losses = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    select = jax.jit(jax.vmap(lambda key, row: strategy.select(key, state, table(strategy, row, np.zeros(8)), 0, None)))
+    ids = np.asarray(select(jax.random.split(jax.random.key(0), 200), losses).ids)
+    np.testing.assert_array_equal(ids, np.argsort(-losses, axis=1)[:, :3])
+
+
+def test_reported_losses_follow_the_law_of_the_candidates():
+    """rpow-d: each set of candidates, by its probability, gives its K largest; a client that never trained is first."""
+    sizes, k, d = np.array([10, 40, 30, 15, 5, 20]), 2, 4
+    values, ages = np.array([0.3, 2.0, 0.1, 9.0, 0.7, 1.0]), np.array([0, 4, 1, NEVER, 7, 2])
+    strategy = pow_d(variant="rpow-d", num_candidates=d)
+    state = strategy.init(jax.random.key(0), environment(sizes, k))
+    info = table(strategy, np.where(ages == NEVER, 0.0, values), ages)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 5, None)))
+    selection = select(jax.random.split(jax.random.key(3), 20_000))
+    law = dict.fromkeys(itertools.combinations(range(6), k), 0.0)
+    for named, probability in law_of_sets(sizes, d).items():
+        law[tuple(sorted(sorted(named, key=lambda i: -values[i])[:k]))] += probability
+    assert np.asarray(selection.mask).all()
+    assert_law(np.asarray(selection.ids), law)
+
+
+@pytest.mark.parametrize("n,k", [(7, 2), (6, 1), (5, 5)])
+def test_reported_losses_over_several_rounds(n, k):
+    """rpow-d with all as candidates, against a twin with infinite first values."""
+    games, rounds = 200, 8
+    strategy = pow_d(variant="rpow-d", num_candidates=n)
+    reports = np.random.default_rng(n).uniform(0, 5, size=(games, rounds, n)).astype(np.float32)
+
+    def game(key, reports):
+        state = strategy.init(key, environment(np.full(n, 5), k))
+
+        def step(carry, round):
+            value, age = carry
+            selection = strategy.select(jax.random.fold_in(key, round), state, table(strategy, value, age), round, None)
+            value = value.at[selection.ids].set(reports[round, selection.ids])
+            return (value, jnp.minimum(age.at[selection.ids].set(0) + 1, NEVER)), selection.ids
+
+        start = jnp.zeros(n), jnp.full(n, NEVER)
+        return jax.lax.scan(step, start, jnp.arange(rounds))[1]
+
+    cohorts = np.asarray(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(4), games), reports))
+    for history, reported in zip(cohorts, reports):
+        value = np.full(n, np.inf)
+        for round, ids in enumerate(history):
+            np.testing.assert_array_equal(np.sort(value[ids]), np.sort(value)[n - k :])
+            value[ids] = reported[round, ids]
+        assert set(history[: -(-n // k)].reshape(-1).tolist()) == set(range(n))
+
+
+@pytest.mark.parametrize("there", [(1, 4, 5), (3,), ()])
+def test_unavailable_clients_do_not_report(there):
+    strategy = pow_d(variant="rpow-d", num_candidates=4)
+    state = strategy.init(jax.random.key(0), environment(np.full(6, 5), 2))
+    info = table(strategy, np.arange(6), [0, 0, NEVER, NEVER, 0, 0])
+    available = jnp.isin(jnp.arange(6), jnp.array(there, jnp.int32))
+    for seed in range(30):
+        selection = strategy.select(jax.random.key(seed), state, info, 0, available)
+        assert selection.ids[selection.mask].tolist() == sorted(there, reverse=True)[:2]
+
+
+@pytest.mark.parametrize("variant", ["pow-d", "rpow-d"])
+def test_equal_losses_are_ties_at_random(variant):
+    strategy = pow_d(variant=variant, num_candidates=6)
+    state = strategy.init(jax.random.key(0), environment(np.full(6, 5), 2))
+    info = table(strategy, np.ones(6), np.full(6, 0))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 0, None).ids))
+    pairs = {pair: 1 / 15 for pair in itertools.combinations(range(6), 2)}
+    assert_law(np.asarray(select(jax.random.split(jax.random.key(5), 20_000))), pairs)
+
+
+@pytest.mark.parametrize("variant,n,k,expected", [
+    ("pow-d", 100, 5, 10), ("pow-d", 100, 10, 20), ("pow-d", 7, 5, 7), ("train-first", 100, 5, 10),
+    ("train-first", 100, 20, 20), ("train-first", 8, 3, 8),
+])  # fmt: skip
+def test_the_usual_number_of_candidates(variant, n, k, expected):
+    state = pow_d(variant=variant).init(jax.random.key(0), environment(np.full(n, 5), k))
+    assert state.num_candidates.value == expected
+
+
+@pytest.mark.parametrize("variant,kind,who,options", [
+    ("pow-d", "loss", CANDIDATES, ()),
+    ("cpow-d", "loss", CANDIDATES, (("batch_size", 16),)),
+    ("rpow-d", "training_loss", SELECTED, ()),
+    ("train-first", "training_loss", CANDIDATES, (("statistic", "last-pass"),)),
+])  # fmt: skip
+def test_what_it_buys(variant, kind, who, options):
+    strategy = pow_d(variant=variant, batch_size=16)
+    (request,) = strategy.requests
+    assert (request.kind, request.who, request.options) == (kind, who, options)
+    assert request.when.in_every_round and not request.when.before_first_round
+    assert (strategy.candidates is not None) == (who == CANDIDATES)
+    assert not strategy.with_replacement
+
+
+def test_bad_parameters_are_refused():
+    with pytest.raises(UserError, match=r"pow_d: num_candidates=0 is below 1"):
+        pow_d(num_candidates=0)
+    with pytest.raises(UserError, match=r"pow_d: batch_size=0 is below 1"):
+        pow_d(variant="cpow-d", batch_size=0)
+    with pytest.raises(UserError, match=r"pow_d: num_candidates=3 is below the cohort's size 4"):
+        pow_d(num_candidates=3).init(jax.random.key(0), environment(np.full(9, 5), 4))

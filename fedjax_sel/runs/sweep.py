@@ -22,6 +22,7 @@ from fedjax_sel.runs.experiment import run_experiment
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import devices, selection_cost
 from fedjax_sel.simulation.problem import Problem, pose, server_validation
+from fedjax_sel.simulation.problem import check as check_alone
 
 SELECTION_COST = "selection_cost.json"
 FAILURES = (NonFiniteUpdateError, UserError, MemoryError, jax.errors.JaxRuntimeError)
@@ -69,6 +70,8 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         UserError: something that the user can mend, in any of them.
     """
     devices.use_every_core()
+    for job in jobs:
+        _blame(job, lambda job=job: check_alone(job.config))
     # a first look with a strategy that asks for nothing: what is wrong here is wrong whatever the strategy
     common = {job.setting: pose(_with_random(job.config)) for job in jobs}
     posed = [_blame(job, lambda job=job: pose(_first_seed(job.config))) for job in jobs]

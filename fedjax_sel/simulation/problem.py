@@ -35,12 +35,9 @@ def pose(config: Config) -> Problem:
     Raises:
         UserError: one sentence with the field, the value and the way out.
     """
-    validate(config)
-    strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
-    server_share = server_validation(config, strategy)
-    information.check(strategy, config.data.holdout, server_share)
-    check_hyperparameters(config, strategy)
-    dataset = data.load(config.data.dataset, config.data.data_dir).give_server(server_share, config.run.data_seed or 0)
+    strategy = check(config)
+    share = server_validation(config, strategy)
+    dataset = data.load(config.data.dataset, config.data.data_dir).give_server(share, config.run.data_seed or 0)
     dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
@@ -69,12 +66,15 @@ def server_validation(config: Config, strategy: Strategy) -> float:
     return SERVER_SHARE if any(map(information.needs_validation, strategy.requests)) else 0.0
 
 
-def check_hyperparameters(config: Config, strategy: Strategy) -> None:
-    """Lets a strategy refuse hyperparameters that do not fit the federation, before any data are read.
+def check(config: Config) -> Strategy:
+    """Checks a configuration as far as that needs no data, and builds its strategy.
 
     Raises:
-        UserError: from the strategy's `init`.
+        UserError: a value that cannot work, or a strategy that refuses its hyperparameters or asks for too much.
     """
+    validate(config)
+    strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
+    information.check(strategy, config.data.holdout, server_validation(config, strategy))
     clients = jax.ShapeDtypeStruct((config.partition.num_clients,), jnp.int32)
 
     def init(sizes):
@@ -83,6 +83,7 @@ def check_hyperparameters(config: Config, strategy: Strategy) -> None:
         return strategy.init(jax.random.key(0), Env(*counts, sizes, sizes / sizes.sum()))
 
     jax.eval_shape(init, clients)
+    return strategy
 
 
 def deal(config: Config, dataset: Dataset, seed: int) -> Partition:

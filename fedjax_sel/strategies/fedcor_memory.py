@@ -29,14 +29,15 @@ class Moments(NamedTuple):
     first: jax.Array  # sum g r, float32 [N]
     mass: jax.Array  # sum g, float32 scalar
     collected: jax.Array  # the round up to which they are discounted, int32 scalar
+    order: jax.Array  # in which the decomposition sees clients: its rounding favours nobody, int32 [N]
 
 
-def empty(numbers: Numbers, num_clients: int) -> Samples | Moments:
+def empty(key: jax.Array, numbers: Numbers, num_clients: int) -> Samples | Moments:
     """Nothing collected yet."""
     if numbers.fit == "closed-form":
-        return Moments(
-            jnp.zeros((num_clients, num_clients)), jnp.zeros((num_clients,)), jnp.zeros(()), jnp.zeros((), jnp.int32)
-        )
+        order = jax.random.permutation(key, num_clients)
+        first = jnp.zeros((num_clients,))
+        return Moments(jnp.zeros((num_clients, num_clients)), first, jnp.zeros(()), jnp.zeros((), jnp.int32), order)
     shape = (numbers.slots, numbers.probes)
     return Samples(jnp.zeros((*shape, num_clients)), jnp.zeros(shape, bool), jnp.zeros(shape[:1], jnp.int32))
 
@@ -65,6 +66,7 @@ def collect(
             factor * memory.first + changes.sum(axis=0),
             factor * memory.mass + changes.shape[0] * known,
             round,
+            memory.order,
         )
     spare = numbers.probes - changes.shape[0]
     newest = Samples(
@@ -89,7 +91,9 @@ def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_w
         mass = jnp.maximum(memory.mass, jnp.finfo(jnp.float32).tiny)
         mean = memory.first / mass if numbers.mean == "discounted" else jnp.zeros_like(memory.first)
         centred = memory.second / mass - mean[:, None] * mean
-        best = probabilistic_pca.optimal_embeddings(centred, embeddings.shape[0], numbers.noise)
+        shuffled = centred[memory.order][:, memory.order]
+        best = probabilistic_pca.optimal_embeddings(shuffled, embeddings.shape[0], numbers.noise)
+        best = jnp.zeros_like(best).at[:, memory.order].set(best)
         return jnp.where((memory.mass > 0) & jnp.isfinite(best).all(), best, embeddings)
     residuals, weights = _training_set(memory, numbers, in_warmup)
     steps = jnp.where(in_warmup, numbers.warmup_steps, numbers.steps)

@@ -54,14 +54,15 @@ def build(name: str, numbers: Numbers) -> Strategy:
                 f"arbitrary; give {env.num_selected} or more, or leave it out"
             )
         uniform = jnp.full((n,), 1.0 / n, jnp.float32)
+        key_embeddings, key_memory = jax.random.split(key)
         return State(
             num_selected=Static(env.num_selected),
             importance=uniform if numbers.importance == "uniform" else env.importance,
-            embeddings=jax.random.normal(key, (dimension, n), jnp.float32) / dimension**0.5,
+            embeddings=jax.random.normal(key_embeddings, (dimension, n), jnp.float32) / dimension**0.5,
             log_scale=jnp.zeros((n,), jnp.float32),
             previous=jnp.zeros((n,), jnp.float32),
             previous_known=jnp.zeros((n,), bool),
-            memory=memories.empty(numbers, n),
+            memory=memories.empty(key_memory, numbers, n),
         )
 
     def observe(state: State, info: Information, round: jax.Array) -> State:

@@ -9,6 +9,19 @@ VARIANTS = [
     ("random", {"variant": "md"}),
     ("random", {"variant": "weighted-wor"}),
     ("fl_dp3s", {"profile": "representative-gradient"}),
+    ("fedcor", {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2}),
+    ("fedcor", {"preset": "code-2023", "warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2, "probes": 2}),
+    ("fedcor", {"preset": "closed-form", "warmup": 2, "interval": 2}),
+    ("fedcor", {"preset": "proxy", "warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2}),
+    ("gpfl", {"start": "all-clients", "softmax": "all-with-stale", "direction": "smoothed"}),
+    ("pow_d", {"variant": "rpow-d"}),
+    ("pow_d", {"variant": "train-first"}),
+    ("fedsae", {"variant": "greedy"}),
+    ("clustered", {"variant": "size"}),
+    ("clustered", {"distance": "l2", "linkage": "square"}),
+    ("divfl", {"variant": "ideal"}),
+    ("divfl", {"greedy": "stochastic", "weights": "cluster-size", "mixing": 0.3}),
+    ("oort", {"preset": "paper", "system": "sizes", "max_participations": 1}),
 ]
 
 
@@ -18,7 +31,9 @@ def test_conforms(name):
 
 
 @pytest.mark.parametrize(
-    "name,parameters", VARIANTS, ids=lambda value: "-".join(value.values()) if isinstance(value, dict) else value
+    "name,parameters",
+    VARIANTS,
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
 )
 def test_variants_conform(name, parameters):
     testing.check_strategy(lambda: strategies.make(name, **parameters), run=False)

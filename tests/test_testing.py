@@ -192,7 +192,7 @@ def concrete(key, state, info, round, available):
     return highest_loss(key, state, info, round, available)
 
 
-def divides_by_the_spread(state, info, round):
+def divides_by_the_spread(state, info, round, available):
     loss = info.loss.value
     return {**state, "count": (loss - loss.mean()) / loss.std()}
 
@@ -456,7 +456,7 @@ def test_the_facts_that_the_kit_serves():
         zero = jnp.zeros((env.num_rounds, 4, env.num_clients), jnp.int32)
         return {"ages": zero, "k": Static(env.num_selected), "count": jnp.zeros(env.num_clients)}
 
-    def observe(state, info, round):
+    def observe(state, info, round, available):
         return {**state, "ages": state["ages"].at[round, 0].set(info.profile.age)}
 
     def update(state, info, round, selection, outcome):

@@ -111,7 +111,10 @@ def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Selecti
     round_keys = jax.vmap(lambda stream: keys.of_round(stream, round))(opening.streams.selection)
 
     info, bill = information.measure(opening, carry.info, bill, ALL)
-    state = jax.vmap(lambda state, info: strategy.observe(state, info, round))(carry.strategy, info)
+    state = _for_each(
+        lambda key, state, info, round, there: strategy.observe(state, info, round, there),
+        round, round_keys, carry.strategy, info, available,
+    )  # fmt: skip
     if information.asked(strategy, CANDIDATES):
         assert strategy.candidates is not None
         name = strategy.candidates

@@ -229,7 +229,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         return info
 
     info = serve(carry.info, ALL, everyone)
-    state = strategy.observe(carry.state, info, round)
+    state = strategy.observe(carry.state, info, round, available)
     if information.asked(strategy, CANDIDATES):
         assert strategy.candidates is not None
         ids = strategy.candidates(keys[2], state, info, round, available)

@@ -191,8 +191,8 @@ class Strategy(NamedTuple):
             float64; the state that it returns is cast back to the dtypes that `init` gave.
         update: (state, info, round, selection, outcome) -> state, after the round's aggregation. `info` then holds what
             SELECTED clients answered in this round.
-        observe: (state, info, round) -> state, every round, after ALL clients' answers are in and before the cohort is
-            selected: where a strategy learns from facts that open the round.
+        observe: (state, info, round, available) -> state, every round, after ALL clients' answers are in and before the
+            cohort is selected: where a strategy learns from facts that open the round.
         candidates: (key, state, info, round, available) -> int32 [d], distinct: whom requests to CANDIDATES ask. Facts
             that they answered have age 0 in `select`; unavailable clients among them do not answer. None where no
             request asks them.
@@ -206,4 +206,4 @@ class Strategy(NamedTuple):
     prepare: Callable[[State, Information], State] = keep_state
     update: Callable[[State, Information, jax.Array, Selection, Outcome], State] = keep_state
     candidates: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], jax.Array] | None = None
-    observe: Callable[[State, Information, jax.Array], State] = keep_state
+    observe: Callable[[State, Information, jax.Array, jax.Array | None], State] = keep_state

@@ -98,8 +98,8 @@ def divfl(
     def prepare(state: State, info: Information) -> State:
         return refresh_all(state._replace(distances=state.distances.astype(jnp.float64)), info)
 
-    def observe(state: State, info: Information, round: jax.Array) -> State:
-        del round
+    def observe(state: State, info: Information, round, available) -> State:
+        del round, available
         return refresh_all(state, info)
 
     def refresh_cohort(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:

@@ -51,7 +51,7 @@ def collect(
         memory: so far.
         numbers: static.
         changes: loss changes, float32 [s, N] with s at most S.
-        known: whether every client answered, bool scalar; otherwise the collection is dropped.
+        known: whether the collection can be used, bool scalar; otherwise the collection is dropped.
         round: that it counts as.
 
     Returns:

@@ -25,6 +25,7 @@ class State(NamedTuple):
     log_scale: jax.Array  # log alpha: alpha itself may underflow in a run without updates; float32 [N]
     previous: jax.Array  # losses at the opening of the previous round of the warm-up, float32 [N]
     previous_known: jax.Array  # who answered then, bool [N]
+    previous_broken: jax.Array  # whether somebody who was asked then gave no number, bool scalar
     memory: Samples | Moments  # loss changes collected so far
 
 
@@ -62,25 +63,35 @@ def build(name: str, numbers: Numbers) -> Strategy:
             log_scale=jnp.zeros((n,), jnp.float32),
             previous=jnp.zeros((n,), jnp.float32),
             previous_known=jnp.zeros((n,), bool),
+            previous_broken=jnp.zeros((), bool),
             memory=memories.empty(key_memory, numbers, n),
         )
 
-    def observe(state: State, info: Information, round: jax.Array) -> State:
+    def observe(state: State, info: Information, round: jax.Array, available: jax.Array | None) -> State:
+        def answers(age: jax.Array) -> tuple[jax.Array, jax.Array]:
+            """Who answered, and whether somebody who was asked gave no number."""
+            answered = age == 0
+            return answered, (~answered if available is None else available & ~answered).any()
+
         def measured(state: State) -> State:
-            loss, answered = info.loss.value, info.loss.age == 0
-            known = (answered & state.previous_known).all()
+            loss = info.loss.value
+            answered, broken = answers(info.loss.age)
+            known = answered & state.previous_known
+            changes = jnp.where(known, loss - state.previous, 0.0)[None]
+            usable = known.any() & ~broken & ~state.previous_broken
             memory = lax.cond(
                 round > begin,
-                lambda memory: memories.collect(memory, numbers, (loss - state.previous)[None], known, round - 1),
+                lambda memory: memories.collect(memory, numbers, changes, usable, round - 1),
                 lambda memory: memory,
                 state.memory,
             )
-            return state._replace(memory=memory, previous=loss, previous_known=answered)
+            return state._replace(memory=memory, previous=loss, previous_known=answered, previous_broken=broken)
 
         def probed(state: State) -> State:
-            known = (info.loss_change.age == 0).all()
-            changes = info.loss_change.value.T
-            memory = memories.collect(state.memory, numbers, changes, known, round - numbers.shift)
+            answered, broken = answers(info.loss_change.age)
+            changes = jnp.where(answered, info.loss_change.value.T, 0.0)
+            usable = answered.any() & ~broken
+            memory = memories.collect(state.memory, numbers, changes, usable, round - numbers.shift)
             return state._replace(memory=memory, log_scale=jnp.zeros_like(state.log_scale))
 
         def fitted(state: State) -> State:

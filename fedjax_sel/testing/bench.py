@@ -80,7 +80,10 @@ class Bench:
         k = self.options.num_selected
         hooks: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             "prepare": (strategy.prepare, (state, info)),
-            "observe": (strategy.observe, (state, info, round)),
+            "observe": (
+                lambda state, info, round: strategy.observe(state, info, round, None),
+                (state, info, round),
+            ),
             "select": (
                 lambda key, state, info, round: strategy.select(key, state, info, round, None),
                 (self.key, state, info, round),

@@ -116,7 +116,7 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
     reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     info = _measure(strategy, carry.info, ALL, world, round, reachable)
-    state = strategy.observe(carry.state, info, round)
+    state = strategy.observe(carry.state, info, round, available)
     candidates = None
     if strategy.candidates is not None:
         candidates = strategy.candidates(key_candidates, state, info, round, available)

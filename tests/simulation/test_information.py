@@ -68,7 +68,7 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
     name_candidates = None if candidates is None else lambda key, state, info, round, there: jnp.array(candidates)
     return base.Strategy(
         "watcher", init, select, tuple(requests), update=update, candidates=name_candidates,
-        observe=lambda state, info, round: write_down("observe", state, info, round),
+        observe=lambda state, info, round, available: write_down("observe", state, info, round),
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def recorder(requests):
         assert info.profile.value.shape == (N, MODEL.profile_size)
         return {**state, "prepared": info.profile.value.astype(jnp.float64).mean()}
 
-    def observe(state, info, round):
+    def observe(state, info, round, available):
         return {**state, "observed": state["observed"].at[round].set(info.loss.age)}
 
     def candidates(key, state, info, round, available):

@@ -50,7 +50,7 @@ def started(strategy, n, k, table):
     with jax.enable_x64(True):
         ready = jax.device_get(jax.jit(strategy.prepare)(state, info))
     state = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, ready)
-    return strategy.observe(state, info, jnp.int32(0))
+    return strategy.observe(state, info, jnp.int32(0), None)
 
 
 OUTCOME = Outcome(None, None, None, None, None)
@@ -97,7 +97,7 @@ def test_ideal_cohorts_equal_the_twins():
     tables = np.random.default_rng(1).normal(size=(200, 7, 4)).astype(np.float32)
 
     def cohort(key, table):
-        state = strategy.observe(strategy.init(key, environment(7, 3)), information(table), jnp.int32(5))
+        state = strategy.observe(strategy.init(key, environment(7, 3)), information(table), jnp.int32(5), None)
         return strategy.select(key, state, information(table), jnp.int32(5), None).ids
 
     found = jax.jit(jax.vmap(cohort))(jax.random.split(jax.random.key(0), 200), tables)
@@ -110,7 +110,7 @@ def test_ideal_does_not_count_who_never_answered():
     available = jnp.array([True] * 5 + [False] * 2)
     ages = jnp.where(available, 0, NEVER)
     strategy = divfl(variant="ideal")
-    state = strategy.observe(strategy.init(jax.random.key(0), environment(7, 3)), information(table, ages), 0)
+    state = strategy.observe(strategy.init(jax.random.key(0), environment(7, 3)), information(table, ages), 0, None)
     selection = strategy.select(jax.random.key(1), state, information(table, ages), 0, available)
     assert selection.mask.all() and Twin(table[:5]).accepts(selection.ids.tolist())
 
@@ -187,7 +187,7 @@ def test_unavailable_clients_are_represented_but_not_chosen():
     available = np.array([True, False, True, True, False, True, True])
 
     def cohort(key, table):
-        state = strategy.observe(strategy.init(key, environment(7, 3)), information(table), jnp.int32(1))
+        state = strategy.observe(strategy.init(key, environment(7, 3)), information(table), jnp.int32(1), None)
         return strategy.select(key, state, information(table), jnp.int32(1), jnp.asarray(available))
 
     found = jax.device_get(jax.jit(jax.vmap(cohort))(jax.random.split(jax.random.key(0), 200), tables))

@@ -26,6 +26,7 @@ def environment(n=N, k=K, sizes=None):
     return Env(n, k, T, 10, 100, sizes, (sizes / sizes.sum()).astype(jnp.float32))
 
 
+EMPTY = Fact(jnp.zeros((N, 1)), jnp.full(N, NEVER))
 OUTCOME = Outcome(updates=None, losses_before=None, losses_after=None, step=None, finite=jnp.ones(K, bool))
 
 
@@ -43,8 +44,8 @@ def play(strategy, state, key, losses, changes, missing, available=None, num_rou
             facts[request.kind] = Fact(value, age)
             new_ages.append(jnp.minimum(age + 1, NEVER))
         info = Information(strategy.name, facts)
-        state = strategy.observe(state, info, round)
         there = None if available is None else available[round]
+        state = strategy.observe(state, info, round, there)
         selection = strategy.select(jax.random.fold_in(key, round), state, info, round, there)
         log_scale = state.log_scale
         state = strategy.update(state, info, round, selection, OUTCOME)
@@ -246,6 +247,25 @@ def test_a_broken_sample_changes_nothing():
     assert np.abs(embeddings[4] - state.embeddings).max() > 0.01  # the probe of round 4 is whole
 
 
+def test_who_was_not_there_counts_as_unchanged():
+    """Unlike a broken loss, an absent client does not cost the sample: its entry is zero, the others' stand."""
+    strategy = fedcor(warmup=3, interval=4, **SMALL)
+    losses = jnp.asarray(tables(0)[0])
+    there = jnp.arange(N) != 5
+
+    def after_two_rounds(available):
+        state = strategy.init(jax.random.key(0), environment())
+        for t, ages in ((0, jnp.zeros(N, jnp.int32)), (1, jnp.where(there, 0, 1))):
+            info = Information("fedcor", {"loss": Fact(losses[t], ages), "loss_change": EMPTY})
+            state = strategy.observe(state, info, jnp.int32(t), available)
+        return state.memory
+
+    memory = after_two_rounds(there)
+    assert memory.valid[0, 0]
+    np.testing.assert_allclose(memory.values[0, 0], np.where(there, losses[1] - losses[0], 0.0), atol=1e-6)
+    assert not after_two_rounds(None).valid[0, 0]  # everyone was asked, and one gave no number
+
+
 @pytest.mark.parametrize("preset", ["paper", "proxy"])
 def test_ties_are_broken_at_random(preset):
     strategy = fedcor(preset=preset)
@@ -392,7 +412,7 @@ def test_a_fit_is_a_real_branch_in_a_batch():
     }
     info = Information("fedcor", facts)
     states = jax.vmap(lambda key: strategy.init(key, environment()))(jax.random.split(jax.random.key(0), 2))
-    batched = jax.vmap(strategy.observe, in_axes=(0, None, None))
+    batched = jax.vmap(lambda state, info, round: strategy.observe(state, info, round, None), in_axes=(0, None, None))
     program = jax.make_jaxpr(lambda round: batched(states, info, round))(jnp.int32(3))
     outside = [equation.primitive.name for equation in program.jaxpr.eqns]
     assert outside.count("cond") >= 3 and "while" not in outside and "cholesky" not in outside

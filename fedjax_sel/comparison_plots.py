@@ -68,8 +68,8 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     styles = styles_of(row.algo for row in rows)
     for name, painter in {
         "accuracy_by_round": _accuracy(None),
-        "accuracy_by_megabytes_down": _accuracy("bytes_down"),
-        "accuracy_by_megabytes_up": _accuracy("bytes_up"),
+        "accuracy_by_megabytes_down": _accuracy("bytes_down", _costs_differ_much(results, "bytes_down")),
+        "accuracy_by_megabytes_up": _accuracy("bytes_up", _costs_differ_much(results, "bytes_up")),
         "selection_counts": _selection_counts,
         "clients_seen": _clients_seen,
         "gemd": _gemd,
@@ -99,7 +99,13 @@ def styles_of(algos: Any) -> dict[str, Style]:
     }
 
 
-def _accuracy(bytes_moved: str | None) -> Callable[[Any, Panel, dict[str, Style]], None]:
+def _costs_differ_much(results: list[Any], bytes_moved: str) -> bool:
+    """Whether the dearest run of all moves so much more than the cheapest that a linear axis would hide the latter."""
+    totals = [getattr(result.ledger, bytes_moved).sum(axis=1).mean() for result in results]
+    return max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
+
+
+def _accuracy(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
     """A painter of accuracy over rounds, or over megabytes moved so far (a field of the ledger)."""
 
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
@@ -112,11 +118,9 @@ def _accuracy(bytes_moved: str | None) -> Callable[[Any, Panel, dict[str, Style]
                 x = getattr(result.ledger, bytes_moved).cumsum(axis=1).mean(axis=0) / 1e6
                 totals.append((x[0], x[-1]))
             _line(axis, x[measured], accuracy[:, measured].mean(axis=0), row.algo, styles)
-        if bytes_moved is not None:
-            ends = [end for _, end in totals]
-            if max(ends) > LOGARITHMIC_ABOVE * min(ends) > 0:
-                axis.set_xscale("log")
-                axis.set_xlim(left=max(min(ends) / 100, min(start for start, _ in totals)))
+        if logarithmic:
+            axis.set_xscale("log")
+            axis.set_xlim(left=max(min(end for _, end in totals) / 100, min(start for start, _ in totals)))
         target = panel.rows[0].target_accuracy
         if target is not None:
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
@@ -227,11 +231,13 @@ def _bars(
             axis.set_yticks(range(len(panel.rows)), [row.algo for row in panel.rows])
             if not axis.yaxis_inverted():
                 axis.invert_yaxis()
-            if logarithmic and any(axis.patches):
-                axis.set_xscale("log")
             axis.set_xlabel(label_of(panel.rows[0], label))
             axis.grid(alpha=0.25, axis="x")
             axis.margins(x=0.18)
+            if logarithmic and any(axis.patches):
+                axis.set_xscale("log")
+            else:
+                axis.set_xlim(left=0.0)  # though a whisker may reach below
     _save(figure, path)
 
 

@@ -75,7 +75,7 @@ class Dataset:
         """A data set whose server keeps a share of the training examples of every label; clients share the rest.
 
         Args:
-            share: of every label's examples, rounded to the nearest number.
+            share: of the training examples; every label gives its share to within one example.
             seed: of the draw.
 
         Returns:
@@ -83,9 +83,12 @@ class Dataset:
         """
         generator = np.random.default_rng([seed, 0x5E])
         kept = np.zeros(len(self.train_labels), bool)
-        for label in range(self.num_classes):
-            members = np.flatnonzero(self.train_labels == label)
-            kept[generator.permutation(members)[: round(share * len(members))]] = True
+        exact = share * np.bincount(self.train_labels, minlength=self.num_classes)
+        sizes = np.floor(exact).astype(int)
+        largest_remainders = np.argsort(sizes - exact, kind="stable")
+        sizes[largest_remainders[: round(share * len(kept)) - sizes.sum()]] += 1
+        for label, size in enumerate(sizes):
+            kept[generator.permutation(np.flatnonzero(self.train_labels == label))[:size]] = True
         if not kept.any():
             return self
         return dataclasses.replace(

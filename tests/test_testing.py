@@ -308,8 +308,6 @@ def test_what_is_broken_is_found(name):
 @pytest.mark.parametrize(
     "strategy",
     [
-        strategies.make("random"),
-        strategies.make("fl_dp3s"),
         made(uniform, update=count),
         made(highest_loss, requests=(LOSS,)),
         made(
@@ -324,7 +322,7 @@ def test_what_is_broken_is_found(name):
             ),
         ),
     ],
-    ids=["random", "fl_dp3s", "counting", "losses", "stale losses", "candidates"],
+    ids=["counting", "losses", "stale losses", "candidates"],
 )
 def test_what_is_sound_passes(strategy):
     testing.check_strategy(strategy, run=strategy.candidates is not None)  # tests/strategies runs those of the table

@@ -103,8 +103,18 @@ def direct_losses(program, params, part):
     return found
 
 
-@pytest.mark.parametrize("part", ["train", "holdout", "all", None])
-@pytest.mark.parametrize("statistic", ["mean", "rms"])
+@pytest.mark.parametrize(
+    "part,statistic",
+    [
+        ("train", "mean"),
+        ("all", "rms"),
+        (None, "mean"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("train", "rms"), ("holdout", "mean"), ("holdout", "rms"), ("all", "mean"), (None, "rms")]
+        ),
+    ],
+)
 def test_losses_of_all_equal_direct_ones(part, statistic):
     options = (*((("on", part),) if part else ()), ("statistic", statistic))
     state, ledger, before, program = play(watcher(Request("loss", ALL, always(), options)), rounds=1, chunk=1)

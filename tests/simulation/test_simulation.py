@@ -71,7 +71,7 @@ def test_seeds_together_equal_seeds_alone(two_seeds):
     assert (two_seeds.cohort[:, 0] != two_seeds.cohort[:, 1]).any()
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 6])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(6, marks=pytest.mark.slow)])
 def test_the_chunk_length_changes_nothing(two_seeds, chunk):
     other = records_of(SMALL, seeds=2, train_metrics_every=2, chunk=chunk)  # 4 leaves a short last chunk
     assert len(other.gemd) == 6
@@ -100,7 +100,10 @@ def test_scan_equals_a_python_loop():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("num_devices,clients_at_once", [(1, 0), (1, 4), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    "num_devices,clients_at_once",
+    [(1, 0), pytest.param(1, 4, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow), (2, 2)],
+)
 def test_devices_and_grouping_change_nothing(two_seeds, monkeypatch, num_devices, clients_at_once):
     assert len(jax.devices()) == 2
     some = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (devices.AXIS,))
@@ -247,7 +250,14 @@ def ledger_of(config, **flat_names):
     return settle(events, problem.model.num_params, lengths), problem, program
 
 
-@pytest.mark.parametrize("profile", ["fc1", "gradient", "representative-gradient"])
+@pytest.mark.parametrize(
+    "profile",
+    [
+        pytest.param("fc1", marks=pytest.mark.slow),
+        pytest.param("gradient", marks=pytest.mark.slow),
+        "representative-gradient",
+    ],
+)
 def test_ledger_of_fl_dp3s_equals_its_closed_form(profile):
     ledger, problem, _ = ledger_of(SMALL, seeds=2, algo_args={"profile": profile})
     n, k, t, p = 12, 3, 6, problem.model.num_params

@@ -4,15 +4,19 @@ import pytest
 
 from fedjax_sel import strategies, testing
 
-# Of a strategy with phases, also a variant so short that a game of eight rounds reaches the last one.
+# So short that a game of eight rounds reaches every phase.
+SHORT = {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2}
+DEFAULT = {
+    "fedcor": SHORT,
+    "fedgp": SHORT,
+}
 VARIANTS = [
     ("random", {"variant": "md"}),
     ("random", {"variant": "weighted-wor"}),
     ("fl_dp3s", {"profile": "representative-gradient"}),
-    ("fedcor", {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2}),
-    ("fedcor", {"preset": "code-2023", "warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2, "probes": 2}),
+    ("fedcor", {"preset": "code-2023", **SHORT, "probes": 2}),
     ("fedcor", {"preset": "closed-form", "warmup": 2, "interval": 2}),
-    ("fedcor", {"preset": "proxy", "warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2}),
+    ("fedcor", {"preset": "proxy", **SHORT}),
     ("gpfl", {"start": "all-clients", "softmax": "all-with-stale", "direction": "smoothed"}),
     ("pow_d", {"variant": "rpow-d"}),
     ("pow_d", {"variant": "train-first"}),
@@ -27,13 +31,21 @@ VARIANTS = [
 
 @pytest.mark.parametrize("name", strategies.names())
 def test_conforms(name):
+    """All but the ledger of a real run, which tests/simulation/test_bills.py compares with a closed form."""
+    testing.check_strategy(lambda: strategies.make(name, **DEFAULT.get(name, {})), run=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", strategies.names())
+def test_conforms_as_it_is_made(name):
     testing.check_strategy(lambda: strategies.make(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name,parameters",
     VARIANTS,
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
 )
 def test_variants_conform(name, parameters):
-    testing.check_strategy(lambda: strategies.make(name, **parameters), run=False)
+    testing.check_strategy(lambda: strategies.make(name, **parameters))

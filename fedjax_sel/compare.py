@@ -29,7 +29,9 @@ brackets; quote it, for brackets mean something to most shells. A flag wins over
 
 Each run has its folder: DIR/ALGO, or DIR/PRESET/ALGO with --presets. Everything is checked before the first run starts.
 Finished runs are read, not repeated: the same command goes on after an interruption, and one with more strategies adds
-them. DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
+them. If one needs examples of the server's own (gpfl does), all runs leave the server the same share, so that the
+clients' parts stay equal: give --server-validation 0.05 from the start if you mean to add such a strategy later.
+DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
 
 Exit codes: 0 done, 2 something to mend, 3 some run failed (the others are in the table), 130 interrupted.
 """

@@ -99,7 +99,7 @@ def styles_of(algos: Any) -> dict[str, Style]:
     }
 
 
-def _costs_differ_much(results: list[Any], bytes_moved: str) -> bool:
+def _costs_differ_much(results: Sequence[Any], bytes_moved: str) -> bool:
     """Whether the dearest run of all moves so much more than the cheapest that a linear axis would hide the latter."""
     totals = [getattr(result.ledger, bytes_moved).sum(axis=1).mean() for result in results]
     return max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0

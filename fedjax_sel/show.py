@@ -14,7 +14,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import devices, information, memory, run
+from fedjax_sel.simulation import devices, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.problem import Problem, pose
 from fedjax_sel.strategies import costs
@@ -112,8 +112,6 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
     model_bytes = model.num_params * BYTES_PER_FLOAT
-    lengths = information.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
-    start = [length for request, length in zip(problem.strategy.requests, lengths) if request.when.before_first_round]
     seeds, k, n = len(config.run.seeds), plan.num_selected, config.partition.num_clients
     steps = np.asarray(schedule.num_steps(plan.trainer.work, program.federation.train_sizes))
     data = problem.dataset
@@ -126,11 +124,8 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
         "clients": f"{n}; training examples {sizes.min():,} to {sizes.max():,} (median {np.median(sizes):,.0f})",
         "model": f"{model.name}, {model.num_params:,} parameters, {model_bytes / 1e6:.3f} MB",
         "local work": f"{steps.min()} to {steps.max()} steps of {plan.trainer.work.batch_size} examples",
-        "a round sends": f"{k * model_bytes / 1e6:.2f} MB down, {k * model_bytes / 1e6:.2f} MB up, a seed",
-        "the start sends": f"{n * model_bytes / 1e6:.2f} MB down, {n * sum(start) * BYTES_PER_FLOAT / 1e6:.2f} MB up, "
-        "a seed"
-        if start
-        else "nothing",
+        "a round sends": f"{k} models down, {k} up: {k * model_bytes / 1e6:.2f} MB each way, a seed",
+        f"{config.selection.algo} adds": costs.costs(problem.strategy),
         "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}",
         "memory a device": f"about {peak / 1e6:,.0f} MB",
         "compilation": f"{compile_seconds:.1f} s",

@@ -63,7 +63,8 @@ def finished_result(path: Path, config: Config) -> Result | None:
     stored = _stored_config(path)
     if stored.fingerprint() != config.fingerprint():
         raise UserError(
-            f"--out: {path} holds a run of another configuration ({_difference(stored, config)}); give another"
+            f"--out: {path} holds a run of another configuration ({_difference(stored, config)}); give "
+            "another folder, or the values there"
         )
     if not (path / "metrics.csv").exists() or not (path / "cohorts.npy").exists():
         return None

@@ -205,19 +205,21 @@ def _enter(
     """Writes answers into their table, losses made finite, and bills them."""
     request = opening.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
-    known = jnp.zeros(ids.shape, jnp.int32)
+    ages_now = jnp.zeros(ids.shape, jnp.int32)
     if request.kind in facts.LOSSES:
-        values, missing, replaced = jax.vmap(sanitise.losses)(values, mask)
+        heard_of = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
+        known = jnp.where(heard_of, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
+        values, missing, replaced = jax.vmap(sanitise.losses)(values, mask, known)
         if request.option("nonfinite") == "missing":
-            known = jnp.where(missing, NEVER, 0)
+            ages_now = jnp.where(missing, NEVER, 0)
         bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
     num_clients = fact.age.shape[1]
     rows = jnp.where(mask, ids, num_clients)  # those who did not answer are dropped
 
-    def write(table, ages, rows, values, known):
-        return table.at[rows].set(values, mode="drop"), ages.at[rows].set(known, mode="drop")
+    def write(table, ages, rows, values, now):
+        return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
 
-    value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, known)
+    value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     answered = jax.vmap(lambda rows: jnp.zeros((num_clients,), bool).at[rows].set(True, mode="drop"))(rows)
     bill = bills.add(bill, position, request, opening.federation, answered, opening.loss_on)
     return info.replace(request.kind, Fact(value, ages)), bill

@@ -15,7 +15,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, information, keys
+from fedjax_sel.simulation import devices, information, keys, sanitise
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.information import Opening
 from fedjax_sel.simulation.keys import Streams
@@ -65,10 +65,12 @@ def one_round(
     new_params, server_state = server.step(plan.server, carry.server, params, mean_update)
     evaluation = evaluate_for_strategy(plan, federation, new_params)
 
+    before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, selection.mask)
+    after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, selection.mask)
     outcome = Outcome(
         updates=trained.updates,
-        losses_before=trained.loss_before,
-        losses_after=trained.loss_after,
+        losses_before=before,
+        losses_after=after,
         step=jax.tree.map(jnp.subtract, new_params, params),
         finite=finite,
         metrics=Unrequested(plan.strategy.name, "server_metrics")
@@ -76,9 +78,12 @@ def one_round(
         else ServerMetrics(carry.evaluation, evaluation),
     )
     update = jax.vmap(lambda state, info, sel, out: plan.strategy.update(state, info, round, sel, out))
-    reports = _reports(plan.strategy, round, state, info, selection, outcome)
+    reads_before, reads_after = _losses_read(plan.strategy, round, state, info, selection, outcome)
     state = update(state, info, selection, outcome)
 
+    replaced = int(reads_before) * replaced_before + int(reads_after) * replaced_after
+    bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
+    reports = int(reads_before) + int(reads_after)
     records = record(plan, opening, carry, new_params, selection, finite, bill, reports)
     return Carry(new_params, server_state, state, information.age(info), optimizers, evaluation, carry.start), records
 
@@ -202,13 +207,13 @@ def _weights(plan: Plan, federation: Federation, selection: Selection, finite: j
     return jnp.where(mask.all(axis=1, where=selection.mask)[:, None], own, jax.vmap(server.renormalise)(own, mask))
 
 
-def _reports(strategy: Strategy, round: jax.Array, *arguments: Any) -> int:
-    """Losses that each client of the cohort must send because `update` reads them in the outcome: 0, 1 or 2."""
+def _losses_read(strategy: Strategy, round: jax.Array, *arguments: Any) -> tuple[bool, bool]:
+    """Whether `update` reads the outcome's losses before and after training: the cohort sends those that it reads."""
     if strategy.update is keep_state:
-        return 0
+        return False, False
     state, info, selection, outcome = jax.tree.map(lambda leaf: leaf[0], arguments)
     _, _, _, _, reads = read(strategy.update, state, info, round, selection, outcome)
-    return int(reads.losses_before) + int(reads.losses_after)
+    return bool(reads.losses_before), bool(reads.losses_after)
 
 
 def many_rounds(

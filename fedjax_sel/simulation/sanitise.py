@@ -1,6 +1,7 @@
 """Measured losses that are not finite are replaced before a strategy sees them, and counted.
 
-A diverged client is not unknown, it is bad: NaN becomes the largest finite loss of those who answered.
+A diverged client is not unknown, it is bad: NaN becomes the largest finite loss that is known, of those who answered
+now and of those who answered before.
 """
 
 import jax
@@ -9,12 +10,15 @@ import jax.numpy as jnp
 LARGEST = 1e6  # nats; also what infinity becomes
 
 
-def losses(values: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def losses(
+    values: jax.Array, answered: jax.Array, known_before: jax.Array | float = -jnp.inf
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Makes measured losses finite.
 
     Args:
         values: float32 [M, ...].
         answered: bool [M]; others are not counted.
+        known_before: the largest loss that a table holds already; -inf without.
 
     Returns:
         Finite values of that shape within +-1e6; which clients had a value that was not finite, bool [M]; and how many
@@ -23,7 +27,7 @@ def losses(values: jax.Array, answered: jax.Array) -> tuple[jax.Array, jax.Array
     counts = answered.reshape(-1, *[1] * (values.ndim - 1))
     finite = jnp.isfinite(values)
     clipped = jnp.clip(values, -LARGEST, LARGEST)
-    largest = jnp.max(jnp.where(finite & counts, clipped, -jnp.inf))
+    largest = jnp.maximum(jnp.max(jnp.where(finite & counts, clipped, -jnp.inf)), known_before)
     stand_in = jnp.where(jnp.isfinite(largest), largest, LARGEST)
     broken = ~finite & counts
     missing = broken.reshape(broken.shape[0], -1).any(axis=1)

@@ -38,7 +38,8 @@ Differs from the paper:
 * Sigma as printed, X^T X, is singular; noise^2 I is added in the likelihood and in the selection, as in the code.
 * d = 15, or K where that is larger: picks beyond d see noise alone.
 * The code measures at the end of a round; here measuring opens the next one. Cohorts and samples are the same.
-* A sample with a loss that is not finite is dropped. A client that was not there counts as one whose loss stayed.
+* Where a loss is not finite, the collection of that round (all S samples) is dropped. A client that was not there
+  counts as one whose loss stayed.
 * Unavailable clients are not picked and stay part of the Gaussian. Ties are broken at random.
 * A loss change in the warm-up is that of a round of training itself, with the run's own aggregation.
 """

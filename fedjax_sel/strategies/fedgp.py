@@ -2,7 +2,7 @@
 
 Information bought: as FedCor's, with 15 rounds of warm-up for both tasks.
 
-What became different in FedCor, all of it:
+What became different in FedCor, as far as the algorithm is concerned:
 * Derivation: FedGP derives the Gaussian from two assumptions (a Gaussian aggregate update, linearised losses); FedCor
   shows principal components instead and needs one. The algorithm is the same.
 * Samples that a fit uses again: 1 throughout (FedCor: 10 in the warm-up, 1 later).
@@ -21,11 +21,12 @@ here it is a copy that is thrown away, as FedCor says. The paper gives no number
 from fedjax_sel.strategies import fedcor_presets as presets
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.fedcor_model import build
-from fedjax_sel.strategies.fedcor_presets import Importance, Mean, Task
+from fedjax_sel.strategies.fedcor_presets import Importance, Mean, Preset, Task
 
 
 def fedgp(
     *,
+    preset: Preset = "paper",
     task: Task = "fmnist",
     warmup: int | None = None,
     interval: int | None = None,
@@ -33,16 +34,19 @@ def fedgp(
     discount: float | None = None,
     dimension: int | None = None,
     noise: float | None = None,
+    probes: int | None = None,
     warmup_steps: int | None = None,
     steps: int | None = None,
     learning_rate: float | None = None,
+    warmup_reuse: int | None = None,
     reuse: int | None = None,
     mean: Mean | None = None,
     importance: Importance | None = None,
 ) -> Strategy:
-    """FedGP. Everything that is None has the paper's value.
+    """FedGP. Everything that is None has the preset's value.
 
     Args:
+        preset: paper: FedGP's own numbers; the others are FedCor's (fedcor.py), whose code is the only public one.
         task: which column of the numbers: fmnist or cifar10.
         warmup: rounds with random cohorts.
         interval: rounds between updates, Dt; longer than the run: none after the warm-up.
@@ -50,10 +54,12 @@ def fedgp(
         discount: theta, per round, in (0, 1].
         dimension: d, at least K.
         noise: standard deviation of what is not correlated.
+        probes: random cohorts that an update tries, S.
         warmup_steps: of Adam in a fit of the warm-up.
         steps: of Adam in a fit after it.
         learning_rate: of Adam.
-        reuse: collections that a fit uses again, M.
+        warmup_reuse: collections that a fit of the warm-up uses again, M.
+        reuse: the same after it; in rounds for code-2023 and gpfl-port.
         mean: of the Gaussian in a fit: zero or discounted, that of the samples.
         importance: p_i: shares of the data, or uniform.
 
@@ -65,9 +71,9 @@ def fedgp(
     """
     numbers = presets.resolve(
         "fedgp",
-        presets.look_up("fedgp", "fedgp", task),
+        presets.look_up("fedgp", "fedgp" if preset == "paper" else preset, task),
         warmup=warmup, interval=interval, anneal=anneal, discount=discount, dimension=dimension, noise=noise,
-        warmup_steps=warmup_steps, steps=steps, learning_rate=learning_rate, warmup_reuse=reuse, reuse=reuse,
-        mean=mean, importance=importance,
+        probes=probes, warmup_steps=warmup_steps, steps=steps, learning_rate=learning_rate, warmup_reuse=warmup_reuse,
+        reuse=reuse, mean=mean, importance=importance,
     )  # fmt: skip
     return build("fedgp", numbers)

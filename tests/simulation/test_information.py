@@ -267,12 +267,28 @@ def test_a_loss_that_is_not_finite_is_replaced_and_counted(monkeypatch, on_nan):
     np.testing.assert_array_equal(ledger.losses_replaced, 1)
 
 
+def test_losses_of_the_outcome_are_finite_too(monkeypatch):
+    real = client.loss
+
+    def broken(trainer, federation, params, segment, statistic="mean"):
+        bad = segment.start < federation.starts[0, 3]  # clients 0 to 2, and 2 is in the cohort
+        return jnp.where(bad, jnp.inf - jnp.inf, real(trainer, federation, params, segment, statistic))
+
+    monkeypatch.setattr(client, "loss", broken)
+    state, ledger, _, _ = play(watcher(reads=("losses_before",)))
+    losses = state["losses_before"]
+    np.testing.assert_array_equal(losses[:, 0], losses[:, 1:].max(axis=1))
+    np.testing.assert_array_equal(ledger.losses_replaced, 1)  # those after training are not read
+
+
 def test_sanitising():
     values = jnp.array([1.0, jnp.nan, jnp.inf, -jnp.inf, 3.0, jnp.nan])
     finite, missing, replaced = sanitise.losses(values, jnp.array([True] * 5 + [False]))
     np.testing.assert_array_equal(finite, np.float32([1, 3, 1e6, -1e6, 3, 3]))
     np.testing.assert_array_equal(missing, [False, True, True, True, False, False])
     assert replaced == 3
+    finite, _, _ = sanitise.losses(jnp.array([jnp.nan, 1.0]), jnp.ones(2, bool), 3.0)  # somebody's from before
+    np.testing.assert_array_equal(finite, [3.0, 1.0])
     finite, _, _ = sanitise.losses(jnp.array([jnp.nan, jnp.nan]), jnp.ones(2, bool))
     np.testing.assert_array_equal(finite, np.float32([1e6, 1e6]))
 

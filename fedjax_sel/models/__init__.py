@@ -53,7 +53,12 @@ class Model(NamedTuple):
 
 
 def make(
-    name: str, image_shape: tuple[int, int, int], num_classes: int, dropout: float = 0.0, initializer: str = "pytorch"
+    name: str,
+    image_shape: tuple[int, int, int],
+    num_classes: int,
+    dropout: float = 0.0,
+    initializer: str = "pytorch",
+    convolution: str = "patches",
 ) -> Model:
     """Builds a model.
 
@@ -63,6 +68,7 @@ def make(
         num_classes: C.
         dropout: probability that a hidden unit is set to zero in training.
         initializer: one of `layers.INITIALIZERS`.
+        convolution: one of `layers.CONVOLUTIONS`; which is fast depends on the machine, the results do not.
 
     Returns:
         The model.
@@ -77,7 +83,8 @@ def make(
             f"model: {name!r} needs images of at least {side}x{side} pixels and these have "
             f"{image_shape[0]}x{image_shape[1]}; choose --model mlp or another --dataset"
         )
-    module = entry.module(num_classes=num_classes, dropout=dropout, initializer=initializer)
+    given = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer}
+    module = entry.module(**given, **({} if entry.module is MLP else {"convolution": convolution}))
     example = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
 
     def init(key: jax.Array) -> Params:

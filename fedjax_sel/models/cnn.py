@@ -14,18 +14,20 @@ class CNN(nn.Module):
         num_classes: C.
         dropout: probability of zero, on the hidden layer.
         initializer: one of `layers.INITIALIZERS`.
+        convolution: one of `layers.CONVOLUTIONS`.
     """
 
     num_classes: int
     dropout: float = 0.0
     initializer: str = "pytorch"
+    convolution: str = "patches"
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
         """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 64]."""
-        x = nn.relu(max_pool(Conv(32, 3, self.initializer)(images)))
-        x = nn.relu(max_pool(Conv(64, 3, self.initializer)(x)))
-        x = nn.relu(Conv(64, 3, self.initializer)(x))
+        x = nn.relu(max_pool(Conv(32, 3, self.initializer, self.convolution)(images)))
+        x = nn.relu(max_pool(Conv(64, 3, self.initializer, self.convolution)(x)))
+        x = nn.relu(Conv(64, 3, self.initializer, self.convolution)(x))
         first = Dense(64, self.initializer)(x.reshape(x.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(first, train))
         return Output(Dense(self.num_classes, self.initializer)(x), first)
@@ -38,17 +40,19 @@ class SmallCNN(nn.Module):
         num_classes: C.
         dropout: probability of zero, on the hidden layer.
         initializer: one of `layers.INITIALIZERS`.
+        convolution: one of `layers.CONVOLUTIONS`.
     """
 
     num_classes: int
     dropout: float = 0.0
     initializer: str = "pytorch"
+    convolution: str = "patches"
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
         """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 500]."""
-        x = nn.relu(max_pool(Conv(20, 5, self.initializer)(images)))
-        x = nn.relu(max_pool(Conv(50, 5, self.initializer)(x)))
+        x = nn.relu(max_pool(Conv(20, 5, self.initializer, self.convolution)(images)))
+        x = nn.relu(max_pool(Conv(50, 5, self.initializer, self.convolution)(x)))
         first = Dense(500, self.initializer)(x.reshape(x.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(first, train))
         return Output(Dense(self.num_classes, self.initializer)(x), first)

@@ -1,17 +1,20 @@
 """Layers that stay fast when every client has its own weights.
 
 Under `vmap` over clients a convolution with per-client kernels becomes a grouped convolution, which XLA runs slowly
-nearly everywhere, on a CPU inside a loop most of all. So a convolution is written as slices,
-joined into patches, and one matrix multiplication, which vmaps into a batched matmul. Channels come last. Max-pooling
-without overlap is a reshape and a maximum, whose gradient is deterministic.
+nearly everywhere, on a CPU inside a loop most of all. So a convolution is by default written as slices, joined into
+patches, and one matrix multiplication, which vmaps into a batched matmul; `benchmarks/convolutions.py` times the other
+forms beside it. Channels come last. Max-pooling without overlap is a reshape and a maximum, whose gradient is
+deterministic.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
@@ -52,44 +55,116 @@ def _uniform(limit: float) -> Initializer:
     return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -limit, limit)
 
 
+Product = Callable[[jax.Array, jax.Array], jax.Array]
+"""(x [..., inputs], kernel [features, inputs]) -> [..., features]."""
+
+
+def matmul(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """[..., inputs] times the transpose of [features, inputs]."""
+    return lax.dot_general(x, kernel, (((x.ndim - 1,), (1,)), ((), ())))
+
+
+class Linear(nn.Module):
+    """y = W x + b with W stored as [features, inputs].
+
+    As in PyTorch, and unlike flax.linen.Dense: XLA's matrix multiplications on a CPU are up to a fifth faster so, in
+    the gradient of W most of all.
+
+    Attributes:
+        features: output units.
+        inputs: of one output unit.
+        product: how W is applied.
+        kernel: initialiser, called with the shape [inputs, features].
+        bias: initialiser.
+    """
+
+    features: int
+    inputs: int
+    product: Product
+    kernel: Initializer
+    bias: Initializer
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """What the product takes -> [..., features]."""
+        kernel = self.param("kernel", lambda key: self.kernel(key, (self.inputs, self.features), jnp.float32).T)
+        return self.product(x, kernel) + self.param("bias", self.bias, (self.features,), jnp.float32)
+
+
 class Dense(nn.Module):
-    """A fully-connected layer.
+    """A layer whose output units each see `window` positions of the input: one, if it is fully connected.
 
     Attributes:
         features: output units.
         initializer: one of INITIALIZERS.
-        fan_out_factor: how often a weight is applied to one input (k^2 for a convolution).
+        window: positions that one output unit sees, and that one input reaches (k^2 for a convolution).
+        product: how the weights are applied.
     """
 
     features: int
     initializer: str = "pytorch"
-    fan_out_factor: int = 1
+    window: int = 1
+    product: Product = matmul
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., inputs] -> [..., features]."""
-        fan_in = x.shape[-1]
-        kernel = kernel_initializer(self.initializer, fan_in, self.features * self.fan_out_factor)
-        return nn.Dense(self.features, kernel_init=kernel, bias_init=bias_initializer(fan_in))(x)
+        fan_in = x.shape[-1] * self.window
+        kernel = kernel_initializer(self.initializer, fan_in, self.features * self.window)
+        return Linear(self.features, fan_in, self.product, kernel, bias_initializer(fan_in), name="Dense_0")(x)
 
 
 class Conv(nn.Module):
-    """A square convolution without padding, stride one, as patches and a matrix multiplication.
+    """A square convolution without padding, stride one.
 
     Attributes:
         features: output channels.
         size: side of the kernel.
         initializer: one of INITIALIZERS.
+        form: one of CONVOLUTIONS; all give the same up to rounding.
     """
 
     features: int
     size: int
     initializer: str = "pytorch"
+    form: str = "patches"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, H, W, channels] -> [B, H - size + 1, W - size + 1, features]."""
-        return Dense(self.features, self.initializer, self.size**2)(patches(x, self.size))
+        product = partial(CONVOLUTIONS[self.form], size=self.size)
+        return Dense(self.features, self.initializer, self.size**2, product)(x)
+
+
+def by_patches(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
+    """Patches and one multiplication.
+
+    Args:
+        x: [B, H, W, channels].
+        kernel: [features, size^2 * channels]; inputs go over columns, then rows, then channels of the window.
+        size: side of the kernel.
+
+    Returns:
+        [B, H - size + 1, W - size + 1, features].
+    """
+    return matmul(patches(x, size), kernel)
+
+
+def by_shifts(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
+    """The sum of size^2 multiplications of shifted slices; arguments as `by_patches`."""
+    height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
+    parts = kernel.reshape(kernel.shape[0], size, size, -1)
+    terms = (matmul(x[..., i : i + height, j : j + width, :], parts[:, j, i]) for i in range(size) for j in range(size))
+    return sum(terms, start=jnp.zeros((), x.dtype))
+
+
+def by_xla(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
+    """XLA's own convolution, grouped under `vmap` over kernels; arguments as `by_patches`."""
+    window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
+    return lax.conv_general_dilated(x, window, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {"patches": by_patches, "shifts": by_shifts, "xla": by_xla}
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:

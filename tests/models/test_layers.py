@@ -11,18 +11,17 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import layers
 
 
+@pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 @pytest.mark.parametrize("size,channels,features,side", [(5, 1, 20, 12), (3, 4, 7, 9), (1, 2, 3, 4)])
-def test_convolution_equals_xlas(size, channels, features, side):
+def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features, side):
     x = jax.random.normal(jax.random.key(0), (2, side, side, channels))
-    conv = layers.Conv(features, size)
+    conv = layers.Conv(features, size, form=form)
     params = conv.init(jax.random.key(1), x)["params"]["Dense_0"]["Dense_0"]
-    # patches run over rows of the window inside columns
-    kernel = params["kernel"].reshape(size, size, channels, features).transpose(1, 0, 2, 3)
+    # inputs go over columns of the window, then rows, then channels
+    kernel = params["kernel"].T.reshape(size, size, channels, features).transpose(1, 0, 2, 3)
 
-    def ours(kernel_as_patches, x):
-        return conv.apply(
-            {"params": {"Dense_0": {"Dense_0": {"kernel": kernel_as_patches, "bias": params["bias"]}}}}, x
-        )
+    def ours(kernel, x):
+        return conv.apply({"params": {"Dense_0": {"Dense_0": {"kernel": kernel, "bias": params["bias"]}}}}, x)
 
     def xlas(kernel, x):
         out = lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
@@ -33,7 +32,8 @@ def test_convolution_equals_xlas(size, channels, features, side):
     mine, mine_x = jax.grad(lambda k, x: (ours(k, x) * weights).sum(), (0, 1))(params["kernel"], x)
     theirs, theirs_x = jax.grad(lambda k, x: (xlas(k, x) * weights).sum(), (0, 1))(kernel, x)
     np.testing.assert_allclose(mine_x, theirs_x, atol=1e-4)
-    np.testing.assert_allclose(mine.reshape(size, size, channels, features).transpose(1, 0, 2, 3), theirs, atol=5e-4)
+    mine = mine.T.reshape(size, size, channels, features).transpose(1, 0, 2, 3)
+    np.testing.assert_allclose(mine, theirs, atol=5e-4)
 
 
 @pytest.mark.parametrize("side", [6, 7])

@@ -1,0 +1,118 @@
+"""Which form of a convolution is fast when every client has its own kernels.
+
+    python benchmarks/convolutions.py                              writes results/convolutions_cpu.json (or _gpu, _tpu)
+
+A training step (forward, backward, SGD) of all clients of a cohort inside a scan, as in a round: every form of
+`layers.CONVOLUTIONS`, the clients as one `vmap` or one after another, clients shared out over the devices. Every case
+runs in a process of its own; the cases take turns, and the numbers are medians of milliseconds a step for all clients.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SETTINGS = {
+    # model: image shape, clients, batch
+    "cnn": ((32, 32, 3), 5, 50),  # FedCor on CIFAR-10
+    "cnn_small": ((28, 28, 1), 10, 10),  # FL-DP3S on MNIST
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="times that each case runs")
+    parser.add_argument("--budget", type=float, default=4.0, metavar="SECONDS", help="of timed steps, a case and turn")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(run_case(**json.loads(arguments.case))))
+        return
+    import numpy as np
+
+    from fedjax_sel.models.layers import CONVOLUTIONS
+
+    cases = [
+        {"model": model, "form": form, "clients_at_once": at_once}
+        for model in arguments.models
+        for form in CONVOLUTIONS
+        for at_once in ("all", "one")
+    ]
+    measured: list[list[dict[str, Any]]] = [[] for _ in cases]
+    for _ in range(arguments.turns):
+        for case, results in zip(cases, measured):
+            given = json.dumps(case | {"budget": arguments.budget})
+            done = subprocess.run(
+                [sys.executable, __file__, "--case", given], stdout=subprocess.PIPE, text=True, check=True
+            )
+            results.append(json.loads(done.stdout))
+    report: dict[str, Any] = {"command": " ".join(["python benchmarks/convolutions.py", *sys.argv[1:]]), "cases": []}
+    for case, results in zip(cases, measured):
+        steps = float(np.median([result["milliseconds_a_step"] for result in results]))
+        report["cases"].append({**case, **results[0], "milliseconds_a_step": round(steps, 2)})
+        print(f"{case['model']:10} {case['form']:8} {case['clients_at_once']:4} {steps:9.2f} ms a step")
+    out = arguments.out or Path(f"results/convolutions_{report['cases'][0]['platform']}.json")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict[str, Any]:
+    """Times one case in this process."""
+    from fedjax_sel.simulation import devices
+
+    devices.use_every_core()
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+
+    from fedjax_sel import models
+    from fedjax_sel.training import client
+
+    shape, clients, batch = SETTINGS[model]
+    network = models.make(model, shape, 10, convolution=form)
+    mesh = devices.make_mesh(clients)
+    key = jax.random.key(0)
+    params = network.init(key)
+    images = jax.random.normal(key, (clients, batch, *shape))
+    labels = jax.random.randint(key, (clients, batch), 0, 10)
+    every = jnp.ones((batch,), bool)
+
+    def train(steps: Any, job: tuple[jax.Array, jax.Array]) -> Any:
+        def step(_, weights):
+            gradient = jax.grad(lambda w: client.mean_loss(network, w, *job, every))(weights)
+            return jax.tree.map(lambda w, g: w - 0.01 * g, weights, gradient)
+
+        return lax.fori_loop(0, steps, step, params)
+
+    at_once = 0 if clients_at_once == "all" else 1
+    run = jax.jit(lambda steps: devices.spread(mesh, train, steps, (images, labels), at_once))
+    started = time.perf_counter()
+    jax.block_until_ready(run(jnp.int32(1)))
+    compile_seconds = time.perf_counter() - started
+    times, steps = [], 1
+    while sum(times) < budget:
+        started = time.perf_counter()
+        jax.block_until_ready(run(jnp.int32(steps)))
+        times.append(time.perf_counter() - started)
+        if times[-1] < 0.2:  # long enough for the clock
+            steps, times = 2 * steps, []
+    device = jax.devices()[0]
+    return {
+        "milliseconds_a_step": 1000 * float(np.median(times)) / steps,
+        "compile_seconds": round(compile_seconds, 2),
+        "clients": clients,
+        "batch_size": batch,
+        "platform": device.platform,
+        "devices": f"{mesh.size} x {device.device_kind}",
+        "jax": jax.__version__,
+    }
+
+
+if __name__ == "__main__":
+    main()

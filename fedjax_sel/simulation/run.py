@@ -99,7 +99,10 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
     at_once = config.run.cohort_batch
     if at_once is None:
         share = -(-len(config.run.seeds) * config.selection.num_selected // mesh.size)
-        fits = share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
+        fits = (
+            share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
+            and share * work.batch_size <= problem.model.cpu_block
+        )
         # Clients in turn also need no padding to the longest.
         at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
     return Plan(

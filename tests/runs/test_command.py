@@ -136,7 +136,7 @@ def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
         '"num_clients": 20',
         "6,420 parameters",
         "steps of 10 examples",
-        "MB down",
+        "MB each way",
         "compilation",
         "seed-rounds/s",
     ):

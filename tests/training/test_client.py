@@ -147,7 +147,7 @@ def test_gradients_and_profiles_are_means_over_all_examples():
         relu: jax.jit(lambda segment, relu=relu: client.profile(trainer, FEDERATION, PARAMS, segment, relu))
         for relu in (False, True)
     }
-    weights, bias = PARAMS["Dense_0"]["Dense_0"]["kernel"], PARAMS["Dense_0"]["Dense_0"]["bias"]
+    weights, bias = PARAMS["Dense_0"]["Dense_0"]["kernel"].T, PARAMS["Dense_0"]["Dense_0"]["bias"]
     for who in range(3):
         images, labels = examples(who, "all")
         segment = fed.all_parts(FEDERATION, ZERO, jnp.int32(who))

@@ -90,8 +90,10 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
     traced = set()
     for job, problem in checked:
         folder.finished_result(_path(job), job.config)
-        if job.algo not in traced:  # what a strategy reads does not depend on the setting
-            traced.add(job.algo)
+        # of a setting, what a strategy can do depends on these numbers alone
+        shape = (job.algo, job.config.partition.num_clients, job.config.selection.num_selected)
+        if shape not in traced:
+            traced.add(shape)
             _blame(job, lambda problem=problem: selection_cost.trace(selection_cost.of_problem(problem)))
     return checked
 

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import data, models, strategies
@@ -14,8 +12,8 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import information
-from fedjax_sel.strategies.base import Env, Strategy
+from fedjax_sel.simulation import contract, information
+from fedjax_sel.strategies.base import Strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +68,20 @@ def check(config: Config) -> Strategy:
     """Checks a configuration as far as that needs no data, and builds its strategy.
 
     Raises:
-        UserError: a value that cannot work, or a strategy that refuses its hyperparameters or asks for too much.
+        UserError: a value that cannot work, or a strategy that refuses its hyperparameters, asks for too much, or
+            breaks the contract.
     """
     validate(config)
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
+    contract.requests(strategy)
     information.check(strategy, config.data.holdout, server_validation(config, strategy))
-    clients = jax.ShapeDtypeStruct((config.partition.num_clients,), jnp.int32)
-
-    def init(sizes):
-        # the data decide the last two; no shape of a run comes from here
-        counts = (config.partition.num_clients, config.selection.num_selected, config.run.rounds, 10, 1000)
-        return strategy.init(jax.random.key(0), Env(*counts, sizes, sizes / sizes.sum()))
-
-    jax.eval_shape(init, clients)
+    contract.check(
+        strategy,
+        config.partition.num_clients,
+        config.selection.num_selected,
+        config.run.rounds,
+        everyone_available=config.selection.available == 1,
+    )
     return strategy
 
 

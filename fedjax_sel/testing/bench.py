@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.simulation import contract
 from fedjax_sel.strategies.base import Selection, Strategy
 from fedjax_sel.testing import driver, worlds
 from fedjax_sel.testing.driver import Carry, Game, Record
@@ -73,52 +74,23 @@ class Bench:
         """The shapes of the state that `init` gives, and of the tables."""
         return jax.eval_shape(lambda key: driver.begin(self.strategy, self.game, key, self.world), self.key)
 
-    def hooks(self) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    def hooks(self) -> dict[str, contract.Hook]:
         """Every hook of the strategy with the shapes of its arguments."""
-        strategy, (state, info) = self.strategy, self.start
-        round = jax.ShapeDtypeStruct((), jnp.int32)
         k = self.options.num_selected
-        hooks: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-            "prepare": (strategy.prepare, (state, info)),
-            "observe": (
-                lambda state, info, round: strategy.observe(state, info, round, None),
-                (state, info, round),
-            ),
-            "select": (
-                lambda key, state, info, round: strategy.select(key, state, info, round, None),
-                (self.key, state, info, round),
-            ),
-        }
-        if strategy.candidates is not None:
-            candidates = strategy.candidates
-            hooks["candidates"] = (
-                lambda key, state, info, round: candidates(key, state, info, round, None),
-                (self.key, state, info, round),
-            )
         shape: Any = jax.ShapeDtypeStruct
-        selection = Selection(
-            shape((k,), jnp.int32),
-            None if self.selection.weights is None else shape((k,), jnp.float32),
-            shape((k,), bool),
-        )
+        weights = None if self.selection.weights is None else shape((k,), jnp.float32)
+        answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
+        round = shape((), jnp.int32)
         outcome = jax.eval_shape(
-            lambda round, selection: driver.outcome_of(strategy, self.world, round, selection), round, selection
+            lambda round, selection: driver.outcome_of(self.strategy, self.world, round, selection), round, answer
         )
-        hooks["update"] = (strategy.update, (state, info, round, selection, outcome))
-        return hooks
+        return contract.hooks(self.strategy, self.key, *self.start, None, answer, outcome)
 
     @functools.cached_property
     def selection(self) -> Any:
         """The shapes of what `select` answers."""
-        state, info = self.start
-        round = jax.ShapeDtypeStruct((), jnp.int32)
-        return jax.eval_shape(
-            lambda key, state, info, round: self.strategy.select(key, state, info, round, None),
-            self.key,
-            state,
-            info,
-            round,
-        )
+        select, shapes = contract.hooks(self.strategy, self.key, *self.start, None, None, None)["select"]
+        return jax.eval_shape(select, *shapes)
 
     # Games.
 

@@ -1,39 +1,23 @@
 """Checks of what `select` answers: shapes, distinct clients, weights, sizes of the cohort, availability."""
 
-from typing import Any
-
-import jax
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Selection
+from fedjax_sel.simulation import contract
 from fedjax_sel.testing import worlds
 from fedjax_sel.testing.bench import Bench, Games
-from fedjax_sel.testing.report import NotApplicable, Violation
+from fedjax_sel.testing.report import NotApplicable, Violation, violations
 
 TOLERANCE = 1e-5  # of the sum of weights
 
 
 def answer(bench: Bench) -> None:
     """`select` answers a Selection of the right shapes and dtypes."""
-    k, shape = bench.options.num_selected, bench.selection
-    if not isinstance(shape, Selection):
-        raise Violation(f"`select` answers a {type(shape).__name__}; return Selection(ids, weights or None, mask)")
-    fields: dict[str, Any] = shape._asdict()
-    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
-        leaf = fields[name]
-        if leaf is None:
-            if name == "weights":
-                continue
-            raise Violation(f"the selection has no `{name}`; give {dtype} [{k}], with K = {k}")
-        if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
-            found = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
-            raise Violation(f"`{name}` of the selection is {found} and must be {dtype} [{k}], with K = {k}")
-    if bench.strategy.candidates is not None:
-        candidates, arguments = bench.hooks()["candidates"]
-        named: Any = jax.eval_shape(candidates, *arguments)
-        if getattr(named, "ndim", 0) != 1 or named.dtype != "int32":
-            raise Violation("`candidates` must answer int32 [d]")
+    with violations():
+        contract.selection(bench.selection, bench.options.num_selected)
+        if bench.strategy.candidates is not None:
+            hook, arguments = bench.hooks()["candidates"]
+            contract.candidates(contract.trace("candidates", hook, *arguments), bench.options.num_clients)
 
 
 def cohort(bench: Bench) -> None:

@@ -1,12 +1,12 @@
 """Checks of a strategy as a program: keys, state, jit, scan, vmap, no recompilation."""
 
-import jax
 import numpy as np
 
+from fedjax_sel.simulation import contract
 from fedjax_sel.simulation.reads import read
 from fedjax_sel.strategies.base import keep_state
 from fedjax_sel.testing.bench import UNCHECKED, Bench
-from fedjax_sel.testing.report import Violation
+from fedjax_sel.testing.report import Violation, violations
 
 
 def state(bench: Bench) -> None:
@@ -16,21 +16,8 @@ def state(bench: Bench) -> None:
         hook, arguments = bench.hooks()[name]
         if hook is keep_state:
             continue
-        with jax.enable_x64(name == "prepare"):
-            new = jax.eval_shape(hook, *arguments)
-        if jax.tree.structure(new) != jax.tree.structure(old):
-            raise Violation(
-                f"`{name}` answers a state of another structure than `init` does (fields, or a Static that changed); "
-                "return the same NamedTuple, and keep what changes in arrays"
-            )
-        pairs = zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new))
-        for (path, before), after in pairs:
-            # what `prepare` answers is cast back
-            if before.shape != after.shape or (before.dtype != after.dtype and name != "prepare"):
-                raise Violation(
-                    f"`{name}` makes state{jax.tree_util.keystr(path)} {after.dtype} {list(after.shape)}, and it is "
-                    f"{before.dtype} {list(before.shape)} after `init`; keep its dtype and shape"
-                )
+        with violations():
+            contract.same_state(name, old, contract.trace(name, hook, *arguments))
 
 
 def key_used(bench: Bench) -> None:

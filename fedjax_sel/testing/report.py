@@ -1,10 +1,23 @@
 """What the kit found."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from fedjax_sel.errors import UserError
 
 
 class Violation(Exception):  # noqa: N818 - raised by a check, never by the kit
     """A strategy breaks the contract: one sentence that says how, and what to do."""
+
+
+@contextlib.contextmanager
+def violations() -> Iterator[None]:
+    """What a user would be told of a broken contract becomes a violation."""
+    try:
+        yield
+    except UserError as error:
+        raise Violation(str(error)) from error
 
 
 class NotApplicable(Exception):  # noqa: N818

@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_sel.simulation.contract import NUM_CLASSES, NUM_PARAMS, PROFILE_SIZE
 from fedjax_sel.strategies.base import Evaluation, ServerMetrics, Strategy
 
-NUM_CLASSES = 4  # C
-PROFILE_SIZE = 5  # Q
-MODEL = {"bias": (3,), "kernel": (2, 3)}
-NUM_PARAMS = 9  # P
 LARGEST_LOSS = 1e6  # the simulator clips there
 
 

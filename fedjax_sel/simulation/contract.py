@@ -1,0 +1,296 @@
+"""What every strategy must keep, looked at on shapes alone: in a moment, before any data are read.
+
+A run refuses a strategy that breaks it; the conformance kit (`fedjax_sel.testing`) reports the same sentences beside
+what only playing can show. A small stand-in takes the model's place, for no rule depends on the model.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.simulation import information
+from fedjax_sel.strategies.base import (
+    CANDIDATES,
+    Env,
+    Evaluation,
+    Information,
+    Outcome,
+    Request,
+    Schedule,
+    Selection,
+    ServerMetrics,
+    Strategy,
+    Unrequested,
+)
+
+NUM_CLASSES = 4  # C
+PROFILE_SIZE = 5  # Q
+MODEL: Mapping[str, tuple[int, ...]] = {"bias": (3,), "kernel": (2, 3)}
+NUM_PARAMS = 9  # P
+
+Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # a function and the shapes of its arguments
+_shape: Any = jax.ShapeDtypeStruct
+
+
+class BrokenContractError(UserError):
+    """A strategy breaks the contract: one sentence that says how, and what to do."""
+
+
+class _StandIn(NamedTuple):
+    """As much of a model as the length of a fact depends on."""
+
+    num_params: int = NUM_PARAMS
+    profile_size: int = PROFILE_SIZE
+
+
+def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
+    """Traces every hook, without running anything.
+
+    Args:
+        strategy: whose requests are known to be sound (`requests`, `information.check`).
+        num_clients: N.
+        num_selected: K.
+        num_rounds: T, that the strategy is told of.
+        everyone_available: whether `available` is None or bool [N].
+
+    Raises:
+        UserError: the first rule that is broken, or what a hook raised for the user to read.
+    """
+    stand_in: Any = _StandIn()
+    with _named(strategy):
+        for name in ("init", "select", "prepare", "observe", "update"):
+            if not callable(getattr(strategy, name)):
+                kind = type(getattr(strategy, name)).__name__
+                raise BrokenContractError(f"`{name}` is of type {kind}; give a function, or leave it out")
+        sizes = _shape((num_clients,), jnp.int32)
+
+        def init(key, sizes):
+            env = Env(
+                num_clients, num_selected, num_rounds, NUM_CLASSES, NUM_PARAMS, sizes,
+                (sizes / sizes.sum()).astype(jnp.float32),
+            )  # fmt: skip
+            return strategy.init(key, env)
+
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        state = trace("init", init, key, sizes)
+        tables = jax.eval_shape(lambda: information.empty(strategy, stand_in, 1, num_clients, NUM_CLASSES))
+        info = jax.tree.map(lambda leaf: _shape(leaf.shape[1:], leaf.dtype), tables)
+        available = None if everyone_available else _shape((num_clients,), jnp.bool_)
+        given = (strategy, key, state, info, available)
+        answers = {name: trace(name, hook, *shapes) for name, (hook, shapes) in hooks(*given, None, None).items()}
+        selection(answers["select"], num_selected)
+        if strategy.candidates is not None:
+            candidates(answers["candidates"], num_clients)
+        update, shapes = hooks(*given, answers["select"], outcome(strategy, num_selected))["update"]
+        answers["update"] = trace("update", update, *shapes)
+        for name in ("prepare", "observe", "update"):
+            same_state(name, state, answers[name])
+
+
+def hooks(
+    strategy: Strategy, key: Any, state: Any, info: Information, available: Any, answer: Any, outcome: Any
+) -> dict[str, Hook]:
+    """Every hook of a strategy with the shapes of its arguments.
+
+    Args:
+        strategy: whose hooks.
+        key: the shape of a key.
+        state: that of the state.
+        info: those of the tables.
+        available: that of bool [N], or None.
+        answer: the shapes of what `select` answers; None: unknown, and `update` is left out.
+        outcome: those of an Outcome.
+
+    Returns:
+        name -> (function, shapes), in the order of a round.
+    """
+    round = _shape((), jnp.int32)
+    table: dict[str, Hook] = {
+        "prepare": (strategy.prepare, (state, info)),
+        "observe": (strategy.observe, (state, info, round, available)),
+        "select": (strategy.select, (key, state, info, round, available)),
+    }
+    if strategy.candidates is not None:
+        table["candidates"] = (strategy.candidates, (key, state, info, round, available))
+    if answer is not None:
+        table["update"] = (strategy.update, (state, info, round, answer, outcome))
+    return table
+
+
+def outcome(strategy: Strategy, num_selected: int) -> Any:
+    """The shapes of an Outcome of the stand-in."""
+    k, scalar = num_selected, _shape((), jnp.float32)
+    evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
+    bought = any(request.kind == "server_metrics" for request in strategy.requests)
+    return Outcome(
+        updates={name: _shape((k, *shape), jnp.float32) for name, shape in MODEL.items()},
+        losses_before=_shape((k,), jnp.float32),
+        losses_after=_shape((k,), jnp.float32),
+        step={name: _shape(shape, jnp.float32) for name, shape in MODEL.items()},
+        finite=_shape((k,), jnp.bool_),
+        metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
+    )
+
+
+def requests(strategy: Strategy) -> None:
+    """Requests are requests, and have a time at which they are due.
+
+    Raises:
+        BrokenContractError: the first that is not.
+    """
+    with _named(strategy):
+        if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
+            raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
+        for request in strategy.requests:
+            shown = f"Request({request.kind!r}, {request.who!r}, ..)"
+            if not isinstance(request.when, Schedule):
+                raise BrokenContractError(
+                    f"{shown} has no schedule; give at_start(), always(), every(..) or rounds(..)"
+                )
+            if not request.when.before_first_round and not request.when.rules:
+                raise BrokenContractError(f"{shown} is never due; give at_start(), always(), every(..) or rounds(..)")
+            for rule in request.when.rules:
+                if rule.first < 0 or rule.period < 1 or (rule.last is not None and rule.last < rule.first):
+                    raise BrokenContractError(
+                        f"{shown} has the rounds {tuple(rule)} (first, last, period), of which there are none"
+                    )
+            if not _pairs(request.options):
+                raise BrokenContractError(f"{shown} has options that are no pairs; write options=((name, value),)")
+        asks = any(request.who == CANDIDATES for request in strategy.requests)
+        if strategy.candidates is not None and not asks:
+            raise BrokenContractError(
+                "`candidates` names clients whom no request asks; drop it, or add a request to CANDIDATES"
+            )
+
+
+@contextlib.contextmanager
+def _named(strategy: Strategy) -> Iterator[None]:
+    """Says which strategy it is that breaks the contract."""
+    try:
+        yield
+    except BrokenContractError as error:
+        raise BrokenContractError(f"strategy {strategy.name!r}: {error}") from error
+
+
+def _pairs(options: Any) -> bool:
+    return isinstance(options, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in options)
+
+
+def trace(name: str, hook: Callable[..., Any], *arguments: Any) -> Any:
+    """The shapes of what a hook answers.
+
+    Args:
+        name: of the hook; `prepare` runs with 64-bit types.
+        hook: the function.
+        *arguments: their shapes.
+
+    Returns:
+        Shapes.
+
+    Raises:
+        BrokenContractError: it cannot be traced.
+        UserError: what it raised for the user to read, unchanged.
+    """
+    with jax.enable_x64(name == "prepare"), explained(name):
+        return jax.eval_shape(hook, *arguments)
+
+
+@contextlib.contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Turns what tracing a hook raises into one sentence: see `trace`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise BrokenContractError(
+            f"`{name}` needs the value of a traced array ({type(error).__name__}); use jnp.where or lax.cond for `if`, "
+            "jnp for numpy, and Static for counts"
+        ) from error
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise BrokenContractError(f"`{name}` cannot be traced: {type(error).__name__}: {first}") from error
+
+
+def selection(answer: Any, num_selected: int) -> None:
+    """`select` answers a Selection of the right shapes and dtypes.
+
+    Args:
+        answer: its shapes.
+        num_selected: K.
+
+    Raises:
+        BrokenContractError: the first field that is wrong.
+    """
+    k = num_selected
+    is_selection(answer)
+    fields: dict[str, Any] = answer._asdict()
+    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
+        leaf = fields[name]
+        if leaf is None:
+            if name == "weights":
+                continue
+            raise BrokenContractError(f"the selection has no `{name}`; give {dtype} [{k}], with K = {k}")
+        if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
+            found = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
+            raise BrokenContractError(f"`{name}` of the selection is {found} and must be {dtype} [{k}], with K = {k}")
+
+
+def is_selection(answer: Any) -> None:
+    """`select` answers a Selection at all.
+
+    Args:
+        answer: its shapes.
+
+    Raises:
+        BrokenContractError: it is something else.
+    """
+    if not isinstance(answer, Selection):
+        raise BrokenContractError(
+            f"`select` answers a {type(answer).__name__}; return Selection(ids, weights or None, mask)"
+        )
+
+
+def candidates(answer: Any, num_clients: int) -> None:
+    """`candidates` answers ids.
+
+    Args:
+        answer: its shapes.
+        num_clients: N.
+
+    Raises:
+        BrokenContractError: it answers something else, or more than there are.
+    """
+    if getattr(answer, "ndim", None) != 1 or answer.dtype != "int32":
+        raise BrokenContractError("`candidates` must answer int32 [d]")
+    if answer.shape[0] > num_clients:
+        raise BrokenContractError(f"`candidates` names {answer.shape[0]} clients, and there are {num_clients}")
+
+
+def same_state(name: str, old: Any, new: Any) -> None:
+    """Structure, shapes and dtypes of the state are the same after a hook as after `init`.
+
+    Args:
+        name: of the hook.
+        old: the shapes of the state that `init` gives.
+        new: of that which the hook gives.
+
+    Raises:
+        BrokenContractError: the first difference.
+    """
+    if jax.tree.structure(new) != jax.tree.structure(old):
+        raise BrokenContractError(
+            f"`{name}` answers a state of another structure than `init` does (fields, or a Static that changed); "
+            "return the same NamedTuple, and keep what changes in arrays"
+        )
+    for (path, before), after in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new)):
+        # what `prepare` answers is cast back
+        if before.shape != after.shape or (before.dtype != after.dtype and name != "prepare"):
+            raise BrokenContractError(
+                f"`{name}` makes state{jax.tree_util.keystr(path)} {after.dtype} {list(after.shape)}, and it is "
+                f"{before.dtype} {list(before.shape)} after `init`; keep its dtype and shape"
+            )

@@ -3,9 +3,9 @@
     python benchmarks/selection_cost.py                            writes results/selection_cost.json
 
 One seed, cohorts of 10, FedCor's MLP on images of 28x28. Every case runs in a process of its own: milliseconds a round
-(the mean over all rounds of a run, warm-up included, or over as many as fit the budget), seconds of compilation, bytes
-of the strategy's state, of its facts, and of the whole compiled program (XLA's own account, `memory_analysis`). A
-case that needs more memory than the bound, such as an N x N or N x P state for many clients, is skipped and says so.
+(the mean over a run's rounds, warm-up included: ten a call, as many calls as fit the budget), seconds of compilation,
+bytes of the strategy's state, of its facts, and of the whole compiled program (XLA's own account, `memory_analysis`).
+A case that needs more memory than the bound, such as an N x N or N x P state for many clients, is skipped and says so.
 """
 
 import argparse

@@ -6,7 +6,9 @@ import pytest
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Most of the tests' time is compilation: the same programs, with less work spent on their machine code.
-os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')}"
+os.environ["XLA_FLAGS"] = (
+    f"--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
+)
 
 import jax
 

@@ -87,14 +87,8 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
                 common[job.setting] = pose(_with_random(job.config))
         problem = dataclasses.replace(common[job.setting], config=job.config, strategy=problem.strategy)
         checked.append(Checked(job, problem))
-    traced = set()
-    for job, problem in checked:
+    for job, _ in checked:
         folder.finished_result(_path(job), job.config)
-        # of a setting, what a strategy can do depends on these numbers alone
-        shape = (job.algo, job.config.partition.num_clients, job.config.selection.num_selected)
-        if shape not in traced:
-            traced.add(shape)
-            _blame(job, lambda problem=problem: selection_cost.trace(selection_cost.of_problem(problem)))
     return checked
 
 

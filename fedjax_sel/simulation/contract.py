@@ -60,35 +60,53 @@ def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: i
     Raises:
         UserError: the first rule that is broken, or what a hook raised for the user to read.
     """
-    stand_in: Any = _StandIn()
     with _named(strategy):
         for name in ("init", "select", "prepare", "observe", "update"):
             if not callable(getattr(strategy, name)):
                 kind = type(getattr(strategy, name)).__name__
                 raise BrokenContractError(f"`{name}` is of type {kind}; give a function, or leave it out")
-        sizes = _shape((num_clients,), jnp.int32)
-
-        def init(key, sizes):
-            env = Env(
-                num_clients, num_selected, num_rounds, NUM_CLASSES, NUM_PARAMS, sizes,
-                (sizes / sizes.sum()).astype(jnp.float32),
-            )  # fmt: skip
-            return strategy.init(key, env)
-
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        state = trace("init", init, key, sizes)
-        tables = jax.eval_shape(lambda: information.empty(strategy, stand_in, 1, num_clients, NUM_CLASSES))
-        info = jax.tree.map(lambda leaf: _shape(leaf.shape[1:], leaf.dtype), tables)
-        available = None if everyone_available else _shape((num_clients,), jnp.bool_)
-        given = (strategy, key, state, info, available)
-        answers = {name: trace(name, hook, *shapes) for name, (hook, shapes) in hooks(*given, None, None).items()}
-        selection(answers["select"], num_selected)
+        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+        state = table["prepare"][1][0]
         if strategy.candidates is not None:
-            candidates(answers["candidates"], num_clients)
-        update, shapes = hooks(*given, answers["select"], outcome(strategy, num_selected))["update"]
-        answers["update"] = trace("update", update, *shapes)
+            candidates(trace("candidates", table["candidates"]), num_clients)
         for name in ("prepare", "observe", "update"):
-            same_state(name, state, answers[name])
+            same_state(name, state, trace(name, table[name]))
+
+
+def traced(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> dict[str, Hook]:
+    """Every hook with the shapes of its arguments in a run of such a size: `init` and `select` are traced for them.
+
+    Args:
+        strategy: whose hooks.
+        num_clients: N.
+        num_selected: K.
+        num_rounds: T.
+        everyone_available: whether `available` is None or bool [N].
+
+    Returns:
+        name -> (function, shapes).
+
+    Raises:
+        UserError: see `check`.
+    """
+    stand_in: Any = _StandIn()
+    sizes = _shape((num_clients,), jnp.int32)
+
+    def init(key, sizes):
+        counts = (num_clients, num_selected, num_rounds, NUM_CLASSES, NUM_PARAMS)
+        return strategy.init(key, Env(*counts, sizes, (sizes / sizes.sum()).astype(jnp.float32)))
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = trace("init", (init, (key, sizes)))
+    tables = jax.eval_shape(lambda: information.empty(strategy, stand_in, 1, num_clients, NUM_CLASSES))
+    info = jax.tree.map(lambda leaf: _shape(leaf.shape[1:], leaf.dtype), tables)
+    available = None if everyone_available else _shape((num_clients,), jnp.bool_)
+    given = (strategy, key, state, info, available)
+    answer = trace("select", hooks(*given, None, None)["select"])
+    selection(answer, num_selected)
+    return {"init": (init, (key, sizes)), **hooks(*given, answer, outcome(strategy, num_selected))}
 
 
 def hooks(
@@ -180,13 +198,12 @@ def _pairs(options: Any) -> bool:
     return isinstance(options, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in options)
 
 
-def trace(name: str, hook: Callable[..., Any], *arguments: Any) -> Any:
+def trace(name: str, hook: Hook) -> Any:
     """The shapes of what a hook answers.
 
     Args:
         name: of the hook; `prepare` runs with 64-bit types.
-        hook: the function.
-        *arguments: their shapes.
+        hook: the function and the shapes of its arguments.
 
     Returns:
         Shapes.
@@ -195,8 +212,9 @@ def trace(name: str, hook: Callable[..., Any], *arguments: Any) -> Any:
         BrokenContractError: it cannot be traced.
         UserError: what it raised for the user to read, unchanged.
     """
+    function, arguments = hook
     with jax.enable_x64(name == "prepare"), explained(name):
-        return jax.eval_shape(hook, *arguments)
+        return jax.eval_shape(function, *arguments)
 
 
 @contextlib.contextmanager

@@ -108,7 +108,8 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
 
     Args:
         setting: the strategy and the shapes.
-        budget_seconds: no further call is begun after so many; all rounds of the setting where they take less.
+        budget_seconds: no further call is begun after so many. Rounds are timed ten a call; those of a last,
+            shorter call are left out, for they would need a program of their own.
         most_bytes: what state and facts, and later the whole program, may take.
 
     Returns:
@@ -138,20 +139,6 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
         spent += time.perf_counter() - started
         done += length
     return Cost(spent / done, done, compile_seconds, memory.of_program(program), state_bytes, fact_bytes)
-
-
-def trace(setting: Setting) -> None:
-    """Traces all of a strategy's functions and computes nothing.
-
-    Raises:
-        UserError: the strategy refuses the setting, or reads a fact that it does not buy.
-    """
-    carry, stubs = jax.eval_shape(partial(_begin, setting), jax.random.key(0))
-    if setting.strategy.prepare is not keep_state:
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
-        with jax.enable_x64(True):
-            jax.eval_shape(setting.strategy.prepare, one.state, one.info)
-    jax.eval_shape(partial(_rounds, setting), carry, jnp.int32(0), stubs)
 
 
 def _refuse(what: str, size: int, most: int | None) -> None:

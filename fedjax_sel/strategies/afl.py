@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
@@ -119,13 +120,11 @@ def active_cohort(
     num_clients = values.shape[0]
     by_value = int((1 - alpha3) * k + 1e-9)
     # 1e-9: 0.9 x 10 and the like must not fall below the integer that they are; so the floors are taken here.
-    num_kept = jnp.array(
-        [max(there - int(alpha1 * there + 1e-9), min(by_value, there)) for there in range(num_clients + 1)]
-    )
+    counts = np.arange(num_clients + 1)
+    num_kept = np.maximum(counts - np.floor(alpha1 * counts + 1e-9), np.minimum(by_value, counts)).astype(np.int32)
     there = jnp.ones((num_clients,), bool) if available is None else available
-    best_first = sampling.top_k(key_ties, jnp.where(there, values, -jnp.inf), num_clients)
-    places = jnp.zeros((num_clients,), jnp.int32).at[best_first].set(jnp.arange(num_clients, dtype=jnp.int32))
-    kept = places < num_kept[there.sum()]
+    kept_here = num_kept[-1] if available is None else jnp.asarray(num_kept)[there.sum()]
+    kept = sampling.among_largest(key_ties, jnp.where(there, values, -jnp.inf), kept_here)
 
     # Weights stay logarithms: exp of a large difference would be zero.
     logits = alpha2 * (values - values.max()) + jax.random.gumbel(key_draw, values.shape, mode="high")
@@ -133,5 +132,4 @@ def active_cohort(
 
     # Where so few are there that unavailable ones are drawn, all that are there are drawn as well, and stand in tier 0.
     tiers = jnp.where(there, 1, 2).at[drawn].add(-1)
-    shuffled = jax.random.permutation(key_rest, num_clients)
-    return shuffled[jnp.argsort(tiers[shuffled], stable=True)][:k].astype(jnp.int32)
+    return sampling.top_k(key_rest, -tiers.astype(jnp.float32), k)

@@ -41,7 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.numerics import sampling
+from fedjax_sel.numerics import partial_order, sampling
 from fedjax_sel.strategies.base import SELECTED, Env, Information, Outcome, Request, Selection, Static, Strategy, always
 
 _NUMBERS = {  # exploration_decay, cap, cut, max_participations (0: no limit)
@@ -120,7 +120,7 @@ def oort(
         del key
         n = env.num_clients
         sizes = env.sizes.astype(jnp.float32)
-        preferred = jnp.sort(sizes)[min(int(n * preferred_duration_quantile + 1e-9), n - 1)]
+        preferred = sampling.value_at(sizes, min(int(n * preferred_duration_quantile + 1e-9), n - 1))
         slowness = jnp.minimum(preferred / sizes, 1.0) ** alpha if system == "sizes" else jnp.ones_like(sizes)
         nobody = jnp.zeros((n,), jnp.int32)
         return State(
@@ -139,29 +139,30 @@ def oort(
         there = jnp.ones((n,), bool) if available is None else available
         welcome = there
         if limit > 0:
-            most = sampling.top_k(key_out, state.count.astype(jnp.float32), int(_LEFT_OUT * n + 1e-9))
-            welcome = there & ~jnp.zeros((n,), bool).at[most].set(state.count[most] > limit)
+            most = sampling.among_largest(key_out, state.count.astype(jnp.float32), int(_LEFT_OUT * n + 1e-9))
+            welcome = there & ~(most & (state.count > limit))
         tried, untried = welcome & (state.count > 0), there & (state.count == 0)
 
         # 1e-4: the product must not fall below the integer that it is.
         num_exploited = jnp.floor(k * (1 - current(state)) + 1e-4).astype(jnp.int32)
         num_exploited = jnp.minimum(num_exploited, tried.sum())
         scores = jnp.where(tried, _scores(state, tried, round + 1, cap) * state.slowness, 0.0)
-        marginal = jnp.sort(scores, descending=True)[jnp.maximum(num_exploited - 1, 0)]
+        marginal = -sampling.value_at(-scores, jnp.maximum(num_exploited - 1, 0))
         near_the_top = tried & (scores >= cut * marginal)
         exploited = sampling.without_replacement(key_exploit, jnp.where(near_the_top, scores, 0.0), k, near_the_top)
 
         num_explored = jnp.minimum(untried.sum(), k - num_exploited)
         rewards = state.sizes * state.slowness
-        places = _places(sampling.top_k(key_pool, jnp.where(untried, rewards, -jnp.inf), n))
-        pool = untried & (places < jnp.floor(explore_pool * num_explored + 1e-4))
+        pool_size = jnp.floor(explore_pool * num_explored + 1e-4).astype(jnp.int32)
+        pool = untried & sampling.among_largest(key_pool, jnp.where(untried, rewards, -jnp.inf), pool_size)
         explored = sampling.without_replacement(key_explore, jnp.where(pool, rewards, 0.0), k, pool)
 
-        ranks = k + jax.random.permutation(key_rest, n) + jnp.where(welcome, 0, jnp.where(there, n, 2 * n))
+        tiers = k + jnp.where(welcome, 0, jnp.where(there, 1, 2))
         position = jnp.arange(k)
         for drawn, first, count in ((explored, num_exploited, num_explored), (exploited, 0, num_exploited)):
-            ranks = ranks.at[jnp.where(position < count, drawn, n)].set(first + position, mode="drop")
-        ids = jnp.argsort(ranks)[:k].astype(jnp.int32)
+            tiers = tiers.at[jnp.where(position < count, drawn, n)].set(first + position, mode="drop")
+        words = (tiers.astype(jnp.uint32), *sampling.random_words(key_rest, n))
+        ids = partial_order.first(words, k)
         return Selection(ids, None, there[ids])
 
     def update(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
@@ -193,16 +194,12 @@ def oort(
 def _scores(state: State, tried: jax.Array, t: jax.Array, cap: float) -> jax.Array:
     """s_i without the system factor, [N]; meaningless for clients that were not tried."""
     n = tried.shape[0]
-    known = jnp.sort(jnp.where(tried, state.utilities, jnp.inf))
+    known = jnp.where(tried, state.utilities, jnp.inf)
     # The quantile's place is a table over the number of those tried: exact where a float32 product is not.
-    place = jnp.asarray(np.array([min(int(m * cap + 1e-9), max(m - 1, 0)) for m in range(n + 1)]))[tried.sum()]
-    clipped = jnp.minimum(state.utilities, known[place])
-    least = known[0]
+    counts = np.arange(n + 1)
+    places = np.minimum(np.floor(counts * cap + 1e-9), np.maximum(counts - 1, 0)).astype(np.int32)
+    clipped = jnp.minimum(state.utilities, sampling.value_at(known, jnp.asarray(places)[tried.sum()]))
+    least = known.min()
     spread = jnp.maximum(jnp.max(jnp.where(tried, state.utilities, -jnp.inf)) - least, _SMALLEST_RANGE)
     bonus = jnp.sqrt(0.1 * jnp.log(jnp.asarray(t, jnp.float32)) / jnp.maximum(state.last, 1))
     return (clipped - least) / spread + bonus
-
-
-def _places(order: jax.Array) -> jax.Array:
-    """Where each item stands in an order, int32 [N]."""
-    return jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=jnp.int32))

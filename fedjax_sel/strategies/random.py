@@ -53,7 +53,7 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
         del info, round
         k = state.num_selected.value
         shares = state.importance if available is None else jnp.where(available, state.importance, 0.0)
-        ids = jax.random.categorical(key, jnp.log(shares), shape=(k,)).astype(jnp.int32)
+        ids = sampling.with_replacement(key, shares, k)
         first = sampling.first_occurrence(ids)
         draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, how often this client was drawn
         mask = first & (shares.sum() > 0)

@@ -16,8 +16,8 @@ def answer(bench: Bench) -> None:
     with violations():
         contract.selection(bench.selection, bench.options.num_selected)
         if bench.strategy.candidates is not None:
-            hook, arguments = bench.hooks()["candidates"]
-            contract.candidates(contract.trace("candidates", hook, *arguments), bench.options.num_clients)
+            named = contract.trace("candidates", bench.hooks()["candidates"])
+            contract.candidates(named, bench.options.num_clients)
 
 
 def cohort(bench: Bench) -> None:

@@ -24,8 +24,8 @@ def traceable(bench: Bench) -> None:
             _ = bench.start
         with contract.explained("select"):
             contract.is_selection(bench.selection)
-        for name, (hook, arguments) in bench.hooks().items():
-            contract.trace(name, hook, *arguments)
+        for name, hook in bench.hooks().items():
+            contract.trace(name, hook)
 
 
 def pure(bench: Bench) -> None:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedjax_sel.simulation.contract import NUM_CLASSES, NUM_PARAMS
 from fedjax_sel.strategies.base import (
     ALL,
     CANDIDATES,
@@ -23,7 +24,7 @@ from fedjax_sel.strategies.base import (
     Unrequested,
     keep_state,
 )
-from fedjax_sel.testing.worlds import NUM_CLASSES, NUM_PARAMS, World
+from fedjax_sel.testing.worlds import LARGEST_LOSS, World
 
 
 class Game(NamedTuple):
@@ -151,7 +152,9 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
         else Unrequested(strategy.name, "server_metrics")
     )
     after = jnp.asarray(world.losses_after)[round, ids]
-    return Outcome(updates, after * 1.25, after, jax.tree.map(mean, updates), finite, metrics)
+    return Outcome(
+        updates, jnp.minimum(after * 1.25, LARGEST_LOSS), after, jax.tree.map(mean, updates), finite, metrics
+    )
 
 
 def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, world: World) -> tuple[Carry, Record]:

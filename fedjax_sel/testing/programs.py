@@ -13,11 +13,11 @@ def state(bench: Bench) -> None:
     """Structure, shapes and dtypes of the state are the same after every hook as after `init`."""
     old = bench.start.state
     for name in ("prepare", "observe", "update"):
-        hook, arguments = bench.hooks()[name]
-        if hook is keep_state:
+        hook = bench.hooks()[name]
+        if hook[0] is keep_state:
             continue
         with violations():
-            contract.same_state(name, old, contract.trace(name, hook, *arguments))
+            contract.same_state(name, old, contract.trace(name, hook))
 
 
 def key_used(bench: Bench) -> None:

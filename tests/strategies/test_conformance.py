@@ -14,13 +14,18 @@ VARIANTS = [
     ("random", {"variant": "md"}),
     ("random", {"variant": "weighted-wor"}),
     ("fl_dp3s", {"profile": "representative-gradient"}),
+    ("fl_dp3s", {"profile": "gradient"}),
+    ("fedcor", {"preset": "code-2022", "warmup": 12, "interval": 2, "warmup_steps": 3, "steps": 2}),
     ("fedcor", {"preset": "code-2023", **SHORT, "probes": 2}),
+    ("fedcor", {"preset": "gpfl-port", **SHORT}),
     ("fedcor", {"preset": "closed-form", "warmup": 2, "interval": 2}),
     ("fedcor", {"preset": "proxy", **SHORT}),
     ("gpfl", {"start": "all-clients", "softmax": "all-with-stale", "direction": "smoothed"}),
+    ("pow_d", {"variant": "cpow-d"}),
     ("pow_d", {"variant": "rpow-d"}),
     ("pow_d", {"variant": "train-first"}),
     ("fedsae", {"variant": "greedy"}),
+    ("fedsae", {"active_rounds": 3}),
     ("clustered", {"variant": "size"}),
     ("clustered", {"distance": "l2", "linkage": "square"}),
     ("divfl", {"variant": "ideal"}),
@@ -49,3 +54,9 @@ def test_conforms_as_it_is_made(name):
 )
 def test_variants_conform(name, parameters):
     testing.check_strategy(lambda: strategies.make(name, **parameters))
+
+
+@pytest.mark.slow
+def test_gpfl_ref_conforms_but_for_what_its_code_does():
+    """The reference code knows no availability, and refuses cohorts of most clients (gpfl.py says so)."""
+    testing.check_strategy(lambda: strategies.make("gpfl", preset="gpfl-ref"), skip=("availability", "K = 1, N - 1, N"))

@@ -9,6 +9,7 @@ from scipy import stats
 
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
+from fedjax_sel.simulation import contract
 from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information, Outcome
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedgp import fedgp
@@ -452,3 +453,30 @@ def test_names_and_hyperparameters_as_texts():
     values = strategies.hyper.convert("fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"})
     assert values == {"warmup": 20, "anneal": 0.9, "mean": "discounted"}
     assert fedcor(**values).name == "fedcor" and fedgp().name == "fedgp"
+
+
+def largest_array(jaxpr) -> int:
+    """Elements of the largest array that a program makes anywhere."""
+    sizes = [0]
+    for equation in jaxpr.eqns:
+        sizes += [variable.aval.size for variable in equation.outvars if hasattr(variable.aval, "size")]
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                sizes.append(largest_array(inner))
+    return max(sizes)
+
+
+@pytest.mark.parametrize("preset", ["paper", "code-2022", "code-2023", "proxy", "fedgp"])
+@pytest.mark.parametrize("everyone", [True, False])
+def test_memory_is_linear_in_the_number_of_clients(preset, everyone):
+    n = 997
+    hooks = contract.traced(make(preset), n, K, 500, everyone)
+    for name, (hook, shapes) in hooks.items():
+        if name != "prepare":
+            assert largest_array(jax.make_jaxpr(hook)(*shapes).jaxpr) <= 120 * n, name  # samples: up to 100 x N
+
+
+def test_memory_that_is_not_linear_is_found():
+    hook, shapes = contract.traced(make("closed-form"), 997, K, 500, True)["observe"]
+    assert largest_array(jax.make_jaxpr(hook)(*shapes).jaxpr) >= 997**2

@@ -59,7 +59,7 @@ def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
     needed = jnp.maximum(jnp.asarray(place, jnp.int32) + 1, 1)
 
     def two_bits(step: jax.Array, found: jax.Array) -> jax.Array:
-        shift = jnp.uint32(30) - 2 * step.astype(jnp.uint32)
+        shift = (30 - 2 * jnp.asarray(step, jnp.int32)).astype(jnp.uint32)
         bounds = [found | (jnp.uint32(digit) << shift) for digit in (1, 2, 3)]
         below = tuple((words < bound).astype(jnp.int32) for bound in bounds)
         counts = lax.reduce(below, (jnp.int32(0),) * 3, lambda one, two: tuple(a + b for a, b in zip(one, two)), (0,))

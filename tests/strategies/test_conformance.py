@@ -34,7 +34,11 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("name", strategies.names())
+@pytest.mark.parametrize(
+    "name",
+    # FedGP is FedCor's code with other numbers
+    [pytest.param(name, marks=pytest.mark.slow) if name == "fedgp" else name for name in strategies.names()],
+)
 def test_conforms(name):
     """All but the ledger of a real run, which tests/simulation/test_bills.py compares with a closed form."""
     testing.check_strategy(lambda: strategies.make(name, **DEFAULT.get(name, {})), run=False)

@@ -76,7 +76,7 @@ def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict
 
     shape, clients, batch = SETTINGS[model]
     network = models.make(model, shape, 10, convolution=form)
-    mesh = devices.make_mesh(clients)
+    mesh = devices.make_mesh(1, clients, 0)
     key = jax.random.key(0)
     params = network.init(key)
     images = jax.random.normal(key, (clients, batch, *shape))
@@ -91,7 +91,11 @@ def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict
         return lax.fori_loop(0, steps, step, params)
 
     at_once = 0 if clients_at_once == "all" else 1
-    run = jax.jit(lambda steps: devices.spread(mesh, train, steps, (images, labels), at_once))
+
+    def all_clients(steps: Any) -> Any:
+        return devices.spread(mesh, train, steps, (images, labels), at_once)
+
+    run = jax.jit(devices.over_seeds(mesh, all_clients, (devices.WHOLE,), devices.WHOLE))
     started = time.perf_counter()
     jax.block_until_ready(run(jnp.int32(1)))
     compile_seconds = time.perf_counter() - started

@@ -155,7 +155,8 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
     def forward(params, images, labels):
         return model.apply(params, images, None).logits
 
-    per_device = -(-seeds * plan.num_selected // devices)
+    groups, share = plan.mesh.devices.shape
+    per_device = -(-seeds // groups * plan.num_selected // share)
     together = plan.clients_at_once or per_device
     train = shapes(step, work.batch_size)
     tests = federation.test_images.shape[0]
@@ -173,7 +174,7 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
 
         return jax.lax.fori_loop(0, length, again, (train_operands, test_operands))
 
-    spec = jax.sharding.PartitionSpec("devices")
+    spec = jax.sharding.PartitionSpec(plan.mesh.axis_names)
     sharded = jax.sharding.NamedSharding(plan.mesh, spec)
     batch = devices * together
 

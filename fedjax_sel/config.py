@@ -115,6 +115,9 @@ class RunConfig:
     cohort_batch: int | None = _setting(
         None, "clients a device trains at once; 0: all, as one vmap; default: as many as its cache holds"
     )
+    mesh: str | None = _setting(
+        None, "devices as seeds=A,clients=B: A groups of seeds, whose clients B devices share (default: chosen)"
+    )
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "a client's update with NaN or infinity: stop, or leave it out"
     )
@@ -132,7 +135,7 @@ _CONCERNS = {
 
 MOST_SEEDS = 10_000
 
-_NOT_OF_THE_TRAJECTORY = {"data_dir", "out", "target_accuracy"}
+_NOT_OF_THE_TRAJECTORY = {"data_dir", "mesh", "out", "target_accuracy"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,6 +308,23 @@ def _pair(item: Any) -> tuple[Any, bool, Any]:
     return (item[0], True, item[1]) if isinstance(item, tuple | list) and len(item) == 2 else (None, False, None)
 
 
+def mesh_shape(text: str) -> tuple[int, int]:
+    """Devices along seeds and along clients, from `seeds=2,clients=4`; what is left out is 1.
+
+    Raises:
+        UserError: it is not of that form.
+    """
+    shape = {"seeds": 1, "clients": 1}
+    given = [part.strip().partition("=") for part in text.split(",")]
+    names = [name for name, _, _ in given]
+    if len(set(names)) < len(names) or any(
+        name not in shape or not value.isascii() or not value.isdecimal() or int(value) < 1 for name, _, value in given
+    ):
+        raise UserError(f"--mesh: {text!r} is not of the form seeds=2,clients=4, with whole numbers from 1")
+    shape.update({name: int(value) for name, _, value in given})
+    return shape["seeds"], shape["clients"]
+
+
 def validate(config: Config) -> None:
     """Refuses values that cannot work, before any data are read.
 
@@ -360,5 +380,7 @@ def validate(config: Config) -> None:
             f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
             "give exactly one of them"
         )
+    if values["mesh"] is not None:
+        mesh_shape(values["mesh"])
     if values["loss_on"] == "holdout" and values["holdout"] == 0:
         raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")

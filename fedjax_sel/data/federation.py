@@ -40,6 +40,10 @@ class Federation(NamedTuple):
         return self.train_sizes + self.holdout_sizes
 
 
+PER_REPLICATE = ("order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts")
+"""The fields of a Federation with the leading axis [S]; replicates share the others."""
+
+
 class Segment(NamedTuple):
     """A part of one client's examples: `size` entries of `order[replicate]` from `start`."""
 

@@ -1,7 +1,9 @@
 """Many independent pieces of work over all devices: the one place that knows how many there are.
 
-The unit of parallel work is a pair (replicate, client), or (replicate, block of examples). The pairs are laid out as
-one axis, padded to a multiple of the devices and sharded; what they share (models, data) is replicated.
+The devices form a mesh with two axes. Groups of replicates (seeds) live along the first: each group's state is on its
+own devices alone, and groups never talk to each other. Along the second, the devices of a group share its pairs
+(replicate, client), or (replicate, block of examples): the pairs are laid out as one axis, padded to a multiple of the
+devices and dealt out, and the results are gathered. Everything else is done by every device of a group alike.
 """
 
 import os
@@ -13,9 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-AXIS = "devices"
+from fedjax_sel.errors import UserError
+
+SEEDS, CLIENTS = "seeds", "clients"
+WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # the same on all devices; split along the leading axis [S]
 
 
 def num_cores() -> int:
@@ -37,49 +43,143 @@ def use_every_core() -> None:
         return
 
 
-def make_mesh(num_jobs: int) -> Mesh:
-    """The devices in one row: no more of them than end the jobs in the same number of turns.
+def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:
+    """The devices as groups of seeds x shares of their clients.
+
+    By default the shape in which a round takes the fewest turns, and of those the one with the most groups; no more
+    devices than end the work in as many turns.
 
     Args:
-        num_jobs: (replicate, client) pairs of a round.
+        num_seeds: S.
+        num_selected: K; a round trains S K clients.
+        num_blocks: blocks of examples that a round evaluates for each seed.
+        wanted: an explicit shape.
+
+    Raises:
+        UserError: the explicit shape cannot be had.
     """
     available = jax.devices()
-    turns = -(-num_jobs // len(available))
-    return Mesh(np.array(available[: -(-num_jobs // turns)]), (AXIS,))
+    if wanted is not None:
+        check_shape(wanted, num_seeds, num_selected, len(available))
+        groups, share = wanted
+    else:
+        groups, share = _best_shape(num_seeds, num_selected, num_blocks, len(available), jax.process_count() > 1)
+    return Mesh(np.array(available[: groups * share]).reshape(groups, share), (SEEDS, CLIENTS))
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of what every device holds whole."""
-    return NamedSharding(mesh, PartitionSpec())
+def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
+    """Groups of seeds, and devices of a group; `need_all`: every machine must take part, so every device does."""
+
+    def turns(groups: int, jobs: int) -> int:
+        return -(-(num_seeds // groups) * jobs // (most // groups))
+
+    groups = min(
+        (g for g in _divisors(num_seeds) if g <= most and not (need_all and most % g)),
+        key=lambda g: (turns(g, num_selected), -g),
+    )
+    if need_all:
+        return groups, most // groups
+    jobs = max(num_selected, num_blocks)
+    return groups, -(-(num_seeds // groups) * jobs // turns(groups, jobs))
 
 
-def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:
-    """Runs a function on every job, over all devices of the mesh.
+def check_shape(shape: tuple[int, int], num_seeds: int, num_selected: int, num_devices: int | None = None) -> None:
+    """Refuses a mesh that cannot be had.
+
+    Args:
+        shape: devices along seeds and along clients.
+        num_seeds: S.
+        num_selected: K.
+        num_devices: how many there are; None: not known yet.
+
+    Raises:
+        UserError: with the nearest shape that works.
+    """
+    groups, share = shape
+    why = []
+    if num_seeds % groups:
+        why.append(f"{num_seeds} seeds cannot be split into {groups} equal groups")
+    if num_selected % share:
+        why.append(f"{num_selected} clients a round cannot be split into {share} equal shares")
+    if num_devices is not None and groups * share > num_devices:
+        why.append(f"{groups * share} devices are more than the {num_devices} there are")
+    if why:
+        most = groups * share if num_devices is None else num_devices
+        fitting = [(g, c) for g in _divisors(num_seeds) for c in _divisors(num_selected) if g * c <= most]
+        nearest = min(fitting, key=lambda s: (abs(s[0] - groups) + abs(s[1] - share), -s[0] * s[1]))
+        raise UserError(
+            f"--mesh seeds={groups},clients={share}: {' and '.join(why)}; "
+            f"give seeds={nearest[0]},clients={nearest[1]}, or leave it out"
+        )
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """A function of some replicates as one of all of them: each group of devices runs it on its own.
 
     Args:
         mesh: the devices.
-        function: (shared, job) -> result, pure; must not touch the mesh itself.
+        function: pure; within it `spread` shares work among the devices of a group.
+        in_specs: for each argument WHOLE or PER_SEED, or a pytree of them.
+        out_specs: likewise for its result.
+    """
+    # check_vma=False: the compiler cannot see that gathered results are the same on all devices of a group
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
+    """Puts arrays on the devices.
+
+    Args:
+        mesh: the devices.
+        tree: arrays.
+        specs: WHOLE or PER_SEED, or a pytree of them that is a prefix of `tree`.
+    """
+    return jax.device_put(tree, jax.tree.map(partial(sharding, mesh), specs))
+
+
+def sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
+    """Where arrays lie."""
+    return NamedSharding(mesh, spec)
+
+
+def fetch(tree: Any) -> Any:
+    """Arrays of all devices, also of other machines', in host memory: on every machine the same."""
+    leaves = jax.tree.leaves(tree)
+    if all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
+        return jax.device_get(tree)
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def of_all_seeds(mesh: Mesh, tree: Any, axis: int) -> Any:
+    """Within `over_seeds`: what the groups hold, one after another along an axis, on every device."""
+    return lax.all_gather(tree, SEEDS, axis=axis, tiled=True) if mesh.shape[SEEDS] > 1 else tree
+
+
+def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:
+    """Within `over_seeds`: runs a function on every job of the group, shared among the group's devices.
+
+    Args:
+        mesh: the devices.
+        function: (shared, job) -> result, pure.
         shared: a pytree that every job sees whole.
         jobs: a pytree of arrays with leading axis [J].
         at_once: jobs that a device runs as one `vmap`; 0 for all of its share, 1 for one after another.
 
     Returns:
-        The results with leading axis [J], whole on every device.
+        The results with leading axis [J], whole on every device of the group.
     """
+    share = mesh.shape[CLIENTS]
+    if share == 1:
+        return _map(partial(function, shared), jobs, at_once)
     num_jobs = jax.tree.leaves(jobs)[0].shape[0]
-    padded = -(-num_jobs // mesh.size) * mesh.size
-    jobs = jax.tree.map(lambda leaf: leaf[jnp.arange(padded) % num_jobs], jobs)  # the padding repeats the first jobs
-
-    def on_one_device(shared, share):
-        results = _map(partial(function, shared), share, at_once)
-        return lax.all_gather(results, AXIS, tiled=True) if mesh.size > 1 else results
-
-    whole = PartitionSpec()
-    # check_vma=False: the compiler cannot see that gathered results are the same everywhere
-    run = jax.shard_map(
-        on_one_device, mesh=mesh, in_specs=(whole, PartitionSpec(AXIS)), out_specs=whole, check_vma=False
-    )
-    return jax.tree.map(lambda leaf: leaf[:num_jobs], run(shared, jobs))
+    each = -(-num_jobs // share)
+    own = (lax.axis_index(CLIENTS) * each + jnp.arange(each)) % num_jobs  # the padding repeats the first jobs
+    results = _map(partial(function, shared), jax.tree.map(lambda leaf: leaf[own], jobs), at_once)
+    return jax.tree.map(lambda leaf: leaf[:num_jobs], lax.all_gather(results, CLIENTS, tiled=True))
 
 
 def _map(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:

@@ -3,16 +3,17 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedjax_sel import data, models, strategies
-from fedjax_sel.config import Config, validate
+from fedjax_sel.config import Config, mesh_shape, validate
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import contract, information
+from fedjax_sel.simulation import contract, devices, information
 from fedjax_sel.strategies.base import Strategy
 
 
@@ -72,6 +73,9 @@ def check(config: Config) -> Strategy:
             breaks the contract.
     """
     validate(config)
+    if config.run.mesh is not None:
+        shape = mesh_shape(config.run.mesh)
+        devices.check_shape(shape, len(config.run.seeds), config.selection.num_selected, len(jax.devices()))
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     contract.requests(strategy)
     information.check(strategy, config.data.holdout, server_validation(config, strategy))

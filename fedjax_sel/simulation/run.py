@@ -1,6 +1,6 @@
 """From a problem to a program on the devices, and through its rounds chunk by chunk."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_sel.config import mesh_shape
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import bill as bills
@@ -51,26 +52,49 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
         The program; nothing of its rounds is compiled yet.
     """
     config = problem.config
-    mesh = devices.make_mesh(len(config.run.seeds) * max(config.selection.num_selected, _test_blocks(problem)))
-    whole = devices.replicated(mesh)
     run = config.run
+    mesh = devices.make_mesh(
+        len(run.seeds), config.selection.num_selected, _test_blocks(problem), mesh_shape(run.mesh) if run.mesh else None
+    )
 
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds)
     plan = _plan(problem, mesh, federation, run.eval_every if eval_every is None else eval_every)
-    federation = jax.device_put(federation, whole)
+    federation = devices.place(mesh, federation, _SPECS)
     fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
-    begin = jax.jit(partial(_begin, plan), out_shardings=whole)
-    carry, streams = begin(federation, keys.roots(run.seeds, fixed))
+    roots = devices.place(mesh, keys.roots(run.seeds, fixed), devices.PER_SEED)
+    begin = devices.over_seeds(mesh, partial(_begin, plan), (_SPECS, devices.PER_SEED), devices.PER_SEED)
+    carry, streams = jax.jit(begin)(federation, roots)
     carry = _before_first_round(plan, carry, federation, streams)
 
     length = min(run.chunk, run.rounds)
+    out_shardings = (devices.sharding(mesh, devices.PER_SEED), devices.sharding(mesh, devices.WHOLE))
+    jitted = jax.jit(rounds(plan, length), donate_argnums=0, out_shardings=out_shardings)
+    return Program(plan, devices.place(mesh, carry, devices.PER_SEED), federation, streams, length, jitted)
+
+
+_SPECS: Any = Federation(
+    *(devices.PER_SEED if name in fed.PER_REPLICATE else devices.WHOLE for name in Federation._fields)  # pyright: ignore
+)
+
+
+def rounds(plan: Plan, length: int) -> Callable[..., tuple[Carry, Records]]:
+    """A chunk of rounds on the plan's devices, not yet compiled.
+
+    Args:
+        plan: static.
+        length: rounds.
+
+    Returns:
+        (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
+    """
 
     def chunk(carry, first, federation, streams):
-        return many_rounds(plan, length, carry, first, federation, streams)
+        carry, records = many_rounds(plan, length, carry, first, federation, streams)
+        return carry, devices.of_all_seeds(plan.mesh, records, axis=1)
 
-    jitted = jax.jit(chunk, donate_argnums=0, out_shardings=whole)
-    return Program(plan, jax.device_put(carry, whole), federation, streams, length, jitted)
+    given = (devices.PER_SEED, devices.WHOLE, _SPECS, devices.PER_SEED)
+    return devices.over_seeds(plan.mesh, chunk, given, (devices.PER_SEED, devices.WHOLE))
 
 
 def _test_blocks(problem: Problem) -> int:
@@ -98,7 +122,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
     )
     at_once = config.run.cohort_batch
     if at_once is None:
-        share = -(-len(config.run.seeds) * config.selection.num_selected // mesh.size)
+        groups, devices_of_a_group = mesh.devices.shape
+        share = -(-len(config.run.seeds) // groups * config.selection.num_selected // devices_of_a_group)
         fits = (
             share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
@@ -174,11 +199,14 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
             opening = open_round(plan, federation, streams, carry.params, jnp.int32(0), None)
             return information.measure_at_start(opening, carry.info, carry.start)
 
-        info, start = jax.jit(measure)(carry, federation, streams)
+        given = (devices.PER_SEED, _SPECS, devices.PER_SEED)
+        info, start = jax.jit(devices.over_seeds(plan.mesh, measure, given, devices.PER_SEED))(
+            carry, federation, streams
+        )
         carry = carry._replace(info=info, start=start)
     if plan.strategy.prepare is keep_state:
         return carry
-    host_state, host_info = jax.device_get((carry.strategy, carry.info))
+    host_state, host_info = devices.fetch((carry.strategy, carry.info))
     states = []
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         prepare_one = jax.jit(plan.strategy.prepare)
@@ -198,6 +226,6 @@ def chunks(program: Program) -> Iterator[tuple[int, Records]]:
     """
     carry, plan = program.carry, program.plan
     for first in range(0, plan.num_rounds, program.length):
-        carry, records = program.chunk(carry, jnp.int32(first), program.federation, program.streams)
+        carry, records = program.chunk(carry, np.int32(first), program.federation, program.streams)
         left = plan.num_rounds - first
         yield first, (records if left >= program.length else jax.tree.map(itemgetter(slice(left)), records))

@@ -14,7 +14,6 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.simulation import devices, information, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.simulation.problem import pose
-from fedjax_sel.simulation.round import many_rounds, one_round
 from fedjax_sel.strategies import base
 from fedjax_sel.training import client
 
@@ -86,37 +85,42 @@ def test_measurements_come_when_asked_for(two_seeds):
     assert np.isnan(sparse.train_loss).all()
 
 
+def six_rounds(program):
+    """The first six rounds as one program that donates nothing."""
+    rounds = jax.jit(run.rounds(program.plan, 6))
+    return rounds(program.carry, jnp.int32(0), program.federation, program.streams)
+
+
 def test_scan_equals_a_python_loop():
     program = run.prepare(pose(SMALL))
-    step = jax.jit(lambda c, t: one_round(program.plan, c, t, program.federation, program.streams))
+    step = jax.jit(run.rounds(program.plan, 1))
     carry, rows = program.carry, []
     for t in range(6):
-        carry, record = step(carry, jnp.int32(t))
+        carry, record = step(carry, jnp.int32(t), program.federation, program.streams)
         rows.append(jax.device_get(record))
-    looped = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    last, scanned = many_rounds(program.plan, 6, program.carry, jnp.int32(0), program.federation, program.streams)
+    looped = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
+    last, scanned = six_rounds(program)
     assert_close(looped, jax.device_get(scanned))
     for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(last.params)):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "num_devices,clients_at_once",
-    [(1, 0), pytest.param(1, 4, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow), (2, 2)],
+    "groups,share,clients_at_once",
+    [
+        (1, 1, 0),
+        pytest.param(1, 1, 4, marks=pytest.mark.slow),
+        pytest.param(1, 2, 1, marks=pytest.mark.slow),
+        (1, 2, 2),  # 3 clients of 2 seeds for 2 devices, two at a time: padded twice
+        (2, 1, 0),
+    ],
 )
-def test_devices_and_grouping_change_nothing(two_seeds, monkeypatch, num_devices, clients_at_once):
+def test_devices_and_grouping_change_nothing(two_seeds, monkeypatch, groups, share, clients_at_once):
     assert len(jax.devices()) == 2
-    some = jax.sharding.Mesh(np.array(jax.devices()[:num_devices]), (devices.AXIS,))
-    monkeypatch.setattr(devices, "make_mesh", lambda num_jobs: some)
+    row = np.array(jax.devices()[: groups * share])
+    some = jax.sharding.Mesh(row.reshape(groups, share), (devices.SEEDS, devices.CLIENTS))
+    monkeypatch.setattr(devices, "make_mesh", lambda *_: some)
     assert_close(two_seeds, records_of(SMALL, seeds=2, train_metrics_every=2, cohort_batch=clients_at_once))
-
-
-@pytest.mark.parametrize("num_jobs,used", [(1, 1), (2, 2), (9, 5), (10, 5), (16, 8), (17, 6), (1000, 8)])
-def test_no_more_devices_than_shorten_the_work(monkeypatch, num_jobs, used):
-    monkeypatch.setattr(jax, "devices", lambda: list(range(8)))
-    monkeypatch.setattr(devices, "Mesh", lambda row, axes: row)
-    assert len(devices.make_mesh(num_jobs)) == used
-    assert -(-num_jobs // used) == -(-num_jobs // 8)
 
 
 def test_nothing_is_compiled_after_the_first_chunk(caplog):
@@ -149,9 +153,8 @@ def test_two_strategies_train_a_common_client_on_the_same_batches():
     programs = [run.prepare(dataclasses.replace(problem, strategy=always(ids))) for ids in ([3, 5, 7], [7, 1, 3])]
     updates = []
     for program in programs:
-        carry, _ = jax.jit(lambda c, p=program: one_round(p.plan, c, jnp.int32(0), p.federation, p.streams))(
-            program.carry
-        )
+        step = jax.jit(run.rounds(program.plan, 1))
+        carry, _ = step(program.carry, jnp.int32(0), program.federation, program.streams)
         updates.append(carry.strategy)
     for a, b in zip(jax.tree.leaves(updates[0]), jax.tree.leaves(updates[1])):
         np.testing.assert_allclose(a[:, 0], b[:, 2], atol=1e-6)  # client 3
@@ -196,7 +199,7 @@ def test_full_participation_with_one_full_batch_step_is_centralised_gradient_des
     expected = params
     for _ in range(6):
         expected = jax.tree.map(lambda w, g: w - 0.3 * g, expected, jax.grad(loss)(expected))
-    carry, _ = many_rounds(program.plan, 6, program.carry, jnp.int32(0), program.federation, program.streams)
+    carry, _ = six_rounds(program)
     for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(expected)):
         np.testing.assert_allclose(a[0], b, atol=2e-5)
 

@@ -38,9 +38,12 @@ def run(config: Config, progress: bool = False) -> "Result":
 
     from fedjax_sel import plots
     from fedjax_sel.runs.experiment import run_experiment
+    from fedjax_sel.simulation import machines
 
     result = run_experiment(config, progress)
-    if config.run.out is not None and not (picture := Path(config.run.out) / "curves.png").exists():
+    if config.run.out is None or not machines.is_first():
+        return result
+    if not (picture := Path(config.run.out) / "curves.png").exists():
         plots.curves({config.selection.algo: result}, picture)
     return result
 

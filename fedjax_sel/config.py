@@ -118,6 +118,7 @@ class RunConfig:
     mesh: str | None = _setting(
         None, "devices as seeds=A,clients=B: A groups of seeds, whose clients B devices share (default: chosen)"
     )
+    distributed: bool = _setting(False, "share the work with other machines, each started with the same command")
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "a client's update with NaN or infinity: stop, or leave it out"
     )
@@ -135,7 +136,7 @@ _CONCERNS = {
 
 MOST_SEEDS = 10_000
 
-_NOT_OF_THE_TRAJECTORY = {"data_dir", "mesh", "out", "target_accuracy"}
+_NOT_OF_THE_TRAJECTORY = {"data_dir", "distributed", "mesh", "out", "target_accuracy"}
 
 
 @dataclasses.dataclass(frozen=True)

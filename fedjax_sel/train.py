@@ -54,24 +54,29 @@ def train(config: Config) -> int:
     """Runs, writes the folder, and prints the closing table."""
     from fedjax_sel import show
     from fedjax_sel.runs import folder
+    from fedjax_sel.simulation import machines
 
+    if config.run.distributed:
+        machines.start()
     out = Path(config.run.out) if config.run.out else folder.default_path(config)
-    known = folder.finished_result(out, config)
+    known = machines.on_first(lambda: folder.finished_result(out, config))
     if known is not None:
-        show.result(known)
-        print(f"This run was finished before and is in {out}; give another --out to run it again.")
+        if machines.is_first():
+            show.result(known)
+            print(f"This run was finished before and is in {out}; give another --out to run it again.")
         return 0
     try:
         result = fedjax_sel.run(config.replace(out=str(out)), progress=True)
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)
         return 3
-    show.result(result)
-    if not result.finished:
-        print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; those rounds are in {out}")
-        return 130
-    print(f"Written to {out} (curves.png, metrics.csv, ...)")
-    return 0
+    if machines.is_first():
+        show.result(result)
+        if result.finished:
+            print(f"Written to {out} (curves.png, metrics.csv, ...)")
+        else:
+            print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; those rounds are in {out}")
+    return 0 if result.finished else 130
 
 
 def entry_point() -> int:

@@ -16,9 +16,9 @@ from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import folder
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Collector, Result, append_csv
-from fedjax_sel.simulation import devices, information, run
+from fedjax_sel.simulation import devices, information, machines, run
 from fedjax_sel.simulation.plan import Records
-from fedjax_sel.simulation.problem import pose
+from fedjax_sel.simulation.problem import Problem, pose
 
 POLL_SECONDS = 0.002
 SECONDS_BETWEEN_COHORTS = 5.0  # `cohorts.npy` is written whole
@@ -42,23 +42,24 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
         UserError: something in the configuration, the data or the folder that the user can mend.
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
     """
+    if config.run.distributed:
+        machines.start()
+    devices.use_every_core()
     out = None if config.run.out is None else Path(config.run.out)
     if out is not None:
-        done = folder.finished_result(out, config)
+        done = machines.on_first(lambda: folder.finished_result(out, config))
         if done is not None:
             return done
-    devices.use_every_core()
     problem = pose(config)
     with (
-        Reporter(config.run.rounds, len(config.run.seeds), progress) as reporter,
+        Reporter(config.run.rounds, len(config.run.seeds), progress and machines.is_first()) as reporter,
         _Interruption(reporter) as interrupted,
     ):
         if out is not None:
-            moved = folder.create(out, config)
+            moved = machines.on_first(lambda: _open(out, problem))
             if moved is not None:
                 reporter.say(f"an unfinished run in {out} was set aside as {moved}")
-            folder.write_data(out, problem.dataset, config.run.seeds, problem.partitions)
-            folder.write_environment(out)
+        own = out if machines.is_first() else None  # the first machine writes for all
         program = run.prepare(problem)
         lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
         collector = Collector(config, problem.dataset.source, problem.model.num_params, lengths)
@@ -67,18 +68,27 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
             problem_found = config.run.on_nonfinite == "stop" and records.nonfinite.any()
             good = int(np.argmax(records.nonfinite.any(axis=(1, 2)))) if problem_found else len(records.gemd)
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), records), time.monotonic() - started)
-            if out is not None:
-                append_csv(out / "metrics.csv", chunk, first)
+            if own is not None:
+                append_csv(own / "metrics.csv", chunk, first)
                 if problem_found or time.monotonic() - saved > SECONDS_BETWEEN_COHORTS:
-                    folder.write_cohorts(out, collector.result().cohorts)
+                    folder.write_cohorts(own, collector.result().cohorts)
                     saved = time.monotonic()
             reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
             if problem_found:
                 raise NonFiniteUpdateError(_describe(config, first, records))
         result = collector.result()
-        if out is not None:
-            folder.write_cohorts(out, result.cohorts)
+        if own is not None:
+            folder.write_cohorts(own, result.cohorts)
     return result
+
+
+def _open(out: Path, problem: Problem) -> Path | None:
+    """Makes the folder and writes what is known before the first round; where an unfinished run in it went."""
+    config = problem.config
+    moved = folder.create(out, config)
+    folder.write_data(out, problem.dataset, config.run.seeds, problem.partitions)
+    folder.write_environment(out)
+    return moved
 
 
 def _one_ahead(chunks: Iterator[tuple[int, Records]], interrupted: "_Interruption") -> Iterator[tuple[int, Records]]:
@@ -88,7 +98,7 @@ def _one_ahead(chunks: Iterator[tuple[int, Records]], interrupted: "_Interruptio
         if waiting is not None:
             yield _fetch(*waiting)
         waiting = (first, records)
-        if interrupted.asked:
+        if machines.anybody(interrupted.asked):
             break
     if waiting is not None:
         yield _fetch(*waiting)

@@ -71,6 +71,8 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
     """
     devices.use_every_core()
     for job in jobs:
+        if job.config.run.distributed:
+            raise UserError("--distributed: a comparison runs on one machine; run its strategies one by one with train")
         _blame(job, lambda job=job: check_alone(job.config))
     # a first look with a strategy that asks for nothing: what is wrong here is wrong whatever the strategy
     common = {job.setting: pose(_with_random(job.config)) for job in jobs}

@@ -1,0 +1,142 @@
+"""The same run on one device, on eight, and on two machines: the same cohorts, and the same numbers within rounding."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import folder
+from fedjax_sel.simulation import devices
+
+ARGUMENTS = [
+    "--algo", "fedcor", "--algo-args", "warmup=2", "interval=2", "warmup_steps=3", "steps=2", "--rounds", "5",
+    "--chunk", "2", "--num-clients", "12", "--num-selected", "4", "--local-epochs", "1", "--train-metrics-every", "2",
+]  # fmt: skip
+
+
+def start(out, *more, cores=1, **environment):
+    """The command in a process of its own with so many CPU devices."""
+    code = (
+        "import sys, jax; from fedjax_sel.simulation import devices; "
+        f"devices.num_cores = lambda: {cores}; from fedjax_sel import train; sys.exit(train.entry_point())"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *ARGUMENTS, "--out", str(out), *more],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result(process, out):
+    output, error = process.communicate(timeout=300)
+    assert process.returncode == 0, output + error
+    return folder.load(Path(out))
+
+
+def assert_same(found, expected):
+    np.testing.assert_array_equal(found.cohorts, expected.cohorts)
+    np.testing.assert_allclose(found.test_loss, expected.test_loss, rtol=1e-4)
+    np.testing.assert_allclose(found.train_loss, expected.train_loss, rtol=1e-4)
+    np.testing.assert_allclose(found.test_accuracy, expected.test_accuracy, atol=0.006)  # two of 355 images
+    for name, column in found.ledger._asdict().items():
+        np.testing.assert_array_equal(column, getattr(expected.ledger, name))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Four seeds on one device."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    return result(start(out, "--seeds", "4"), out)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ["--mesh", "seeds=2,clients=4"],
+        pytest.param(["--mesh", "clients=2"], marks=pytest.mark.slow),
+        pytest.param(["--mesh", "seeds=4"], marks=pytest.mark.slow),
+        pytest.param([], marks=pytest.mark.slow),
+    ],
+    ids=lambda layout: " ".join(layout) or "default",
+)
+def test_eight_devices_give_the_run_of_one(alone, layout, tmp_path):
+    out = tmp_path / "run"
+    assert_same(result(start(out, "--seeds", "4", *layout, cores=8), out), alone)
+
+
+@pytest.mark.parametrize("layout", [[], pytest.param(["--mesh", "seeds=1,clients=2"], marks=pytest.mark.slow)])
+def test_two_machines_give_the_run_of_one_and_one_set_of_files(alone, layout, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    machines = [
+        start(
+            tmp_path / "run", "--seeds", "4", "--distributed", *layout,
+            JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}", JAX_NUM_PROCESSES="2", JAX_PROCESS_ID=str(number),
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    outputs = [machine.communicate(timeout=300) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], outputs
+    assert_same(folder.load(tmp_path / "run"), alone)
+    assert "final test accuracy" in outputs[0][0] and "final test accuracy" not in outputs[1][0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+    rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + 4 * 5
+
+
+@pytest.mark.parametrize(
+    "seeds,selected,num_devices,shape",
+    [
+        (1, 5, 2, (1, 2)),
+        (2, 5, 2, (2, 1)),
+        (5, 5, 2, (1, 2)),
+        (20, 5, 8, (4, 2)),
+        (1, 1, 8, (1, 1)),
+        (1, 10, 8, (1, 5)),  # two turns: five devices do what eight would
+        (3, 2, 8, (3, 2)),
+        (8, 10, 8, (8, 1)),
+    ],
+)
+def test_the_default_layout_takes_the_fewest_turns(monkeypatch, seeds, selected, num_devices, shape):
+    monkeypatch.setattr(jax, "devices", lambda: list(range(num_devices)))
+    monkeypatch.setattr(devices, "Mesh", lambda rows, axes: rows)
+    assert devices.make_mesh(seeds, selected, 0).shape == shape
+    per_group = seeds // shape[0] * selected
+    assert -(-per_group // shape[1]) <= -(-seeds * selected // num_devices)
+
+
+@pytest.mark.parametrize(
+    "shape,message",
+    [
+        ((2, 4), r"8 devices are more than the 2 there are; give seeds=1,clients=2"),
+        ((3, 1), r"4 seeds cannot be split into 3 equal groups and 3 devices are more than .*; give seeds=2,clients=1"),
+        ((1, 3), r"10 clients a round cannot be split into 3 equal shares .*; give seeds=1,clients=2"),
+    ],
+)  # fmt: skip
+def test_a_mesh_that_cannot_be_had(shape, message):
+    with pytest.raises(UserError, match=message):
+        devices.check_shape(shape, 4, 10, 2)
+
+
+@pytest.mark.parametrize("text", ["", "2", "seeds", "seeds=0", "seeds=2,seeds=2", "rows=2", "seeds=-1", "seeds=1.5"])
+def test_a_mesh_that_is_none(text):
+    with pytest.raises(UserError, match=re.escape(f"--mesh: {text!r} is not of the form seeds=2,clients=4")):
+        fedjax_sel.run(fedjax_sel.preset("quickstart").replace(mesh=text))
+
+
+def test_machines_that_cannot_be_joined(tmp_path):
+    process = start(tmp_path / "run", "--distributed")
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 2 and "--distributed: JAX cannot join the other machines" in error, error
+    assert "Traceback" not in error and not (tmp_path / "run").exists()

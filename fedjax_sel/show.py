@@ -16,6 +16,8 @@ from fedjax_sel.papers import PRESETS
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import devices, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.padding import padded_share
+from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.simulation.problem import Problem, pose
 from fedjax_sel.strategies import costs
 from fedjax_sel.training import schedule
@@ -108,6 +110,11 @@ def dry_run(config: Config) -> None:
     console.print(_plan_table(problem, program, compile_seconds, chunk_seconds, memory.of_program(compiled)))
 
 
+def _layout(plan: Plan) -> str:
+    """The mesh in the words of --mesh."""
+    return "--mesh " + ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
+
+
 def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, seconds: float, peak: int) -> Table:
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
@@ -126,7 +133,8 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
         "local work": f"{steps.min()} to {steps.max()} steps of {plan.trainer.work.batch_size} examples",
         "a round sends": f"{k} models down, {k} up: {k * model_bytes / 1e6:.2f} MB each way, a seed",
         f"{config.selection.algo} adds": costs.costs(problem.strategy),
-        "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}",
+        "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}, {_layout(plan)}",
+        "padded work": f"{100 * padded_share(plan, steps):.1f}% of the devices' training time",
         "memory a device": f"about {peak / 1e6:,.0f} MB",
         "compilation": f"{compile_seconds:.1f} s",
         "a chunk": f"{program.length} rounds in {seconds:.3f} s: {rounds_per_second * seeds:.1f} seed-rounds/s",

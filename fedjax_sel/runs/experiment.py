@@ -42,6 +42,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
         UserError: something in the configuration, the data or the folder that the user can mend.
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
     """
+    begun = time.monotonic()
     if config.run.distributed:
         machines.start()
     devices.use_every_core()
@@ -52,7 +53,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
             return done
     problem = pose(config)
     with (
-        Reporter(config.run.rounds, len(config.run.seeds), progress and machines.is_first()) as reporter,
+        Reporter(config.run.rounds, len(config.run.seeds), begun, progress and machines.is_first()) as reporter,
         _Interruption(reporter) as interrupted,
     ):
         if out is not None:

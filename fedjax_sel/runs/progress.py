@@ -23,7 +23,8 @@ class _Speed(ProgressColumn):
 class Reporter:
     """Shows progress on stderr. Use as a context."""
 
-    def __init__(self, num_rounds: int, num_seeds: int, shown: bool = True):
+    def __init__(self, num_rounds: int, num_seeds: int, started: float, shown: bool = True):
+        self._started = started  # of time.monotonic()
         self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
@@ -60,6 +61,8 @@ class Reporter:
         now = time.monotonic()
         if self._steady_from == 0:
             speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
+            rounds = "the first round" if done == 1 else f"the first {done} rounds"
+            self.say(f"{rounds} after {now - self._started:.1f} s: data, compilation, and the rounds themselves")
         else:
             speed = (done - self._steady_from) * self._num_seeds / max(now - self._steady_since, 1e-9)
         measured = ~np.isnan(accuracy).any(axis=0)

@@ -18,6 +18,7 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedjax_sel.data import cache
 from fedjax_sel.errors import UserError
 
 SEEDS, CLIENTS = "seeds", "clients"
@@ -41,6 +42,16 @@ def use_every_core() -> None:
         jax.config.update("jax_num_cpu_devices", num_cores())
     except RuntimeError:  # started already
         return
+
+
+def keep_programs() -> None:
+    """Keeps compiled programs on disk for the next start, on GPUs and TPUs, unless JAX was told where or not to.
+
+    Programs for a CPU are compiled in seconds, and fit that CPU alone.
+    """
+    setting = "jax_compilation_cache_dir"
+    if jax.default_backend() != "cpu" and jax.config.values[setting] is None:
+        jax.config.update(setting, str(cache.root() / "programs"))
 
 
 def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:

@@ -53,6 +53,7 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     """
     config = problem.config
     run = config.run
+    devices.keep_programs()
     mesh = devices.make_mesh(
         len(run.seeds), config.selection.num_selected, _test_blocks(problem), mesh_shape(run.mesh) if run.mesh else None
     )

@@ -20,6 +20,8 @@ Differs from the paper:
 * More clients than L has rank: L + delta I with delta = 1e-6 tr(L) / N.
 * Clients that are not available: the k-DPP of the sub-matrix of those that are.
 * The gradient profiles are measured once, at w^0, like the others; the paper does not say.
+* pool=M, for many clients: S and its decomposition take N^2 numbers and N^3 operations, once. With a pool a round
+  draws M clients uniformly, and the cohort from the k-DPP of those: M^2 and M^3, each round, in float32.
 """
 
 from typing import Literal, NamedTuple
@@ -28,6 +30,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import kdpp, sampling
 from fedjax_sel.strategies.base import ALL, Env, Information, Request, Selection, Static, Strategy, at_start
 
@@ -48,15 +51,30 @@ class State(NamedTuple):
     eigenvectors: jax.Array  # as columns, float32 [N, N]
 
 
-def fl_dp3s(*, profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1") -> Strategy:
+class PoolState(NamedTuple):
+    """With a pool nothing is kept: the profiles stand in the table of facts."""
+
+    num_selected: Static  # K
+
+
+def fl_dp3s(
+    *,
+    profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1",
+    pool: int | None = None,
+) -> Strategy:
     """FL-DP3S.
 
     Args:
         profile: what describes a client's data: `fc1` (the paper's), `fc1-relu`, or the two it compares with,
             `gradient` (full-batch gradient) and `representative-gradient` (result of one local training).
+        pool: M, clients drawn uniformly in each round, among whom the k-DPP then chooses. None: all, which is the
+            paper's; a thousand clients or more may want one.
 
     Returns:
         The strategy.
+
+    Raises:
+        UserError: the pool is smaller than a cohort; raised by `init`.
     """
     request = _REQUESTS[profile]
 
@@ -82,12 +100,44 @@ def fl_dp3s(*, profile: Literal["fc1", "fc1-relu", "gradient", "representative-g
             lambda: (state.eigenvalues, state.eigenvectors),
             lambda: kdpp.eigendecompose_subset(state.similarity, available),
         )
-        diverse = _sample_at_any_rank(key, eigenvalues, eigenvectors, k)
-        everyone = sampling.uniform_without_replacement(key, available.shape[0], k, available)
-        ids = jnp.where(available.sum() >= k, diverse, everyone)
+        ids = _sample_available(key, eigenvalues, eigenvectors, k, available)
         return Selection(ids, None, available[ids])
 
+    def init_pool(key: jax.Array, env: Env) -> PoolState:
+        del key
+        if pool is not None and pool < env.num_selected:
+            raise UserError(
+                f"fl_dp3s: pool={pool} is below the cohort of {env.num_selected}; give {env.num_selected} or more, "
+                "or leave it out"
+            )
+        return PoolState(Static(env.num_selected))
+
+    def select_from_pool(key, state: PoolState, info: Information, round, available) -> Selection:
+        del round
+        k, profiles = state.num_selected.value, getattr(info, request.kind).value
+        key_pool, key_cohort = jax.random.split(key)
+        size = min(pool or 0, profiles.shape[0])
+        drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
+        similarity = similarity_of_profiles(profiles[drawn])
+        if available is None:
+            return Selection(
+                drawn[_sample_at_any_rank(key_cohort, *kdpp.eigendecompose(similarity), k)], None, jnp.ones((k,), bool)
+            )
+        there = available[drawn]
+        spectrum = kdpp.eigendecompose_subset(similarity, there)
+        ids = drawn[_sample_available(key_cohort, *spectrum, k, there)]
+        return Selection(ids, None, available[ids])
+
+    if pool is not None:
+        return Strategy(name="fl_dp3s", init=init_pool, select=select_from_pool, requests=(request,))
     return Strategy(name="fl_dp3s", init=init, select=select, requests=(request,), prepare=prepare)
+
+
+def _sample_available(key, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int, available: jax.Array) -> jax.Array:
+    """The k-DPP of those who are available; everyone of them, and others, where they are fewer than k."""
+    diverse = _sample_at_any_rank(key, eigenvalues, eigenvectors, k)
+    everyone = sampling.uniform_without_replacement(key, available.shape[0], k, available)
+    return jnp.where(available.sum() >= k, diverse, everyone)
 
 
 def similarity_of_profiles(profiles: jax.Array) -> jax.Array:

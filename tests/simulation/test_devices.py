@@ -140,3 +140,13 @@ def test_machines_that_cannot_be_joined(tmp_path):
     _, error = process.communicate(timeout=120)
     assert process.returncode == 2 and "--distributed: JAX cannot join the other machines" in error, error
     assert "Traceback" not in error and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("backend,kept", [("cpu", False), ("gpu", True), ("tpu", True)])
+def test_programs_of_accelerators_are_kept(monkeypatch, tmp_path, backend, kept):
+    monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path))
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    told = {}
+    monkeypatch.setattr(jax.config, "update", told.__setitem__)
+    devices.keep_programs()
+    assert told == ({"jax_compilation_cache_dir": str(tmp_path / "programs")} if kept else {})

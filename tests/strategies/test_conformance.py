@@ -15,6 +15,7 @@ VARIANTS = [
     ("random", {"variant": "weighted-wor"}),
     ("fl_dp3s", {"profile": "representative-gradient"}),
     ("fl_dp3s", {"profile": "gradient"}),
+    ("fl_dp3s", {"pool": 6}),
     ("fedcor", {"preset": "code-2022", "warmup": 12, "interval": 2, "warmup_steps": 3, "steps": 2}),
     ("fedcor", {"preset": "code-2023", **SHORT, "probes": 2}),
     ("fedcor", {"preset": "gpfl-port", **SHORT}),

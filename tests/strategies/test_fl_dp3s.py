@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel import metrics, strategies
+from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.base import Env, Fact, Information, UndeclaredFactError
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
 
@@ -160,3 +161,43 @@ def test_reading_what_was_not_bought_names_strategy_and_fact():
     strategy, state, _ = prepared(np.eye(3), 2)
     with pytest.raises(UndeclaredFactError, match=r"'fl_dp3s' reads the fact 'profile' without buying it"):
         strategy.prepare(state, Information("fl_dp3s", {}))
+
+
+def pooled(profiles, k, pool):
+    strategy = strategies.make("fl_dp3s", pool=pool)
+    n = len(profiles)
+    state = strategy.init(jax.random.key(0), Env(n, k, 10, 10, 100, jnp.full(n, 5), jnp.full(n, 1 / n)))
+    fact = Fact(jnp.asarray(profiles, jnp.float32), jnp.zeros(n, jnp.int32))
+    return strategy, state, Information(strategy.name, {"profile": fact})
+
+
+@pytest.mark.parametrize("available", [None, [True, True, False, True, True]])
+def test_a_pool_is_drawn_first_and_the_cohort_from_its_k_dpp(available):
+    profiles = np.random.default_rng(3).normal(size=(5, 4))
+    there = [i for i in range(5) if available is None or available[i]]
+    law = dict.fromkeys(itertools.combinations(range(5), 2), 0.0)
+    pools = list(itertools.combinations(there, 3))
+    for pool in pools:
+        for cohort, probability in twin_law(profiles[list(pool)], 2).items():
+            law[tuple(pool[i] for i in cohort)] += probability / len(pools)
+    given = None if available is None else jnp.array(available)
+    assert_law(draw(*pooled(profiles, 2, 3), 20_000, given).ids, law)
+
+
+def test_a_pool_of_everyone_is_the_whole_law():
+    profiles = np.random.default_rng(4).normal(size=(5, 4))
+    for pool in (5, 99):
+        assert_law(draw(*pooled(profiles, 2, pool), 20_000).ids, twin_law(profiles, 2))
+
+
+def test_fewer_available_than_a_pool_or_a_cohort():
+    profiles = np.random.default_rng(5).normal(size=(6, 4))
+    for there in (2, 1, 0):
+        selection = draw(*pooled(profiles, 2, 4), 50, jnp.arange(6) < there)
+        assert (selection.mask.sum(axis=1) == there).all()
+        assert (np.sort(np.where(selection.mask, selection.ids, 9), axis=1)[:, :there] == np.arange(there)).all()
+
+
+def test_a_pool_below_the_cohort_is_refused():
+    with pytest.raises(UserError, match=r"pool=2 is below the cohort of 3; give 3 or more"):
+        pooled(np.eye(5), 3, 2)

@@ -2,10 +2,14 @@
 
     python benchmarks/selection_cost.py                            writes results/selection_cost.json
 
-One seed, cohorts of 10, FedCor's MLP on images of 28x28. Every case runs in a process of its own: milliseconds a round
-(the mean over a run's rounds, warm-up included: ten a call, as many calls as fit the budget), seconds of compilation,
-bytes of the strategy's state, of its facts, and of the whole compiled program (XLA's own account, `memory_analysis`).
-A case that needs more memory than the bound, such as an N x N or N x P state for many clients, is skipped and says so.
+One seed, cohorts of 10 (--num-selected), FedCor's MLP on images of 28x28. Every case runs in a process of its own:
+milliseconds a round (the mean over a run's rounds, warm-up included: ten a call, as many calls as fit the budget),
+seconds of compilation, bytes of the strategy's state, of its facts, and of the whole compiled program (XLA's own
+account, `memory_analysis`). A case that needs more memory than the bound, such as an N x N or N x P state for many
+clients, is skipped and says so.
+
+    python benchmarks/selection_cost.py --num-clients 1000000 --num-selected 100 --rounds 30 --memory 12000 \
+        --algos random pow_d afl oort gpfl fedcor:warmup_steps=1,steps=1 fedcor --out results/many_clients.json
 """
 
 import argparse
@@ -15,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-NUM_SELECTED, NUM_CLASSES, IMAGE = 10, 10, (28, 28, 1)
+NUM_CLASSES, IMAGE = 10, (28, 28, 1)
 SIZES = (50, 151)  # examples of a client: from, to
 
 
@@ -23,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algos", nargs="+", metavar="ALGO", help="as in fedjax_sel.compare (default: all strategies)")
     parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1_000, 10_000], metavar="N")
+    parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="clients of a cohort")
     parser.add_argument("--rounds", type=int, default=200, metavar="T", help="rounds of a run")
     parser.add_argument("--budget", type=float, default=20.0, metavar="SECONDS", help="of timed rounds, a case")
     parser.add_argument(
@@ -43,7 +48,7 @@ def main() -> None:
     for algo in arguments.algos or strategies.names():
         for num_clients in arguments.num_clients:
             case = {"algo": algo, "num_clients": num_clients, "rounds": arguments.rounds}
-            case |= {"budget": arguments.budget, "memory": arguments.memory}
+            case |= {"num_selected": arguments.num_selected, "budget": arguments.budget, "memory": arguments.memory}
             report["cases"].append(case | in_own_process(case, arguments.limit))
             print(describe(report["cases"][-1]), flush=True)
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +80,9 @@ def describe(case: dict[str, Any]) -> str:
     )
 
 
-def run_case(algo: str, num_clients: int, rounds: int, budget: float, memory: float) -> dict[str, Any]:
+def run_case(
+    algo: str, num_clients: int, rounds: int, num_selected: int, budget: float, memory: float
+) -> dict[str, Any]:
     """Times one case in this process."""
     import jax
     import numpy as np
@@ -90,7 +97,7 @@ def run_case(algo: str, num_clients: int, rounds: int, budget: float, memory: fl
         strategy=strategies.make(name, **values),
         model=models.make("mlp", IMAGE, NUM_CLASSES),
         num_classes=NUM_CLASSES,
-        num_selected=NUM_SELECTED,
+        num_selected=num_selected,
         num_rounds=rounds,
         sizes=np.random.default_rng(0).integers(*SIZES, (1, num_clients), dtype=np.int32),
     )

@@ -115,6 +115,9 @@ class RunConfig:
     cohort_batch: int | None = _setting(
         None, "clients a device trains at once; 0: all, as one vmap; default: as many as its cache holds"
     )
+    seeds_at_once: int | None = _setting(
+        None, "seeds that are on the devices together, others take turns (default: as many as memory holds)"
+    )
     mesh: str | None = _setting(
         None, "devices as seeds=A,clients=B: A groups of seeds, whose clients B devices share (default: chosen)"
     )
@@ -136,7 +139,7 @@ _CONCERNS = {
 
 MOST_SEEDS = 10_000
 
-_NOT_OF_THE_TRAJECTORY = {"data_dir", "distributed", "mesh", "out", "target_accuracy"}
+_NOT_OF_THE_TRAJECTORY = {"data_dir", "distributed", "mesh", "out", "seeds_at_once", "target_accuracy"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -383,5 +386,12 @@ def validate(config: Config) -> None:
         )
     if values["mesh"] is not None:
         mesh_shape(values["mesh"])
+    together, count = values["seeds_at_once"], len(values["seeds"])
+    if together is not None and (together < 1 or count % together):
+        near = max(size for size in range(1, count + 1) if count % size == 0 and size <= max(together, 1))
+        raise UserError(
+            f"--seeds-at-once: {together} does not divide the {count} seeds into equal groups; "
+            f"give {near}, or leave it out"
+        )
     if values["loss_on"] == "holdout" and values["holdout"] == 0:
         raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")

@@ -16,7 +16,7 @@ from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import folder
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Collector, Result, append_csv
-from fedjax_sel.simulation import devices, information, machines, run
+from fedjax_sel.simulation import devices, fitting, information, machines, run
 from fedjax_sel.simulation.plan import Records
 from fedjax_sel.simulation.problem import Problem, pose
 
@@ -61,11 +61,11 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
             if moved is not None:
                 reporter.say(f"an unfinished run in {out} was set aside as {moved}")
         own = out if machines.is_first() else None  # the first machine writes for all
-        program = run.prepare(problem)
+        programs = run.prepare_groups(problem, _seeds_at_once(problem, reporter))
         lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
         collector = Collector(config, problem.dataset.source, problem.model.num_params, lengths)
         started = saved = time.monotonic()
-        for first, records in _one_ahead(run.chunks(program), interrupted):
+        for first, records in _one_ahead(run.chunks(*programs), interrupted):
             problem_found = config.run.on_nonfinite == "stop" and records.nonfinite.any()
             good = int(np.argmax(records.nonfinite.any(axis=(1, 2)))) if problem_found else len(records.gemd)
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), records), time.monotonic() - started)
@@ -90,6 +90,19 @@ def _open(out: Path, problem: Problem) -> Path | None:
     folder.write_data(out, problem.dataset, config.run.seeds, problem.partitions)
     folder.write_environment(out)
     return moved
+
+
+def _seeds_at_once(problem: Problem, reporter: Reporter) -> int:
+    """What the configuration says, or as many as the devices' memory holds."""
+    if problem.config.run.seeds_at_once is not None:
+        return problem.config.run.seeds_at_once
+    together, needed, everything = fitting.seeds_that_fit(problem)
+    if together < len(problem.config.run.seeds):
+        reporter.say(
+            f"{len(problem.config.run.seeds)} seeds would need about {everything / 1e9:.1f} GB of each device: "
+            f"they take turns, {together} at once ({needed / 1e9:.1f} GB)"
+        )
+    return together
 
 
 def _one_ahead(chunks: Iterator[tuple[int, Records]], interrupted: "_Interruption") -> Iterator[tuple[int, Records]]:

@@ -75,7 +75,8 @@ def check(config: Config) -> Strategy:
     validate(config)
     if config.run.mesh is not None:
         shape = mesh_shape(config.run.mesh)
-        devices.check_shape(shape, len(config.run.seeds), config.selection.num_selected, len(jax.devices()))
+        together = config.run.seeds_at_once or len(config.run.seeds)
+        devices.check_shape(shape, together, config.selection.num_selected, len(jax.devices()))
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     contract.requests(strategy)
     information.check(strategy, config.data.holdout, server_validation(config, strategy))

@@ -49,32 +49,61 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
         eval_every: overrides the configuration's; 0 for never (benchmarks).
 
     Returns:
-        The program; nothing of its rounds is compiled yet.
+        The program of all seeds; nothing of its rounds is compiled yet.
     """
+    return prepare_groups(problem, len(problem.config.run.seeds), eval_every)[0]
+
+
+def prepare_groups(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> list[Program]:
+    """The same for groups of seeds that take turns: see `chunks`.
+
+    Args:
+        problem: from `pose`.
+        seeds_at_once: seeds of a group; divides the number of seeds.
+        eval_every: as for `prepare`.
+
+    Returns:
+        A program for each group. They share images and compiled rounds; the state of each waits in host memory where
+        there are several.
+    """
+    run = problem.config.run
+    devices.keep_programs()
+    host, plan = lay_out(problem, seeds_at_once, run.eval_every if eval_every is None else eval_every)
+    mesh, per_seed = plan.mesh, devices.PER_SEED
+    shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
+    shared = devices.place(mesh, shared, devices.WHOLE)
+    fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
+    roots = keys.roots(run.seeds, fixed)
+    start = jax.jit(devices.over_seeds(mesh, partial(begin, plan), (SPECS, per_seed), per_seed))
+    length = min(run.chunk, run.rounds)
+    out_shardings = (devices.sharding(mesh, per_seed), devices.sharding(mesh, devices.WHOLE))
+    chunk = jax.jit(rounds(plan, length), donate_argnums=0, out_shardings=out_shardings)
+
+    programs = []
+    for first in range(0, len(run.seeds), seeds_at_once):
+        own = slice(first, first + seeds_at_once)
+        tables = {name: getattr(host, name)[own] for name in fed.PER_REPLICATE}
+        federation = Federation(**shared, **devices.place(mesh, tables, per_seed))
+        carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
+        carry = _before_first_round(plan, carry, federation, streams)
+        waits = seeds_at_once < len(run.seeds)
+        carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
+        programs.append(Program(plan, carry, federation, streams, length, chunk))
+    return programs
+
+
+def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Federation, Plan]:
+    """The federation of all seeds in host memory, and the plan of a group."""
     config = problem.config
     run = config.run
-    devices.keep_programs()
-    mesh = devices.make_mesh(
-        len(run.seeds), config.selection.num_selected, _test_blocks(problem), mesh_shape(run.mesh) if run.mesh else None
-    )
-
+    wanted = mesh_shape(run.mesh) if run.mesh else None
+    mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds)
-    plan = _plan(problem, mesh, federation, run.eval_every if eval_every is None else eval_every)
-    federation = devices.place(mesh, federation, _SPECS)
-    fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
-    roots = devices.place(mesh, keys.roots(run.seeds, fixed), devices.PER_SEED)
-    begin = devices.over_seeds(mesh, partial(_begin, plan), (_SPECS, devices.PER_SEED), devices.PER_SEED)
-    carry, streams = jax.jit(begin)(federation, roots)
-    carry = _before_first_round(plan, carry, federation, streams)
-
-    length = min(run.chunk, run.rounds)
-    out_shardings = (devices.sharding(mesh, devices.PER_SEED), devices.sharding(mesh, devices.WHOLE))
-    jitted = jax.jit(rounds(plan, length), donate_argnums=0, out_shardings=out_shardings)
-    return Program(plan, devices.place(mesh, carry, devices.PER_SEED), federation, streams, length, jitted)
+    return federation, _plan(problem, mesh, federation, seeds_at_once, eval_every)
 
 
-_SPECS: Any = Federation(
+SPECS: Any = Federation(
     *(devices.PER_SEED if name in fed.PER_REPLICATE else devices.WHOLE for name in Federation._fields)  # pyright: ignore
 )
 
@@ -94,7 +123,7 @@ def rounds(plan: Plan, length: int) -> Callable[..., tuple[Carry, Records]]:
         carry, records = many_rounds(plan, length, carry, first, federation, streams)
         return carry, devices.of_all_seeds(plan.mesh, records, axis=1)
 
-    given = (devices.PER_SEED, devices.WHOLE, _SPECS, devices.PER_SEED)
+    given = (devices.PER_SEED, devices.WHOLE, SPECS, devices.PER_SEED)
     return devices.over_seeds(plan.mesh, chunk, given, (devices.PER_SEED, devices.WHOLE))
 
 
@@ -103,7 +132,7 @@ def _test_blocks(problem: Problem) -> int:
     return -(-len(problem.dataset.test_images) // problem.model.cpu_block)
 
 
-def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) -> Plan:
+def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
     config = problem.config
     training = config.training
     train_sizes = np.asarray(federation.train_sizes)
@@ -124,7 +153,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
     at_once = config.run.cohort_batch
     if at_once is None:
         groups, devices_of_a_group = mesh.devices.shape
-        share = -(-len(config.run.seeds) // groups * config.selection.num_selected // devices_of_a_group)
+        share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
         fits = (
             share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
@@ -152,7 +181,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, eval_every: int) 
     )
 
 
-def _begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
+def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
     """The state before anything is known, and the random streams."""
     model = plan.trainer.model
     num_classes = federation.label_counts.shape[-1]
@@ -200,7 +229,7 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
             opening = open_round(plan, federation, streams, carry.params, jnp.int32(0), None)
             return information.measure_at_start(opening, carry.info, carry.start)
 
-        given = (devices.PER_SEED, _SPECS, devices.PER_SEED)
+        given = (devices.PER_SEED, SPECS, devices.PER_SEED)
         info, start = jax.jit(devices.over_seeds(plan.mesh, measure, given, devices.PER_SEED))(
             carry, federation, streams
         )
@@ -218,15 +247,24 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     return carry._replace(strategy=stacked)
 
 
-def chunks(program: Program) -> Iterator[tuple[int, Records]]:
-    """Runs all rounds.
+def chunks(*programs: Program) -> Iterator[tuple[int, Records]]:
+    """Runs all rounds of one program, or of several groups of seeds that take turns: a chunk of each, then the next.
 
     Yields:
         After each chunk: the number of its first round (from 0), and its records with leading axes [rounds, S], still
         on the device: ask a leaf `is_ready()`, or fetch it. Rounds past the end are not among them.
     """
-    carry, plan = program.carry, program.plan
-    for first in range(0, plan.num_rounds, program.length):
-        carry, records = program.chunk(carry, np.int32(first), program.federation, program.streams)
+    carries, plan, length = [program.carry for program in programs], programs[0].plan, programs[0].length
+    for first in range(0, plan.num_rounds, length):
+        parts = []
+        for turn, program in enumerate(programs):
+            carry = devices.place(plan.mesh, carries[turn], devices.PER_SEED)
+            carries[turn], records = program.chunk(carry, np.int32(first), program.federation, program.streams)
+            if len(programs) > 1:
+                carries[turn] = devices.fetch(carries[turn])
+            parts.append(records)
+        records = parts[0]
+        if len(parts) > 1:
+            records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
         left = plan.num_rounds - first
-        yield first, (records if left >= program.length else jax.tree.map(itemgetter(slice(left)), records))
+        yield first, (records if left >= length else jax.tree.map(itemgetter(slice(left)), records))

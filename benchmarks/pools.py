@@ -1,0 +1,75 @@
+"""What FL-DP3S loses, and saves, where each round's k-DPP sees only a pool of the clients.
+
+    python benchmarks/pools.py                             writes results/pools.json
+
+Fashion-MNIST (--dataset synthetic:.. for others) in shards of one label, cohorts of 10, for several numbers of clients:
+the cohorts' mean GEMD (0: the labels of the population), seconds of selection a round with training stubbed, and
+seconds of the exact decomposition before the first round, which a pool does not need. GEMD comes from real runs of
+`--rounds` rounds with one step of training each, as the profiles are those of the initial model.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+NUM_SELECTED = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="fashion_mnist", help="as for train")
+    parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1000, 3550], metavar="N")
+    parser.add_argument("--pools", nargs="+", type=int, default=[20, 50, 100, 200, 500], metavar="M")
+    parser.add_argument("--rounds", type=int, default=100, metavar="T")
+    parser.add_argument("--out", type=Path, default=Path("results/pools.json"), help="where to write")
+    arguments = parser.parse_args()
+    report: dict[str, Any] = {"dataset": arguments.dataset, "rounds": arguments.rounds, "cases": []}
+    print(f"{'N':>6} {'pool':>7} {'GEMD':>16} {'ms a round':>11} {'before the first':>17}")
+    for num_clients in arguments.num_clients:
+        for pool in (None, *(size for size in arguments.pools if size < num_clients), 0):
+            case = run_case(arguments.dataset, num_clients, pool, arguments.rounds)
+            report["cases"].append(case)
+            name = {None: "exact", 0: "random"}.get(pool, pool)
+            print(
+                f"{num_clients:6} {name:>7} {case['gemd']:8.4f} ± {case['gemd_sd']:5.4f} "
+                f"{case['milliseconds_per_round']:11.2f} {case['start_seconds']:15.1f} s",
+                flush=True,
+            )
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
+            arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def run_case(dataset: str, num_clients: int, pool: int | None, rounds: int) -> dict[str, Any]:
+    """One strategy: the exact k-DPP (None), that of a pool, or uniform cohorts (0)."""
+    import fedjax_sel
+    from fedjax_sel.simulation import devices, run, selection_cost
+    from fedjax_sel.simulation.problem import pose
+
+    algo = "random" if pool == 0 else "fl_dp3s"
+    config = fedjax_sel.preset("fedcor/fmnist-1spc").replace(
+        dataset=dataset, algo=algo, algo_args={} if not pool else {"pool": pool}, num_clients=num_clients,
+        num_selected=NUM_SELECTED, holdout=0.0, loss_on="train", local_steps=1, batch_size=1, rounds=rounds,
+        eval_every=rounds, train_metrics_every=0, target_accuracy=None, seeds=1,
+    )  # fmt: skip
+    devices.use_every_core()
+    problem = pose(config)
+    started = time.perf_counter()
+    run.prepare(problem)
+    start_seconds = time.perf_counter() - started
+    cost = selection_cost.measure(selection_cost.of_problem(problem))
+    gemd = fedjax_sel.run(config).gemd[0]
+    return {
+        "num_clients": num_clients,
+        "pool": pool,
+        "algo": algo,
+        "gemd": float(gemd.mean()),
+        "gemd_sd": float(gemd.std(ddof=1)),
+        "milliseconds_per_round": 1e3 * cost.seconds_per_round,
+        "start_seconds": start_seconds,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""How many seeds the devices hold together: estimated from shapes, before anything is allocated."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.data import federation as fed
+from fedjax_sel.errors import UserError
+from fedjax_sel.simulation import devices, keys, memory, run
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.plan import Plan
+from fedjax_sel.simulation.problem import Problem
+from fedjax_sel.training import client
+
+
+def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tuple[int, int, int]:
+    """How many seeds the devices' memory holds together: all of them, or as many as make equal groups.
+
+    Args:
+        problem: from `pose`.
+        available_bytes: of a device; default: as it says itself.
+
+    Returns:
+        Seeds of a group, the bytes that they need on a device, and the bytes that all would need: estimates that err on
+        the high side.
+
+    Raises:
+        UserError: not even one seed fits.
+    """
+    count = len(problem.config.run.seeds)
+    limit = memory.of_device() if available_bytes is None else available_bytes
+    everything = needed = 0
+    for together in sorted((size for size in range(1, count + 1) if count % size == 0), reverse=True):
+        needed = needed_bytes(problem, together)
+        everything = everything or needed
+        if limit is None or needed <= limit:
+            return together, needed, everything
+    raise UserError(
+        f"--seeds: one seed needs about {needed / 1e9:.1f} GB of a device's memory, and there are "
+        f"{(limit or 0) / 1e9:.1f}; choose a smaller model, fewer --num-clients, a strategy that keeps less of each "
+        "client, or --cohort-batch 1"
+    )
+
+
+def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
+    """What a device needs for so many seeds: data, state (old and new), the cohort's models, and training's arrays."""
+    host, plan = run.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
+    per_seed, mesh = devices.PER_SEED, plan.mesh
+    tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
+    federation = host._replace(**tables)
+    roots = keys.roots(tuple(range(seeds_at_once)), {})
+    begin = devices.over_seeds(mesh, partial(run.begin, plan), (run.SPECS, per_seed), per_seed)
+    carry, _ = jax.eval_shape(begin, *jax.tree.map(_shape_of, (federation, roots)))
+    images = memory.of_arrays(federation) - memory.of_arrays(tables)
+    groups, share = mesh.devices.shape
+    cohort = seeds_at_once // groups * plan.num_selected
+    jobs = -(-cohort // share)
+    together = min(plan.clients_at_once or jobs, jobs)
+    model_bytes = plan.trainer.model.num_params * BYTES_PER_FLOAT
+    image = federation.images.shape[1:]
+    step = memory.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, image))
+    return (
+        images
+        + (memory.of_arrays(tables) + 2 * memory.of_arrays(carry)) // groups
+        + (jobs + cohort) * model_bytes
+        + together * (3 * model_bytes + step)
+    )
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _gradient(plan: Plan, params: Any, images: jax.Array, labels: jax.Array) -> Any:
+    everyone = jnp.ones(labels.shape, bool)
+    return jax.grad(lambda w: client.mean_loss(plan.trainer.model, w, images, labels, everyone))(params)
+
+
+def _batch_shapes(plan: Plan, image: tuple[int, ...]) -> tuple[Any, ...]:
+    """Shapes of a model and one batch."""
+    size = plan.trainer.work.batch_size
+    params = jax.eval_shape(plan.trainer.model.init, jax.random.key(0))
+    return params, jax.ShapeDtypeStruct((size, *image), jnp.float32), jax.ShapeDtypeStruct((size,), jnp.int32)

@@ -1,0 +1,48 @@
+"""Flower's clients: a module of its own, for Ray's actors import it.
+
+An actor loads the work once and then is whichever client a message names.
+"""
+
+# pyright: reportMissingImports=false
+import functools
+import json
+import os
+
+import torch
+import torch_models
+import work as work_
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+
+@functools.cache
+def loaded(text: str):
+    """An actor's own copy of the work, the network and the clients, made at its first turn."""
+    torch.set_num_threads(1)
+    work = work_.Work(json.loads(text))
+    torch.manual_seed(work.seed + os.getpid())
+    clients = {number: torch_models.tensors(*data) for number, data in work.everyone().items()}
+    return work, torch_models.build(work), clients
+
+
+def app(text: str) -> ClientApp:
+    """The clients; `text` is the JSON of the work."""
+    clients_app = ClientApp()
+
+    @clients_app.train()
+    def train(message: Message, context: Context) -> Message:
+        del context
+        work, network, clients = loaded(text)
+        config = message.content["config"]
+        network.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        optimizer = torch.optim.SGD(network.parameters(), work.learning_rate, weight_decay=work.weight_decay)
+        images, labels = clients[config["client"]]
+        for batch in torch.from_numpy(work.order(work.generator(config["round"], config["client"]))):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(network(images[batch]), labels[batch]).backward()
+            optimizer.step()
+        metrics = MetricRecord({"num-examples": len(labels)})
+        content = RecordDict({"arrays": ArrayRecord(network.state_dict()), "metrics": metrics})
+        return Message(content=content, reply_to=message)
+
+    return clients_app

@@ -1,0 +1,171 @@
+"""fedjax_sel itself, on the same data, cohorts and first weights as the rivals.
+
+The first argument is the JSON that rivals get; `seeds` in it replicates train at once, each on its own partition and
+shuffles. Timed rounds are chunks of the run's compiled program, as `fedjax_sel.run` calls it, without evaluation.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import work as work_
+
+
+def config_of(spec: dict[str, Any]) -> Any:
+    """The configuration of a setting: its preset, what departs from it, and random selection, which is replaced."""
+    import fedjax_sel
+
+    seeds, rounds = spec.get("seeds", 1), spec["warm_rounds"] + spec["rounds"]
+    config = fedjax_sel.preset(spec["preset"]).replace(**spec["config"], algo="random", seeds=seeds)
+    config = config.replace(rounds=rounds, chunk=spec["chunk"], train_metrics_every=0)
+    return config if seeds > 1 else config.replace(training_seed=spec.get("seed", 0))
+
+
+def main() -> None:
+    spec = json.loads(sys.argv[1])
+    from fedjax_sel.simulation import devices
+
+    devices.use_every_core()
+    import jax
+
+    from fedjax_sel.simulation import run
+    from fedjax_sel.simulation.problem import pose
+
+    work = work_.Work(spec)
+    problem = pose(config_of(spec))
+    model = pfl_cnn(problem) if work.model == "pfl_cnn" else problem.model
+    weights = first_weights(model, work.layers)
+    model = model._replace(init=lambda key: weights)
+    problem = dataclasses.replace(problem, model=model, strategy=scripted(work.cohorts))
+    program = run.prepare(problem, eval_every=0)
+
+    rest = (program.federation, program.streams)
+    started = time.perf_counter()
+    compiled = program.chunk.lower(program.carry, np.int32(0), *rest).compile()
+    compile_seconds = time.perf_counter() - started
+    carry = program.carry
+    clock = work_.Clock(work)
+    for first in range(0, work.total_rounds, program.length):
+        carry, _ = compiled(carry, np.int32(first), *rest)
+        last = first + program.length
+        if last in (work.warm_rounds, work.total_rounds):
+            jax.block_until_ready(carry)
+        for _ in range(program.length):
+            clock()
+    accuracy, loss = test(model, carry.params, work)
+    more = (
+        {"loss_before": test(model, jax.tree.map(lambda leaf: leaf[None], weights), work)[1][0]}
+        if spec.get("also_before")
+        else {}
+    )
+    work_.report(
+        clock, accuracy[0], loss[0], ["jax", "fedjax_sel"], compile_seconds=round(compile_seconds, 2),
+        accuracies=accuracy, losses=loss, devices=len(jax.devices()), **more,
+    )  # fmt: skip
+
+
+def scripted(cohorts: np.ndarray) -> Any:
+    """A strategy that takes its cohorts from a list.
+
+    Args:
+        cohorts: int [T, K].
+
+    Returns:
+        The strategy.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from fedjax_sel.strategies.base import Selection, Strategy
+
+    class State(NamedTuple):
+        cohorts: jax.Array  # int32 [T, K]
+
+    def init(key, env) -> State:
+        return State(jnp.asarray(cohorts, jnp.int32))
+
+    def select(key, state, info, round, available) -> Selection:
+        ids = state.cohorts[round]
+        return Selection(ids, None, jnp.ones(ids.shape, bool))
+
+    return Strategy(name="scripted", init=init, select=select)
+
+
+def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> Any:
+    """The given weights in the model's pytree, whose leaves are bias and kernel of each layer in order."""
+    import jax
+
+    leaves, structure = jax.tree.flatten(jax.eval_shape(model.init, jax.random.key(0)))
+    values = []
+    for index, leaf in enumerate(leaves):
+        kernel, bias = layers[index // 2]
+        if kernel.ndim == 4:
+            kernel = kernel.transpose(1, 0, 2, 3)  # our windows run over columns first
+        kernel = kernel.reshape(-1, kernel.shape[-1])
+        fitting = [value for value in (bias, kernel, kernel.T) if value.shape == leaf.shape]
+        if len(fitting) != 1:
+            raise ValueError(f"weights of shape {leaf.shape} where {kernel.shape} and {bias.shape} are given")
+        values.append(np.ascontiguousarray(fitting[0]))
+    return jax.tree.unflatten(structure, values)
+
+
+def pfl_cnn(problem: Any) -> Any:
+    """The CNN of pfl-research's CIFAR-10 benchmark, of this package's layers."""
+    import flax.linen as nn
+    import jax.numpy as jnp
+
+    from fedjax_sel.models.layers import Conv, Dense, Dropout, max_pool
+    from fedjax_sel.models.output import Output
+
+    dropout = problem.config.model.model_dropout > 0
+
+    class PflCNN(nn.Module):
+        @nn.compact
+        def __call__(self, images, train: bool = False):
+            x = nn.relu(Conv(32, 3)(images))
+            x = max_pool(nn.relu(Conv(64, 3)(x)))
+            x = Dropout(0.25 if dropout else 0.0)(x, train)
+            first = Dense(128)(x.reshape(x.shape[0], -1))
+            x = Dropout(0.5 if dropout else 0.0)(nn.relu(first), train)
+            return Output(Dense(10)(x), first)
+
+    module = PflCNN()
+
+    def init(key):
+        return module.init(key, jnp.zeros((1, 32, 32, 3)))["params"]
+
+    def apply(params, images, dropout_key=None):
+        rngs = None if dropout_key is None else {"dropout": dropout_key}
+        return module.apply({"params": params}, images, train=dropout_key is not None, rngs=rngs)
+
+    sizes = [3 * 3 * 3 * 32 + 32, 3 * 3 * 32 * 64 + 64, 14 * 14 * 64 * 128 + 128, 128 * 10 + 10]
+    return problem.model._replace(name="pfl_cnn", init=init, apply=apply, num_params=sum(sizes), profile_size=128)
+
+
+def test(model: Any, params: Any, work: work_.Work) -> tuple[list[float], list[float]]:
+    """Accuracy and mean loss of each replicate's model on the test set."""
+    import jax
+    import optax
+
+    @jax.jit
+    def block(params, images, labels):
+        def one(params):
+            logits = model.apply(params, images, None).logits
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+            return (logits.argmax(1) == labels).sum(), losses.sum()
+
+        return jax.lax.map(one, params)
+
+    params = jax.device_put(jax.device_get(params), jax.devices()[0])
+    counts = [(len(labels), *block(params, images, labels)) for images, labels in work.test_blocks()]
+    total = sum(count for count, _, _ in counts)
+    accuracy = np.sum([correct for _, correct, _ in counts], axis=0) / total
+    loss = np.sum([losses for _, _, losses in counts], axis=0) / total
+    return accuracy.tolist(), loss.tolist()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""fedjax_sel against its rivals, alternately, on the same work; README.md says what is measured and how.
+
+python benchmarks/rivals/install.py
+python benchmarks/rivals/run.py                                  writes results/rivals.json
+python benchmarks/rivals/run.py --settings fmnist_mlp --rivals torch_loop pfl --repeats 1 --rounds 20
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+import install
+import ours
+from settings import EXACT, RIVALS, SETTINGS, SYNTHETIC
+
+HERE = Path(__file__).parent
+EXACT_TOLERANCE = 0.01  # between the test losses of what should be one model, as a share of what training changed
+ACCURACY_TOLERANCE = 0.01  # beyond three standard errors, between models of other shuffles
+Result = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def names(flag: str, table: dict, nargs: str) -> None:
+        parser.add_argument(
+            flag, nargs=nargs, default=list(table), choices=table, metavar="NAME", help=f"of {', '.join(table)}"
+        )
+
+    names("--settings", SETTINGS, "+")
+    names("--rivals", RIVALS, "*")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of every rival")
+    parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds, instead of each setting's own")
+    parser.add_argument("--together", type=int, default=5, metavar="N", help="seeds that ours also runs at once")
+    parser.add_argument("--synthetic", action="store_true", help="synthetic images of the data sets' shape")
+    parser.add_argument("--dir", type=Path, default=install.DEFAULT_FOLDER, help="folder of the environments")
+    parser.add_argument("--out", type=Path, default=Path("results/rivals.json"), help="where to write")
+    arguments = parser.parse_args()
+    told = [argument for argument in sys.argv[1:] if argument != str(arguments.dir)]
+    report = {
+        "command": " ".join(["python benchmarks/rivals/run.py", *(t for t in told if t != "--dir")]),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "settings": {},
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    for name in arguments.settings:
+        print(f"{name}: {SETTINGS[name]['about']}", flush=True)
+        report["settings"][name] = compare(setting(name, arguments), arguments)
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """A setting with what the command line changes."""
+    chosen = SETTINGS[name] | ({} if arguments.rounds is None else {"rounds": arguments.rounds})
+    if chosen["rounds"] % chosen["chunk"]:
+        sys.exit(f"--rounds: {chosen['rounds']} is no multiple of the {chosen['chunk']} rounds of a chunk of {name}")
+    if arguments.synthetic:
+        dataset = ours.config_of(chosen).data.dataset
+        chosen["config"] = chosen["config"] | {"dataset": SYNTHETIC[dataset]}
+    return chosen
+
+
+def compare(setting: dict[str, Any], arguments: argparse.Namespace) -> Result:
+    """All measurements of one setting."""
+    seeds = arguments.together
+    with tempfile.TemporaryDirectory() as folder:
+        data = str(Path(folder) / "data.npz")
+        spec = specification(setting, data)
+        size = int(start(sys.executable, "export.py", spec).split()[-1])
+        rivals = same_model(specification(exact(setting, size), data), arguments)
+        able = [name for name in rivals if "same_model" in rivals[name]]
+        runs = turns(spec, able, arguments)
+    answer: Result = {"about": setting["about"], "work": public(spec), "ours": summary(runs["ours"], spec["rounds"])}
+    if seeds > 1:
+        answer[f"ours_{seeds}_seeds"] = summary(runs["together"], spec["rounds"] * seeds)
+    for name in able:
+        rivals[name] |= summary(runs[name], spec["rounds"]) | judgement(name, runs, seeds)
+        print(f"  {name}: {line(rivals[name])}", flush=True)
+    print(f"  ours: {answer['ours']['rounds_per_second']} rounds/s", flush=True)
+    return answer | {"rivals": rivals}
+
+
+def exact(setting: dict[str, Any], size: int) -> dict[str, Any]:
+    """The deterministic variant of a setting whose clients hold `size` examples."""
+    config = setting["config"] | EXACT["config"] | {"batch_size": size}
+    return setting | EXACT | {"config": config}
+
+
+def specification(setting: dict[str, Any], data: str) -> dict[str, Any]:
+    """What runners get: the setting, and the numbers of its local training that follow from its configuration."""
+    config = ours.config_of(setting).flat()
+    numbers = ("local_steps", "batch_size", "learning_rate", "weight_decay", "num_selected")
+    return setting | {name: config[name] for name in numbers} | {"dropout": config["model_dropout"], "data": data}
+
+
+def same_model(spec: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Result]:
+    """Which rivals are there and end with our model where no chance is involved."""
+    own = measure("ours", spec | {"also_before": True}, arguments)
+    change = abs(own["loss"] - own["loss_before"])
+    answers: dict[str, Result] = {}
+    for name in arguments.rivals:
+        if not Path(install.python_of(arguments.dir / RIVALS[name]["venv"])).exists():
+            answers[name] = {"not_installed": f"python benchmarks/rivals/install.py --only {RIVALS[name]['venv']}"}
+        else:
+            try:
+                difference = abs(measure(name, spec, arguments)["loss"] - own["loss"]) / change
+                answers[name] = {"exact_difference": round(difference, 6), "same_model": difference <= EXACT_TOLERANCE}
+            except RuntimeError as error:
+                answers[name] = {"failed": str(error)}
+        print(f"  {name}: {answers[name]}", flush=True)
+    return answers
+
+
+def turns(spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace) -> dict[str, list[Result]]:
+    """Runs ours, a rival, ours, the next rival, ..., ours, as often as asked; every run has a seed of its own."""
+    runs: dict[str, list[Result]] = {name: [] for name in ("ours", "together", *rivals)}
+
+    def go(name: str, key: str, **changes: Any) -> None:
+        seed = sum(map(len, runs.values()))
+        runs[key].append(measure(name, spec | {"seed": seed} | changes, arguments))
+
+    for _ in range(arguments.repeats):
+        if arguments.together > 1:
+            go("ours", "together", seeds=arguments.together)
+        go("ours", "ours")
+        for name in rivals:
+            go(name, name)
+            go("ours", "ours")
+    return runs
+
+
+def measure(name: str, spec: dict[str, Any], arguments: argparse.Namespace) -> Result:
+    """One process: ours or a rival's.
+
+    Raises:
+        RuntimeError: it failed; the last line that it said.
+    """
+    if name == "ours":
+        output = start(sys.executable, "ours.py", spec)
+    else:
+        rival = RIVALS[name]
+        python = install.python_of(arguments.dir / rival["venv"])
+        output = start(python, rival["runner"], spec | rival.get("options", {}))
+    return json.loads(output.strip().splitlines()[-1])
+
+
+def start(python: str, script: str, spec: dict[str, Any]) -> str:
+    """Runs a script of this folder on a specification; what it prints."""
+    told = json.dumps({"seed": 0} | spec | {"launched": time.time()})
+    done = subprocess.run([python, str(HERE / script), told], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    return done.stdout
+
+
+def summary(runs: list[Result], rounds: int) -> Result:
+    """Medians over the runs, and every run's seconds, accuracy and loss."""
+    every = {name: [run[name] for run in runs] for name in ("seconds", "startup_seconds", "accuracy", "loss")}
+    answer: Result = {
+        "rounds_per_second": round(rounds / median(every["seconds"]), 3),
+        "startup_seconds": round(median(every["startup_seconds"]), 2),
+        "accuracy": round(mean(every["accuracy"]), 4),
+        "loss": round(mean(every["loss"]), 4),
+        "versions": runs[0]["versions"],
+        "runs": [{name: round(run[name], 4) for name in every} for run in runs],
+    }
+    if "compile_seconds" in runs[0]:
+        answer["compile_seconds"] = median(run["compile_seconds"] for run in runs)
+    return answer
+
+
+def judgement(name: str, runs: dict[str, list[Result]], seeds: int) -> Result:
+    """A rival's seconds over ours, and whether both end equally well."""
+    seconds = {key: [run["seconds"] for run in runs[key]] for key in runs}
+    place = list(runs).index(name) - 2  # of this rival among the rivals: ours ran just before it and just after
+    a_turn = len(runs) - 1  # runs of ours in a repeat
+    beside = [mean(seconds["ours"][i * a_turn + place :][:2]) for i in range(len(runs[name]))]
+    ratios = [theirs / own for theirs, own in zip(seconds[name], beside)]
+    answer: Result = {"ratio": round(median(ratios), 2), "ratios": [round(ratio, 2) for ratio in ratios]}
+    if seeds > 1:
+        answer[f"ratio_{seeds}_seeds"] = round(
+            median(theirs * seeds / own for theirs, own in zip(seconds[name], seconds["together"])), 2
+        )
+    accuracies = {key: [run["accuracy"] for run in runs[key]] for key in ("ours", name)}
+    error = stdev(accuracies["ours"]) * (1 / len(accuracies["ours"]) + 1 / len(accuracies[name])) ** 0.5
+    difference = mean(accuracies[name]) - mean(accuracies["ours"])
+    answer["accuracy_difference"] = round(difference, 4)
+    answer["same_accuracy"] = abs(difference) <= 3 * error + ACCURACY_TOLERANCE
+    return answer
+
+
+def line(answer: Result) -> str:
+    """A rival's result in a line."""
+    together = [f", {key[6:].replace('_', ' ')} {answer[key]} x" for key in answer if key.startswith("ratio_")]
+    return (
+        f"{answer['rounds_per_second']} rounds/s, ours is {answer['ratio']} x as fast{''.join(together)}; "
+        f"start-up {answer['startup_seconds']} s; accuracy {answer['accuracy_difference']:+.4f}"
+    )
+
+
+def public(spec: dict[str, Any]) -> dict[str, Any]:
+    """A specification without the file that it names."""
+    return {name: value for name, value in spec.items() if name not in ("data", "about")}
+
+
+def processor() -> str:
+    """The CPU's name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The settings that are timed and the rivals: plain values, no imports beyond the standard library."""
+
+from typing import Any
+
+FMNIST_MLP = {
+    "preset": "fedcor/fmnist-2spc",
+    "config": {"local_steps": 20, "learning_rate_milestones": ()},
+    "model": "mlp",
+    "warm_rounds": 10,
+    "rounds": 200,
+    "chunk": 10,
+}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fmnist_mlp": {**FMNIST_MLP, "about": "FedCor, Fashion-MNIST: MLP 784-64-30-10, 5 clients x 20 steps x batch 64"},
+    "fmnist_mlp_10": {
+        **FMNIST_MLP,
+        "about": "the same with 10 clients a round",
+        "config": FMNIST_MLP["config"] | {"num_selected": 10},
+    },
+    "cifar10_cnn": {
+        "about": "FedCor, CIFAR-10: CNN 32-64-64 + 64, 5 clients x 40 steps x batch 50",
+        "preset": "fedcor/cifar10-2spc",
+        "config": {"local_steps": 40, "learning_rate_milestones": ()},  # five passes over 400 examples
+        "model": "cnn",
+        "warm_rounds": 1,
+        "rounds": 5,
+        "chunk": 1,
+    },
+    "pfl_cifar10": {
+        "about": "pfl-research's CIFAR-10 benchmark: 1,000 users x 50 images, its CNN 32-64 + 128, "
+        "50 clients x 1 epoch (5 steps) x batch 10",
+        "preset": "fedcor/cifar10-2spc",
+        "config": {
+            "partition": "iid",
+            "num_clients": 1000,
+            "num_selected": 50,
+            "holdout": 0.0,
+            "loss_on": "train",
+            "local_steps": 5,
+            "batch_size": 10,
+            "learning_rate": 0.1,
+            "weight_decay": 0.0,
+            "learning_rate_milestones": (),
+            "model_dropout": 0.5,  # its CNN drops a quarter after the convolutions and half before the last layer
+        },
+        "model": "pfl_cnn",
+        "warm_rounds": 1,
+        "rounds": 4,
+        "chunk": 1,
+    },
+}
+"""Each departs from a preset of fedjax_sel by `config`. `rounds` are timed, `warm_rounds` before them are not, and
+`chunk` rounds make one program of fedjax_sel. Every client of a setting holds equally many examples. The
+learning rate is constant, which not all rivals can change between rounds."""
+
+EXACT = {
+    "config": {"model_dropout": 0.0, "local_steps": 2, "learning_rate": 0.1, "batch_size": None, "num_selected": 5},
+    "warm_rounds": 1,
+    "rounds": 1,
+    "chunk": 1,
+}
+"""What makes a setting deterministic: no dropout, and (None) batches of all that a client has. All must then end with
+the same model, up to float32's rounding."""
+
+SYNTHETIC = {
+    "fashion_mnist": "synthetic:train_size=60000,test_size=10000,num_classes=10,image_size=28",
+    "cifar10": "synthetic:train_size=50000,test_size=10000,num_classes=10,image_size=32,channels=3",
+}
+
+RIVALS: dict[str, dict[str, Any]] = {
+    "torch_loop": {"venv": "torch", "runner": "torch_loop.py", "about": "PyTorch, a loop over clients"},
+    "torch_batched": {"venv": "torch", "runner": "torch_batched.py", "about": "PyTorch, stacked weights"},
+    "fedjax": {"venv": "fedjax", "runner": "fedjax_runner.py", "about": "FedJAX of PyPI, its jit backend"},
+    "fedjax_pmap": {
+        "venv": "fedjax",
+        "runner": "fedjax_runner.py",
+        "options": {"backend": "pmap"},
+        "about": "FedJAX of PyPI, its pmap backend, a device a core",
+    },
+    "fedjax_source": {
+        "venv": "fedjax_source",
+        "runner": "fedjax_runner.py",
+        "about": "FedJAX of a checkout, its jit backend, on the newest JAX",
+    },
+    "pfl": {"venv": "pfl", "runner": "pfl_runner.py", "about": "pfl-research, one process"},
+    "flower": {"venv": "flower", "runner": "flower_runner.py", "about": "Flower's simulation, one Ray actor a core"},
+}
+"""`venv`: the name of the environment and of its file in requirements/."""

@@ -115,6 +115,9 @@ class RunConfig:
     cohort_batch: int | None = _setting(
         None, "clients a device trains at once; 0: all, as one vmap; default: as many as its cache holds"
     )
+    host_images: bool | None = _setting(
+        None, "keep training images in host memory and send each batch (default: if devices cannot hold them)"
+    )
     seeds_at_once: int | None = _setting(
         None, "seeds that are on the devices together, others take turns (default: as many as memory holds)"
     )
@@ -139,7 +142,7 @@ _CONCERNS = {
 
 MOST_SEEDS = 10_000
 
-_NOT_OF_THE_TRAJECTORY = {"data_dir", "distributed", "mesh", "out", "seeds_at_once", "target_accuracy"}
+_NOT_OF_THE_TRAJECTORY = {"data_dir", "distributed", "host_images", "mesh", "out", "seeds_at_once", "target_accuracy"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,14 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.data import host_images
 from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.host_images import HostImages, Images
 from fedjax_sel.data.partition import Partition, split_holdout
 
 
 class Federation(NamedTuple):
     """Images, labels and who holds them. `order[s, starts[s, k] :]` lists client k's examples, held-out ones last."""
 
-    images: jax.Array  # uint8 [n, H, W, channels]
+    images: Images  # uint8 [n, H, W, channels], on the device or in host memory
     labels: jax.Array  # int32 [n]
     test_images: jax.Array  # uint8 [m, H, W, channels]
     test_labels: jax.Array  # int32 [m]
@@ -52,7 +54,9 @@ class Segment(NamedTuple):
     size: jax.Array
 
 
-def build(dataset: Dataset, partitions: Sequence[Partition], holdout: float, seeds: Sequence[int]) -> Federation:
+def build(
+    dataset: Dataset, partitions: Sequence[Partition], holdout: float, seeds: Sequence[int], on_host: bool = False
+) -> Federation:
     """Lays the data out.
 
     Args:
@@ -60,6 +64,7 @@ def build(dataset: Dataset, partitions: Sequence[Partition], holdout: float, see
         partitions: one a replicate, of equal numbers of clients.
         holdout: share of each client's examples that is kept from training.
         seeds: one a replicate, for drawing the held-out examples.
+        on_host: whether the training images stay in host memory.
 
     Returns:
         A federation of NumPy arrays; put it on devices with `jax.device_put`.
@@ -72,7 +77,7 @@ def build(dataset: Dataset, partitions: Sequence[Partition], holdout: float, see
         table["owner"] = np.pad(table["owner"], (0, unused), constant_values=partitions[0].num_clients)
     std = np.asarray(dataset.std, np.float32)
     arrays: dict[str, Any] = {
-        "images": dataset.train_images,
+        "images": HostImages(dataset.train_images) if on_host else dataset.train_images,
         "labels": np.asarray(dataset.train_labels, np.int32),
         "test_images": dataset.test_images,
         "test_labels": np.asarray(dataset.test_labels, np.int32),
@@ -141,10 +146,7 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
     """
     inside = jnp.minimum(positions, segment.size - 1)
     rows = federation.order[segment.replicate, segment.start + inside]
-    # Rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
-    shape = federation.images.shape
-    flat = federation.images.reshape(shape[0], -1)[rows]
-    return normalise(federation, flat.reshape(*rows.shape, *shape[1:])), federation.labels[rows]
+    return normalise(federation, host_images.take(federation.images, rows)), federation.labels[rows]
 
 
 def normalise(federation: Federation, images: jax.Array) -> jax.Array:

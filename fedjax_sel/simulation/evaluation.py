@@ -12,6 +12,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from fedjax_sel import metrics
+from fedjax_sel.data import host_images
 from fedjax_sel.data.federation import Federation, normalise
 from fedjax_sel.models import Model, Params
 from fedjax_sel.simulation import devices
@@ -89,7 +90,7 @@ def _per_example(mesh, model, federation, images, labels, params, block, at_once
     def evaluate(shared, job):
         federation, images, labels, params = shared
         replicate, start = job
-        pixels = normalise(federation, lax.dynamic_slice_in_dim(images, start, block))
+        pixels = normalise(federation, host_images.block(images, start, block))
         answers = lax.dynamic_slice_in_dim(labels, start, block)
         logits = model.apply(devices.of_replicate(params, replicate), pixels, None).logits
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, answers)

@@ -9,6 +9,7 @@ from jax import lax
 
 from fedjax_sel import metrics
 from fedjax_sel.data.federation import Federation
+from fedjax_sel.data.host_images import Images
 from fedjax_sel.models import Params
 from fedjax_sel.simulation import evaluation, facts, ledger
 from fedjax_sel.simulation.bill import Bill
@@ -129,7 +130,7 @@ def _server_examples(plan: Plan, federation: Federation) -> int:
     return (federation.test_images if on_test else federation.server_images).shape[0]
 
 
-def _block(plan: Plan, images: jax.Array) -> int:
+def _block(plan: Plan, images: Images) -> int:
     return evaluation.block_size(images.shape[0], plan.evaluation_block)
 
 

@@ -14,7 +14,7 @@ from fedjax_sel.config import mesh_shape
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, evaluation, information, keys
+from fedjax_sel.simulation import devices, evaluation, information, keys, memory
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
@@ -27,6 +27,7 @@ from fedjax_sel.training import client, schedule, server
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 ACCELERATOR_JOBS = 8  # blocks, or clients that are measured, that it works on together: bounds the memory
+MOST_OF_A_DEVICE = 0.7  # of its memory, for images; models and state need the rest
 CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
 
 
@@ -92,6 +93,12 @@ def prepare_groups(problem: Problem, seeds_at_once: int, eval_every: int | None 
     return programs
 
 
+def images_stay_on_host(problem: Problem) -> bool:
+    """Whether the training images would take most of a device's memory. On a CPU both are the same memory."""
+    limit = memory.of_device()
+    return limit is not None and problem.dataset.train_images.nbytes > MOST_OF_A_DEVICE * limit
+
+
 def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Federation, Plan]:
     """The federation of all seeds in host memory, and the plan of a group."""
     config = problem.config
@@ -99,7 +106,8 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Fede
     wanted = mesh_shape(run.mesh) if run.mesh else None
     mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
-    federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds)
+    on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
+    federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host)
     return federation, _plan(problem, mesh, federation, seeds_at_once, eval_every)
 
 

@@ -14,7 +14,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import devices, memory, run
+from fedjax_sel.simulation import devices, fitting, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.padding import padded_share
 from fedjax_sel.simulation.plan import Plan
@@ -96,7 +96,9 @@ def dry_run(config: Config) -> None:
     devices.use_every_core()
     problem = pose(config)
     console.print_json(json.dumps(config.to_json()))
-    program = run.prepare(problem)
+    together = config.run.seeds_at_once or fitting.seeds_that_fit(problem)[0]
+    program = run.prepare_groups(problem, together)[0]
+    program = program._replace(carry=devices.place(program.plan.mesh, program.carry, devices.PER_SEED))
     arguments = (program.carry, np.int32(0), program.federation, program.streams)
     started = time.monotonic()
     compiled = program.chunk.lower(*arguments).compile()
@@ -119,11 +121,13 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
     model_bytes = model.num_params * BYTES_PER_FLOAT
-    seeds, k, n = len(config.run.seeds), plan.num_selected, config.partition.num_clients
+    k, n = plan.num_selected, config.partition.num_clients
+    all_seeds, seeds = len(config.run.seeds), len(sizes)  # of the run, and of the group that was compiled
     steps = np.asarray(schedule.num_steps(plan.trainer.work, program.federation.train_sizes))
     data = problem.dataset
-    rounds_per_second = program.length / seconds
-    total = compile_seconds + config.run.rounds / rounds_per_second
+    rounds_per_second = program.length / seconds  # of a group
+    turns = all_seeds // seeds
+    total = compile_seconds + turns * config.run.rounds / rounds_per_second
     table = Table("", "", title=f"{config.selection.algo}: {plots.title(config, data.source)}", show_header=False)
     rows = {
         "data": f"{data.name}, {data.source}: {len(data.train_images):,} training and {len(data.test_images):,} test "
@@ -135,10 +139,11 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
         f"{config.selection.algo} adds": costs.costs(problem.strategy),
         "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}, {_layout(plan)}",
         "padded work": f"{100 * padded_share(plan, steps):.1f}% of the devices' training time",
+        "seeds": f"{all_seeds}, " + ("all at once" if turns == 1 else f"{seeds} at once, in {turns} turns"),
         "memory a device": f"about {peak / 1e6:,.0f} MB",
         "compilation": f"{compile_seconds:.1f} s",
         "a chunk": f"{program.length} rounds in {seconds:.3f} s: {rounds_per_second * seeds:.1f} seed-rounds/s",
-        "the whole run": f"about {total / 60:.1f} minutes for {config.run.rounds} rounds of {seeds} seeds",
+        "the whole run": f"about {total / 60:.1f} minutes for {config.run.rounds} rounds of {all_seeds} seeds",
     }
     for name, text in rows.items():
         table.add_row(name, text)

@@ -9,7 +9,8 @@ account, `memory_analysis`). A case that needs more memory than the bound, such 
 clients, is skipped and says so.
 
     python benchmarks/selection_cost.py --num-clients 1000000 --num-selected 100 --rounds 30 --memory 12000 \
-        --algos random pow_d afl oort gpfl "fedcor[warmup_steps=1,steps=1]" fedcor --out results/many_clients.json
+        --algos random pow_d afl oort gpfl "fedcor[warmup=1,interval=1000,warmup_steps=1]" \
+        --out results/many_clients.json
 """
 
 import argparse

@@ -22,6 +22,7 @@ class _Pool(NamedTuple):
 
     shrinkage: jax.Array  # P, the embedding space's covariance, [d, d]
     gain: jax.Array  # q = sum of p_i x_i over those not picked, [d]
+    along: jax.Array  # (P q)^T x_k, [N]
     variance: jax.Array  # v = diag Sigma, [N]
     taken: jax.Array  # bool [N]
 
@@ -59,7 +60,7 @@ def select_greedily(
     there = jnp.ones((num_clients,), bool) if available is None else available
 
     def pick(pool: _Pool, _):
-        scores = _scores(pool, embeddings, importance, scale, noise)
+        scores = _scores(pool, importance, scale, noise)
         tier = jnp.where(pool.taken, 0, jnp.where(there, jnp.where(pool.variance >= _KNOWN, 3, 2), 1))
         allowed = tier == tier.max()
         scores = jnp.where(allowed & ~jnp.isnan(scores), scores, -jnp.inf)
@@ -91,7 +92,7 @@ def posterior_gains(
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
 
     def pick(pool: _Pool, client):
-        gain = _scores(pool, embeddings, importance, scale, noise)[client]
+        gain = _scores(pool, importance, scale, noise)[client]
         return _condition(pool, embeddings, importance, noise, client), gain
 
     return lax.scan(pick, _prior(embeddings, importance, noise), ids)[1]
@@ -99,17 +100,19 @@ def posterior_gains(
 
 def _prior(embeddings: jax.Array, importance: jax.Array, noise: float | jax.Array) -> _Pool:
     dimension, num_clients = embeddings.shape
+    gain = _dot(embeddings, importance)
     return _Pool(
         jnp.eye(dimension, dtype=embeddings.dtype),
-        _dot(embeddings, importance),
+        gain,
+        _dot(gain, embeddings),
         jnp.sum(embeddings**2, axis=0) + noise**2,
         jnp.zeros((num_clients,), bool),
     )
 
 
-def _scores(pool: _Pool, embeddings, importance, scale, noise) -> jax.Array:
+def _scores(pool: _Pool, importance, scale, noise) -> jax.Array:
     """alpha_k c_k / sqrt(v_k), [N]; |c_k| / sqrt(v_k) is bounded by Cauchy and Schwarz, so a small v_k is harmless."""
-    weighted = _dot(_dot(pool.shrinkage, pool.gain), embeddings) + noise**2 * importance
+    weighted = pool.along + noise**2 * importance
     return scale * weighted * lax.rsqrt(jnp.maximum(pool.variance, _SMALLEST_VARIANCE))
 
 
@@ -119,9 +122,14 @@ def _condition(pool: _Pool, embeddings, importance, noise, client) -> _Pool:
     # Rounding must not take from anybody's variance what is noise.
     variance = jnp.maximum(jnp.maximum(_dot(embedding, column), 0.0) + noise**2, _SMALLEST_VARIANCE)
     least = jnp.maximum(noise**2, _SMALLEST_VARIANCE)
+    shrinkage = pool.shrinkage - column[:, None] * (column / variance)
+    gain = pool.gain - importance[client] * embedding
+    # one pass over X for both: of many clients, reading it is what a pick costs
+    covariance, along = _dot(jnp.stack([column, _dot(shrinkage, gain)]), embeddings)
     return _Pool(
-        pool.shrinkage - column[:, None] * (column / variance),
-        pool.gain - importance[client] * embedding,
-        jnp.maximum(pool.variance - _dot(column, embeddings) ** 2 / variance, least),
+        shrinkage,
+        gain,
+        along,
+        jnp.maximum(pool.variance - covariance**2 / variance, least),
         pool.taken.at[client].set(True),
     )

@@ -39,8 +39,8 @@ def project(updates: Any, direction: Any, usable: jax.Array, per_tensor: bool) -
     units = jax.tree.map(unit, direction) if per_tensor else unravel(unit(flat))
 
     def inner(update: jax.Array, along: jax.Array) -> jax.Array:
-        rows = jnp.where(usable[:, None], update.reshape(update.shape[0], -1), 0.0)
-        return jnp.matmul(rows, along.reshape(-1), precision=lax.Precision.HIGHEST)
+        # what is not finite spoils its own client's number alone, which is masked below
+        return jnp.matmul(update.reshape(update.shape[0], -1), along.reshape(-1), precision=lax.Precision.HIGHEST)
 
     parts = jnp.stack(jax.tree.leaves(jax.tree.map(inner, updates, units)))  # [tensors, K]
     projections = parts.mean(axis=0) if per_tensor else parts.sum(axis=0)

@@ -518,6 +518,7 @@ def test_the_command(capsys):
         command.main(["fl_dp3"])
 
 
+@pytest.mark.slow
 def test_the_bill_of_a_strategy_that_buys_everything():
     """Every kind, from everybody, on overlapping schedules: the simulator and the plain count agree."""
     requests = (

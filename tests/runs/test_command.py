@@ -62,7 +62,7 @@ BAD = [
     (["--chunk", "0"], ["--chunk", "below 1"]),
     (["--weight-decay", "-0.1"], ["--weight-decay", "negative"]),
     (["--algo-args", "profile"], ["--algo-args", "key=value"]),
-    (["--algo-args", "profil=fc1"], ["fl_dp3s", "did you mean 'profile'?"]),
+    (["--algo-args", "profil=fc1"], ["fl_dp3s", "did you mean 'profile' or 'pool'?"]),
     (["--algo-args", "profile=fc9"], ["profile", "did you mean 'fc1'?"]),
     (
         ["--partition", "dirichlet_qp", "--num-clients", "5", "--num-selected", "2"],

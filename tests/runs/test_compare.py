@@ -56,7 +56,7 @@ def test_items_of_algos():
 BAD = [
     (["--algos"], ["--algos", "at least one"]),
     (["--algos", "random", "fl_dps"], ["--algos fl_dps", "did you mean 'fl_dp3s'?"]),
-    (["--algos", "random", "fl_dp3s[profil=fc1]"], ["fl_dp3s[profil=fc1]", "did you mean 'profile'?"]),
+    (["--algos", "random", "fl_dp3s[profil=fc1]"], ["fl_dp3s[profil=fc1]", "did you mean 'profile' or 'pool'?"]),
     (["--algos", "random", "fl_dp3s[profile=fc9]"], ["fl_dp3s[profile=fc9]", "did you mean 'fc1'?"]),
     (["--algos", "random", "fl_dp3s[profile]"], ["'profile'", "key=value"]),
     (["--algos", "random", "random"], ["'random'", "give it once"]),

@@ -63,12 +63,13 @@ def alone(tmp_path_factory):
     "layout",
     [
         ["--mesh", "seeds=2,clients=4"],
-        pytest.param(["--mesh", "clients=2"], marks=pytest.mark.slow),
-        pytest.param(["--mesh", "seeds=4"], marks=pytest.mark.slow),
-        pytest.param([], marks=pytest.mark.slow),
+        ["--mesh", "clients=2"],
+        ["--mesh", "seeds=4"],
+        [],
     ],
     ids=lambda layout: " ".join(layout) or "default",
 )
+@pytest.mark.slow
 def test_eight_devices_give_the_run_of_one(alone, layout, tmp_path):
     out = tmp_path / "run"
     assert_same(result(start(out, "--seeds", "4", *layout, cores=8), out), alone)

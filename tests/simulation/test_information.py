@@ -108,10 +108,16 @@ def direct_losses(program, params, part):
     [
         ("train", "mean"),
         ("all", "rms"),
-        (None, "mean"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in [("train", "rms"), ("holdout", "mean"), ("holdout", "rms"), ("all", "mean"), (None, "rms")]
+            for case in [
+                (None, "mean"),
+                ("train", "rms"),
+                ("holdout", "mean"),
+                ("holdout", "rms"),
+                ("all", "mean"),
+                (None, "rms"),
+            ]
         ),
     ],
 )

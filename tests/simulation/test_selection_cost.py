@@ -148,7 +148,7 @@ def test_the_benchmarks_case():
     spec = importlib.util.spec_from_file_location("selection_cost_benchmark", path)
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    case = {"algo": "fl_dp3s[profile=gradient]", "num_clients": 12, "rounds": 10, "budget": 0.1}
+    case = {"algo": "fl_dp3s[profile=gradient]", "num_clients": 12, "num_selected": 3, "rounds": 10, "budget": 0.1}
     measured = benchmark.run_case(**case, memory=100)
     assert measured["milliseconds_per_round"] > 0 and measured["rounds_timed"] == 10
     assert "ms" not in benchmark.describe({**case, **measured}) and "fl_dp3s" in benchmark.describe(

@@ -183,13 +183,80 @@ def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: A
     Returns:
         The results with leading axis [J], whole on every device of the group.
     """
-    share = mesh.shape[CLIENTS]
+    own, _, num_jobs = _own_share(mesh, jobs)
+    return _gather(mesh, _map(partial(function, shared), own, at_once), num_jobs)
+
+
+def spread_and_add(
+    mesh: Mesh,
+    function: Callable[[Any, Any], tuple[Any, Any]],
+    shared: Any,
+    jobs: Any,
+    at_once: int,
+    weights: jax.Array,
+) -> tuple[Any, Any]:
+    """The same where of a part of each result only the weighted sum over a replicate's jobs is wanted.
+
+    Each device adds up those of its own jobs before any of it travels, and where jobs run one after another it never
+    holds two of them.
+
+    Args:
+        mesh: the devices.
+        function: (shared, job) -> (result, addend), pure; addends must be finite.
+        shared: as for `spread`.
+        jobs: as for `spread`; those of a replicate lie together, as many for each, as `pairs` lays them out.
+        at_once: as for `spread`.
+        weights: float32 [S, jobs of a replicate].
+
+    Returns:
+        The results with leading axis [J], and the sums with leading axis [S]: whole on every device of the group.
+    """
+    num_owners, items = weights.shape
+    own, places, num_jobs = _own_share(mesh, jobs)
+    owners = places % num_jobs // items
+    own_weights = jnp.where(places < num_jobs, weights.reshape(-1)[places % num_jobs], 0.0)
+
+    def one_job(job: Any) -> tuple[Any, Any]:
+        return function(shared, job)
+
+    if at_once == 1 or len(places) == 1:
+        _, addend = jax.eval_shape(one_job, jax.tree.map(lambda leaf: leaf[0], own))
+
+        def add(sums: Any, one: Any) -> tuple[Any, Any]:
+            job, owner, weight = one
+            result, addend = one_job(job)
+            return jax.tree.map(lambda total, part: total.at[owner].add(weight * part), sums, addend), result
+
+        zeros = jax.tree.map(lambda leaf: jnp.zeros((num_owners, *leaf.shape), leaf.dtype), addend)
+        sums, results = lax.scan(add, zeros, (own, owners, own_weights))
+    else:
+        results, addends = _map(one_job, own, at_once)
+        share = jnp.where(owners == jnp.arange(num_owners)[:, None], own_weights, 0.0)
+        sums = jax.tree.map(
+            lambda leaf: jnp.matmul(share, leaf.reshape(len(places), -1), precision=lax.Precision.HIGHEST).reshape(
+                num_owners, *leaf.shape[1:]
+            ),
+            addends,
+        )
+    if mesh.shape[CLIENTS] > 1:
+        sums = lax.psum(sums, CLIENTS)
+    return _gather(mesh, results, num_jobs), sums
+
+
+def _own_share(mesh: Mesh, jobs: Any) -> tuple[Any, jax.Array, int]:
+    """This device's jobs; their places among all, beyond the last where they repeat the first ones; and the count J."""
+    num_jobs, share = jax.tree.leaves(jobs)[0].shape[0], mesh.shape[CLIENTS]
     if share == 1:
-        return _map(partial(function, shared), jobs, at_once)
-    num_jobs = jax.tree.leaves(jobs)[0].shape[0]
+        return jobs, jnp.arange(num_jobs), num_jobs
     each = -(-num_jobs // share)
-    own = (lax.axis_index(CLIENTS) * each + jnp.arange(each)) % num_jobs  # the padding repeats the first jobs
-    results = _map(partial(function, shared), jax.tree.map(lambda leaf: leaf[own], jobs), at_once)
+    places = lax.axis_index(CLIENTS) * each + jnp.arange(each)
+    return jax.tree.map(lambda leaf: leaf[places % num_jobs], jobs), places, num_jobs
+
+
+def _gather(mesh: Mesh, results: Any, num_jobs: int) -> Any:
+    """What the devices of a group hold, on all of them, without the padding."""
+    if mesh.shape[CLIENTS] == 1:
+        return results
     return jax.tree.map(lambda leaf: leaf[:num_jobs], lax.all_gather(results, CLIENTS, tiled=True))
 
 

@@ -1,5 +1,7 @@
 """A probe round: a random cohort trains from the round's model, and the average of its models is thrown away."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -63,12 +65,14 @@ def probe_model(
         federation, params, round = shared
         replicate, who, key = job
         received = devices.of_replicate(params, replicate)
-        return client.train(trainer, federation, received, replicate, who, key, round)
+        update = client.train(trainer, federation, received, replicate, who, key, round)
+        finite = server.is_finite(update)
+        return finite, server.finite_part(update, finite)
 
     jobs = (replicates, clients, job_keys)
-    updates = devices.unflatten(devices.spread(mesh, train, (federation, params, round), jobs, at_once), num_replicates)
     sizes = jnp.take_along_axis(federation.train_sizes, cohorts, axis=1)
-    counted = took_part & jax.vmap(server.all_finite)(updates)
-    weights = jax.vmap(lambda n, m: server.cohort_weights(aggregation, n, m))(sizes, counted)
-    step = jax.vmap(server.weighted_mean)(updates, weights)
+    weights = jax.vmap(lambda n, m: server.cohort_weights(aggregation, n, m))(sizes, took_part)
+    finite, sums = devices.spread_and_add(mesh, train, (federation, params, round), jobs, at_once, weights)
+    mean = partial(server.mean_of_reports, skip=True)
+    step = jax.vmap(mean)(sums, weights, devices.unflatten(finite, num_replicates))
     return jax.tree.map(jnp.add, params, step), cohorts, took_part

@@ -5,6 +5,7 @@ the host. Shapes: S replicates, N clients, K selected.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.information import Opening
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.plan import Carry, Plan, Records
-from fedjax_sel.simulation.reads import read
+from fedjax_sel.simulation.reads import of_outcome
 from fedjax_sel.simulation.recording import evaluate_for_strategy, record
 from fedjax_sel.strategies.base import (
     Information,
@@ -29,7 +30,6 @@ from fedjax_sel.strategies.base import (
     ServerMetrics,
     Strategy,
     Unrequested,
-    keep_state,
 )
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED
 from fedjax_sel.training import client, server
@@ -55,13 +55,13 @@ def one_round(
     opening = open_round(plan, federation, streams, params, round, available)
     selection, state, info, bill = _select(plan.strategy, opening, carry)
 
-    trained = _train_cohorts(plan, opening, selection, carry.client_optimizers)
+    reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
+    weights = _weights(plan, federation, selection)
+    trained, sums = _train_cohorts(plan, opening, selection, weights, carry.client_optimizers, reads.updates)
     info, bill = information.learn(opening, info, bill, selection.ids, selection.mask, trained.training_loss)
-    finite = jax.vmap(server.all_finite)(trained.updates)
-    optimizers = _keep(carry.client_optimizers, trained.optimizer_states, selection, finite)
+    optimizers = _keep(carry.client_optimizers, trained.optimizer_states, selection, trained.finite)
 
-    weights = _weights(plan, federation, selection, finite)
-    mean_update = jax.vmap(server.weighted_mean)(trained.updates, weights)
+    mean_update = jax.vmap(partial(server.mean_of_reports, skip=plan.skip_nonfinite))(sums, weights, trained.finite)
     new_params, server_state = server.step(plan.server, carry.server, params, mean_update)
     evaluation = evaluate_for_strategy(plan, federation, new_params)
 
@@ -72,19 +72,18 @@ def one_round(
         losses_before=before,
         losses_after=after,
         step=jax.tree.map(jnp.subtract, new_params, params),
-        finite=finite,
+        finite=trained.finite,
         metrics=Unrequested(plan.strategy.name, "server_metrics")
         if evaluation is None or carry.evaluation is None
         else ServerMetrics(carry.evaluation, evaluation),
     )
     update = jax.vmap(lambda state, info, sel, out: plan.strategy.update(state, info, round, sel, out))
-    reads_before, reads_after = _losses_read(plan.strategy, round, state, info, selection, outcome)
     state = update(state, info, selection, outcome)
 
-    replaced = int(reads_before) * replaced_before + int(reads_after) * replaced_after
+    replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after
     bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
-    reports = int(reads_before) + int(reads_after)
-    records = record(plan, opening, carry, new_params, selection, finite, bill, reports)
+    reports = int(reads.losses_before) + int(reads.losses_after)
+    records = record(plan, opening, carry, new_params, selection, trained.finite, bill, reports)
     return Carry(new_params, server_state, state, information.age(info), optimizers, evaluation, carry.start), records
 
 
@@ -146,17 +145,24 @@ def _for_each(function: Callable, round: jax.Array, keys: jax.Array, state: Any,
 class Trained(NamedTuple):
     """What the cohorts' training gave, [S, K, ...]."""
 
-    updates: Params
+    updates: Params  # zeros, of which nothing is computed, where no strategy reads them
+    finite: jax.Array
     loss_before: jax.Array
     loss_after: jax.Array
     training_loss: jax.Array
     optimizer_states: Any  # None unless clients keep them
 
 
-def _train_cohorts(plan: Plan, opening: Opening, selection: Selection, kept: Any) -> Trained:
-    """Trains all cohorts from their replicate's model. What nobody reads of the result is not computed."""
+def _train_cohorts(
+    plan: Plan, opening: Opening, selection: Selection, weights: jax.Array, kept: Any, keep_updates: bool
+) -> tuple[Trained, Params]:
+    """Trains all cohorts from their replicate's model. What nobody reads of the result is not computed.
+
+    Returns:
+        What each client reports, and the weighted sums of the finite updates, [S, ...].
+    """
     round = opening.round
-    num_replicates = selection.ids.shape[0]
+    num_replicates, num_selected = selection.ids.shape
     replicates, clients = devices.pairs(num_replicates, selection.ids)
     job_keys = jax.vmap(lambda s, k: keys.of_client(opening.streams.training[s], round, k))(replicates, clients)
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
@@ -173,17 +179,25 @@ def _train_cohorts(plan: Plan, opening: Opening, selection: Selection, kept: Any
         )
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
         trained = jax.tree.map(jnp.add, received, result.update)
-        return Trained(
-            result.update,
+        finite = server.is_finite(result.update)
+        report = Trained(
+            result.update if keep_updates else None,
+            finite,
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
             result.training_loss,
             None if kept is None else result.optimizer_state,
         )
+        return report, server.finite_part(result.update, finite)
 
     jobs = (replicates, clients, job_keys, own)
     shared = (opening.federation, opening.params, round)
-    return devices.unflatten(devices.spread(plan.mesh, train, shared, jobs, plan.clients_at_once), num_replicates)
+    reports, sums = devices.spread_and_add(plan.mesh, train, shared, jobs, plan.clients_at_once, weights)
+    trained: Trained = devices.unflatten(reports, num_replicates)
+    if not keep_updates:
+        nothing = jax.tree.map(lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), opening.params)
+        trained = trained._replace(updates=nothing)
+    return trained, sums
 
 
 def _keep(kept: Any, states: Any, selection: Selection, finite: jax.Array) -> Any:
@@ -194,26 +208,12 @@ def _keep(kept: Any, states: Any, selection: Selection, finite: jax.Array) -> An
     return jax.tree.map(lambda table, values: write(table, rows, values), kept, states)
 
 
-def _weights(plan: Plan, federation: Federation, selection: Selection, finite: jax.Array) -> jax.Array:
+def _weights(plan: Plan, federation: Federation, selection: Selection) -> jax.Array:
     """Aggregation weights, float32 [S, K]: the strategy's own where it derives them, else the runner's rule."""
+    if selection.weights is not None:
+        return jnp.where(selection.mask, selection.weights, 0.0)
     sizes = jnp.take_along_axis(federation.train_sizes, selection.ids, axis=1)
-    mask = selection.mask & finite if plan.skip_nonfinite else selection.mask
-    if selection.weights is None:
-        return jax.vmap(lambda n, m: server.cohort_weights(plan.aggregation, n, m))(sizes, mask)
-    own = jnp.where(selection.mask, selection.weights, 0.0)
-    if not plan.skip_nonfinite:
-        return own
-    # The weights of those left out go to the others; with nobody left out nothing changes.
-    return jnp.where(mask.all(axis=1, where=selection.mask)[:, None], own, jax.vmap(server.renormalise)(own, mask))
-
-
-def _losses_read(strategy: Strategy, round: jax.Array, *arguments: Any) -> tuple[bool, bool]:
-    """Whether `update` reads the outcome's losses before and after training: the cohort sends those that it reads."""
-    if strategy.update is keep_state:
-        return False, False
-    state, info, selection, outcome = jax.tree.map(lambda leaf: leaf[0], arguments)
-    _, _, _, _, reads = read(strategy.update, state, info, round, selection, outcome)
-    return bool(reads.losses_before), bool(reads.losses_after)
+    return jax.vmap(partial(server.cohort_weights, plan.aggregation))(sizes, selection.mask)
 
 
 def many_rounds(

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import optax
-from jax import lax
 
 from fedjax_sel.models import Params
 
@@ -29,28 +28,33 @@ def renormalise(weights: jax.Array, mask: jax.Array) -> jax.Array:
     return kept / jnp.where(kept.sum() > 0, kept.sum(), 1.0)
 
 
-def weighted_mean(updates: Params, weights: jax.Array) -> Params:
-    """sum_k weights_k update_k; an update of weight zero takes no part even if it is not finite.
+def is_finite(update: Params) -> jax.Array:
+    """Whether an update holds only finite numbers, a scalar."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(update)]).all()
+
+
+def finite_part(update: Params, finite: jax.Array) -> Params:
+    """The update, or zeros if it is not finite: a weight of zero does not silence a NaN."""
+    return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), update)
+
+
+def mean_of_reports(sums: Params, weights: jax.Array, finite: jax.Array, skip: bool) -> Params:
+    """sum_k weights_k update_k, from the sum over those whose updates are finite.
 
     Args:
-        updates: pytree with leading axis [K, ...].
-        weights: float32 [K].
+        sums: that sum, the pytree of the model.
+        weights: float32 [K], zero where nobody trained.
+        finite: bool [K].
+        skip: whether those who are not finite count as not having trained: their weight goes to the others, and
+            without any others the mean is zero. Else the mean is NaN.
 
     Returns:
-        The pytree without that axis.
+        The pytree of the model.
     """
-
-    def mean(leaf: jax.Array) -> jax.Array:
-        flat = jnp.where(weights[:, None] != 0, leaf.reshape(leaf.shape[0], -1), 0.0)
-        return jnp.matmul(weights, flat, precision=lax.Precision.HIGHEST).reshape(leaf.shape[1:])
-
-    return jax.tree.map(mean, updates)
-
-
-def all_finite(updates: Params) -> jax.Array:
-    """Whether each client's update holds only finite numbers, bool [K]."""
-    leaves = [jnp.isfinite(leaf.reshape(leaf.shape[0], -1)).all(axis=1) for leaf in jax.tree.leaves(updates)]
-    return jnp.stack(leaves).all(axis=0)
+    broken = (~finite & (weights != 0)).any()
+    kept = jnp.where(finite, weights, 0.0).sum()
+    others = jnp.where(kept > 0, weights.sum() / jnp.where(kept > 0, kept, 1.0), 0.0)
+    return jax.tree.map(lambda leaf: jnp.where(broken, leaf * (others if skip else jnp.nan), leaf), sums)
 
 
 def optimizer(learning_rate: float) -> optax.GradientTransformation:

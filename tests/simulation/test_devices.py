@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
@@ -50,6 +51,30 @@ def assert_same(found, expected):
     np.testing.assert_allclose(found.test_accuracy, expected.test_accuracy, atol=0.006)  # two of 355 images
     for name, column in found.ledger._asdict().items():
         np.testing.assert_array_equal(column, getattr(expected.ledger, name))
+
+
+@pytest.mark.parametrize("share", [1, 2])
+@pytest.mark.parametrize("at_once", [0, 1, 2])
+@pytest.mark.parametrize("num_replicates,items", [(1, 5), (3, 3), (2, 1)])
+def test_devices_add_up_what_belongs_to_a_replicate(share, at_once, num_replicates, items):
+    if share > len(jax.devices()):
+        pytest.skip(f"{len(jax.devices())} devices")
+    mesh = Mesh(np.array(jax.devices()[:share]).reshape(1, share), (devices.SEEDS, devices.CLIENTS))
+    weights = np.arange(num_replicates * items, dtype=np.float32).reshape(num_replicates, items)
+    values = np.linspace(-1, 1, num_replicates * items * 4, dtype=np.float32).reshape(-1, 2, 2)
+
+    def all_jobs(values, weights):
+        return devices.spread_and_add(
+            mesh, lambda shared, job: (job.sum(), {"a": shared * job, "b": job[0, 0]}), 2.0, values, at_once, weights
+        )
+
+    run = jax.jit(devices.over_seeds(mesh, all_jobs, (devices.WHOLE, devices.WHOLE), devices.WHOLE))
+    results, sums = run(values, weights)
+    np.testing.assert_allclose(results, values.sum(axis=(1, 2)), rtol=1e-6, atol=1e-6)
+    grouped = values.reshape(num_replicates, items, 2, 2)
+    expected = np.einsum("sk,skij->sij", weights, grouped)
+    np.testing.assert_allclose(sums["a"], 2 * expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sums["b"], expected[:, 0, 0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

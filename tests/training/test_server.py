@@ -11,6 +11,11 @@ SIZES = jnp.array([10, 30, 60])
 UPDATES = {"w": jnp.array([[[1.0, 2.0]], [[3.0, -1.0]], [[0.5, 0.0]]]), "b": jnp.array([1.0, 2.0, 4.0])}
 
 
+def sums(updates, weights):
+    """Weighted sums over the cohort, which the devices make in a run."""
+    return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), updates)
+
+
 @pytest.mark.parametrize("rule", ["uniform", "samples"])
 @pytest.mark.parametrize("mask", [(1, 1, 1), (1, 0, 1), (0, 0, 1)])
 def test_weights_are_a_distribution_over_those_who_trained(rule, mask):
@@ -23,7 +28,8 @@ def test_weights_are_a_distribution_over_those_who_trained(rule, mask):
 def test_an_empty_cohort_has_no_weights_and_leaves_the_model():
     weights = server.cohort_weights("samples", SIZES, jnp.zeros(3, bool))
     np.testing.assert_array_equal(weights, 0)
-    for leaf in jax.tree.leaves(server.weighted_mean(UPDATES, weights)):
+    everyone = jnp.ones(3, bool)
+    for leaf in jax.tree.leaves(server.mean_of_reports(sums(UPDATES, weights), weights, everyone, skip=False)):
         np.testing.assert_array_equal(leaf, 0)
 
 
@@ -32,7 +38,7 @@ def test_the_mean_update_is_the_mean_model_minus_the_old():
     models = jax.tree.map(lambda u, w: u + w, UPDATES, old)
     weights = server.cohort_weights("samples", SIZES, jnp.ones(3, bool))
     optimizer = server.optimizer(1.0)
-    new, _ = server.step(optimizer, optimizer.init(old), old, server.weighted_mean(UPDATES, weights))
+    new, _ = server.step(optimizer, optimizer.init(old), old, sums(UPDATES, weights))
     for name in ("w", "b"):
         expected = sum(float(weights[k]) * np.asarray(models[name][k]) for k in range(3))
         np.testing.assert_allclose(new[name], expected, rtol=1e-6)
@@ -45,10 +51,24 @@ def test_the_server_learning_rate_scales_the_step():
     assert float(new["b"]) == 1.5
 
 
-def test_an_update_that_is_not_finite_is_seen_and_left_out_at_weight_zero():
-    broken = {"w": UPDATES["w"].at[1, 0, 0].set(jnp.nan), "b": UPDATES["b"].at[2].set(jnp.inf)}
-    np.testing.assert_array_equal(server.all_finite(broken), [True, False, False])
-    weights = server.renormalise(jnp.ones(3), server.all_finite(broken))
-    mean = server.weighted_mean(broken, weights)
-    np.testing.assert_array_equal(mean["w"], [[1.0, 2.0]])
-    np.testing.assert_array_equal(mean["b"], 1.0)
+@pytest.mark.parametrize("weights", [(1 / 3, 1 / 3, 1 / 3), (0.2, 0.3, 0.5), (0.4, 0.4, 0.4), (0.5, 0.0, 0.5)])
+def test_an_update_that_is_not_finite_is_left_out_or_makes_the_mean_nan(weights):
+    broken = {"w": UPDATES["w"].at[1, 0, 0].set(jnp.nan), "b": UPDATES["b"]}
+    finite = jax.vmap(server.is_finite)(broken)
+    np.testing.assert_array_equal(finite, [True, False, True])
+    weights = jnp.array(weights, jnp.float32)
+    of_finite = sums(jax.vmap(server.finite_part)(broken, finite), weights)
+    skipped = server.mean_of_reports(of_finite, weights, finite, skip=True)
+    others = np.array([weights[0], 0.0, weights[2]])
+    others *= float(weights.sum()) / others.sum()
+    np.testing.assert_allclose(skipped["w"], [[others[0] + others[2] * 0.5, 2 * others[0]]], rtol=1e-6)
+    stopped = server.mean_of_reports(of_finite, weights, finite, skip=False)
+    counts = weights[1] > 0
+    assert np.isnan(stopped["w"]).all() == counts and np.isnan(stopped["b"]) == counts
+
+
+def test_a_cohort_without_a_finite_update_leaves_the_model():
+    weights, finite = jnp.full(3, 1 / 3), jnp.zeros(3, bool)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:]), UPDATES)
+    for leaf in jax.tree.leaves(server.mean_of_reports(nothing, weights, finite, skip=True)):
+        np.testing.assert_array_equal(leaf, 0)

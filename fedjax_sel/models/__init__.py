@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.models.cnn import CNN, SmallCNN
+from fedjax_sel.models.layers import DEFAULT_CONVOLUTION
 from fedjax_sel.models.mlp import MLP
 from fedjax_sel.models.output import Output
 
@@ -58,7 +59,7 @@ def make(
     num_classes: int,
     dropout: float = 0.0,
     initializer: str = "pytorch",
-    convolution: str = "patches",
+    convolution: str = DEFAULT_CONVOLUTION,
 ) -> Model:
     """Builds a model.
 

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax
 
-from fedjax_sel.models.layers import Conv, Dense, Dropout, max_pool
+from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, Conv, Dense, Dropout, max_pool
 from fedjax_sel.models.output import Output
 
 
@@ -20,7 +20,7 @@ class CNN(nn.Module):
     num_classes: int
     dropout: float = 0.0
     initializer: str = "pytorch"
-    convolution: str = "patches"
+    convolution: str = DEFAULT_CONVOLUTION
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
@@ -46,7 +46,7 @@ class SmallCNN(nn.Module):
     num_classes: int
     dropout: float = 0.0
     initializer: str = "pytorch"
-    convolution: str = "patches"
+    convolution: str = DEFAULT_CONVOLUTION
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:

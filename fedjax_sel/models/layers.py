@@ -1,10 +1,10 @@
 """Layers that stay fast when every client has its own weights.
 
 Under `vmap` over clients a convolution with per-client kernels becomes a grouped convolution, which XLA runs slowly
-nearly everywhere, on a CPU inside a loop most of all. So a convolution is by default written as slices, joined into
-patches, and one matrix multiplication, which vmaps into a batched matmul; `benchmarks/convolutions.py` times the other
-forms beside it. Channels come last. Max-pooling without overlap is a reshape and a maximum, whose gradient is
-deterministic.
+nearly everywhere, on a CPU inside a loop most of all. So a convolution is by default written as matrix products, which
+vmap into batched ones: Winograd's for 3x3 kernels over many channels, and one product of patches, slices joined
+together, for the others. `benchmarks/convolutions.py` times the other forms beside them. Channels come last. Max-pooling
+without overlap is a reshape and a maximum, whose gradient is deterministic.
 """
 
 import math
@@ -15,6 +15,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from fedjax_sel.models import winograd
 
 Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
@@ -114,6 +116,9 @@ class Dense(nn.Module):
         return Linear(self.features, fan_in, self.product, kernel, bias_initializer(fan_in), name="Dense_0")(x)
 
 
+DEFAULT_CONVOLUTION = "winograd"
+
+
 class Conv(nn.Module):
     """A square convolution without padding, stride one.
 
@@ -127,7 +132,7 @@ class Conv(nn.Module):
     features: int
     size: int
     initializer: str = "pytorch"
-    form: str = "patches"
+    form: str = DEFAULT_CONVOLUTION
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -164,7 +169,21 @@ def by_xla(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
     return lax.conv_general_dilated(x, window, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {"patches": by_patches, "shifts": by_shifts, "xla": by_xla}
+def by_winograd(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
+    """Fewer multiplications where they are many enough to tell, by patches elsewhere; arguments as `by_patches`."""
+    if size == 3 and x.shape[-1] >= WINOGRAD_CHANNELS:
+        return winograd.convolve(x, kernel)
+    return by_patches(x, kernel, size)
+
+
+WINOGRAD_CHANNELS = 16  # the fewest with which its transforms are paid for
+
+CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
+    "winograd": by_winograd,
+    "patches": by_patches,
+    "shifts": by_shifts,
+    "xla": by_xla,
+}
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:

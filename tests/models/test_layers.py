@@ -12,7 +12,10 @@ from fedjax_sel.models import layers
 
 
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
-@pytest.mark.parametrize("size,channels,features,side", [(5, 1, 20, 12), (3, 4, 7, 9), (1, 2, 3, 4)])
+@pytest.mark.parametrize(
+    "size,channels,features,side",
+    [(5, 1, 20, 12), (3, 4, 7, 9), (3, 16, 7, 9), (3, 20, 5, 6), (3, 16, 2, 3), (1, 2, 3, 4)],
+)
 def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features, side):
     x = jax.random.normal(jax.random.key(0), (2, side, side, channels))
     conv = layers.Conv(features, size, form=form)

@@ -3,8 +3,8 @@
 Under `vmap` over clients a convolution with per-client kernels becomes a grouped convolution, which XLA runs slowly
 nearly everywhere, on a CPU inside a loop most of all. So a convolution is by default written as matrix products, which
 vmap into batched ones: Winograd's for 3x3 kernels over many channels, and one product of patches, slices joined
-together, for the others. `benchmarks/convolutions.py` times the other forms beside them. Channels come last. Max-pooling
-without overlap is a reshape and a maximum, whose gradient is deterministic.
+together, for the others. `benchmarks/convolutions.py` times the other forms beside them. Channels come last.
+Max-pooling without overlap is a reshape and a maximum, whose gradient is deterministic.
 """
 
 import math

@@ -106,7 +106,7 @@ def _of_kernel(kernel: jax.Array) -> jax.Array:
     """G g G': [features, 9 * channels] -> [16, features, channels]."""
     window = kernel.reshape(kernel.shape[0], 3, 3, -1)  # columns, rows
     down = _combine(KERNELS, [window[:, :, row] for row in range(3)])
-    return jnp.stack(sum((_combine(KERNELS, [d[:, column] for column in range(3)]) for d in down), []))
+    return _stack([_combine(KERNELS, [d[:, column] for column in range(3)]) for d in down])
 
 
 def _to_kernel(parts: jax.Array) -> jax.Array:
@@ -135,11 +135,15 @@ def _of_outputs(y: jax.Array) -> jax.Array:
     pairs = _pad(y, 2 * rows, 2 * columns).reshape(batch, rows, 2, columns, 2, features)
     down = _combine(_transposed(OUTPUTS), [pairs[:, :, k] for k in range(2)])
     both = [_combine(_transposed(OUTPUTS), [d[:, :, :, k] for k in range(2)]) for d in down]
-    return jnp.stack(sum(both, [])).reshape(16, -1, features)
+    return _stack(both).reshape(16, -1, features)
 
 
 def _pad(x: jax.Array, height: int, width: int) -> jax.Array:
     return jnp.pad(x, ((0, 0), (0, height - x.shape[1]), (0, width - x.shape[2]), (0, 0)))
+
+
+def _stack(parts: list[list[jax.Array]]) -> jax.Array:
+    return jnp.stack([part for row in parts for part in row])
 
 
 def _transposed(matrix: Matrix) -> Matrix:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import devices, keys, memory, run
+from fedjax_sel.simulation import devices, keys, layout, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.simulation.problem import Problem
@@ -46,7 +46,7 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
 
 def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     """What a device needs for so many seeds: data, state (old and new), the cohort's models, and training's arrays."""
-    host, plan = run.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
+    host, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
     per_seed, mesh = devices.PER_SEED, plan.mesh
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     federation = host._replace(**tables)

@@ -28,7 +28,9 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Fede
     mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
-    federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host)
+    federation = fed.build(
+        problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.reachable
+    )
     return federation, _plan(problem, mesh, federation, seeds_at_once, eval_every)
 
 
@@ -80,7 +82,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         loss_on=config.data.loss_on,
         keep_client_optimizers=training.momentum > 0 and training.momentum_buffer == "persistent",
         skip_nonfinite=config.run.on_nonfinite == "skip",
-        available=config.selection.available,
+        available=config.selection.available_share,
+        report_failure_rate=config.selection.report_failure_rate,
         num_selected=config.selection.num_selected,
         num_rounds=config.run.rounds,
         eval_every=eval_every,

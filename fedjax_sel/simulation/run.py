@@ -29,6 +29,7 @@ class Program(NamedTuple):
     carry: Carry
     federation: Federation
     streams: Streams
+    first: int  # rounds that the carry has behind it
     length: int  # rounds of a chunk
     chunk: Any  # jitted: (carry, first round, federation, streams) -> (carry, records); the carry is donated
 
@@ -46,13 +47,16 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     return prepare_groups(problem, len(problem.config.run.seeds), eval_every)[0]
 
 
-def prepare_groups(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> list[Program]:
+def prepare_groups(
+    problem: Problem, seeds_at_once: int, eval_every: int | None = None, resumed: "State | None" = None
+) -> list[Program]:
     """The same for groups of seeds that take turns: see `chunks`.
 
     Args:
         problem: from `pose`.
         seeds_at_once: seeds of a group; divides the number of seeds.
         eval_every: as for `prepare`.
+        resumed: where the run goes on, instead of from the start.
 
     Returns:
         A program for each group. They share images and compiled rounds; the state of each waits in host memory where
@@ -64,24 +68,70 @@ def prepare_groups(problem: Problem, seeds_at_once: int, eval_every: int | None 
     mesh, per_seed = plan.mesh, devices.PER_SEED
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     shared = devices.place(mesh, shared, devices.WHOLE)
-    fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
-    roots = keys.roots(run.seeds, fixed)
-    start = jax.jit(devices.over_seeds(mesh, partial(begin, plan), (SPECS, per_seed), per_seed))
+    roots = _roots(problem)
+    first = 0 if resumed is None else resumed.rounds
     length = min(run.chunk, run.rounds)
     out_shardings = (devices.sharding(mesh, per_seed), devices.sharding(mesh, devices.WHOLE))
-    chunk = jax.jit(rounds(plan, length), donate_argnums=0, out_shardings=out_shardings)
+    chunk = jax.jit(rounds(plan, length, first), donate_argnums=0, out_shardings=out_shardings)
 
+    def starting(federation: Federation, roots: Streams) -> tuple[Carry | None, Streams]:
+        carry, streams = begin(plan, federation, roots)
+        return (carry if resumed is None else None), streams
+
+    start = jax.jit(devices.over_seeds(mesh, starting, (SPECS, per_seed), per_seed))
     programs = []
-    for first in range(0, len(run.seeds), seeds_at_once):
-        own = slice(first, first + seeds_at_once)
+    for place in range(0, len(run.seeds), seeds_at_once):
+        own = slice(place, place + seeds_at_once)
         tables = {name: getattr(host, name)[own] for name in fed.PER_REPLICATE}
         federation = Federation(**shared, **devices.place(mesh, tables, per_seed))
         carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
-        carry = _before_first_round(plan, carry, federation, streams)
+        if resumed is None:
+            carry = _before_first_round(plan, carry, federation, streams)
+        else:
+            carry = jax.tree.map(itemgetter(own), resumed.carry)
         waits = seeds_at_once < len(run.seeds)
         carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
-        programs.append(Program(plan, carry, federation, streams, length, chunk))
+        programs.append(Program(plan, carry, federation, streams, first, length, chunk))
     return programs
+
+
+class State(NamedTuple):
+    """Where a run stands: all that its rounds hand on."""
+
+    rounds: int  # that were run
+    carry: Carry  # of all seeds, in host memory
+
+
+def shapes_of_state(problem: Problem, seeds_at_once: int) -> Carry:
+    """The shapes and dtypes of the carry of all seeds.
+
+    Args:
+        problem: from `pose`.
+        seeds_at_once: as for `prepare_groups`.
+    """
+    host, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
+    group = shapes_of_group(problem, host, plan, seeds_at_once)
+    count = len(problem.config.run.seeds)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
+
+
+def shapes_of_group(problem: Problem, host: Federation, plan: Plan, seeds_at_once: int) -> Carry:
+    """The same of a group, laid out already."""
+    tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
+    roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
+    shapes = devices.over_seeds(plan.mesh, partial(begin, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
+    carry, _ = jax.eval_shape(shapes, *jax.tree.map(_shape_of, (host._replace(**tables), roots)))
+    return carry
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _roots(problem: Problem) -> Streams:
+    run = problem.config.run
+    fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
+    return keys.roots(run.seeds, fixed)
 
 
 SPECS: Any = Federation(
@@ -89,19 +139,21 @@ SPECS: Any = Federation(
 )
 
 
-def rounds(plan: Plan, length: int) -> Callable[..., tuple[Carry, Records]]:
+def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry, Records]]:
     """A chunk of rounds on the plan's devices, not yet compiled.
 
     Args:
         plan: static.
         length: rounds.
+        first: rounds before the first chunk.
 
     Returns:
         (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
     """
+    some_are_idle = (plan.num_rounds - first) % length != 0
 
     def chunk(carry, first, federation, streams):
-        carry, records = many_rounds(plan, length, carry, first, federation, streams)
+        carry, records = many_rounds(plan, length, some_are_idle, carry, first, federation, streams)
         return carry, devices.of_all_seeds(plan.mesh, records, axis=1)
 
     given = (devices.PER_SEED, devices.WHOLE, SPECS, devices.PER_SEED)
@@ -174,15 +226,21 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     return carry._replace(strategy=stacked)
 
 
-def chunks(*programs: Program) -> Iterator[tuple[int, Records]]:
+class Chunk(NamedTuple):
+    """Rounds that were begun."""
+
+    first: int  # rounds before them
+    records: Records  # leading axes [rounds, S], still on the device: ask a leaf `is_ready()`, or fetch it
+    copy_state: Callable[[], State]  # of the state after them, on the device; only before the next chunk is asked for
+
+
+def chunks(*programs: Program) -> Iterator[Chunk]:
     """Runs all rounds of one program, or of several groups of seeds that take turns: a chunk of each, then the next.
 
-    Yields:
-        After each chunk: the number of its first round (from 0), and its records with leading axes [rounds, S], still
-        on the device: ask a leaf `is_ready()`, or fetch it. Rounds past the end are not among them.
+    Rounds past the end are not among the records.
     """
     carries, plan, length = [program.carry for program in programs], programs[0].plan, programs[0].length
-    for first in range(0, plan.num_rounds, length):
+    for first in range(programs[0].first, plan.num_rounds, length):
         parts = []
         for turn, program in enumerate(programs):
             carry = devices.place(plan.mesh, carries[turn], devices.PER_SEED)
@@ -194,4 +252,16 @@ def chunks(*programs: Program) -> Iterator[tuple[int, Records]]:
         if len(parts) > 1:
             records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
         left = plan.num_rounds - first
-        yield first, (records if left >= length else jax.tree.map(itemgetter(slice(left)), records))
+        records = records if left >= length else jax.tree.map(itemgetter(slice(left)), records)
+        yield Chunk(first, records, partial(_copy_state, min(first + length, plan.num_rounds), carries))
+
+
+def _copy_state(rounds: int, carries: list[Any]) -> State:
+    if len(carries) > 1:
+        return State(rounds, jax.tree.map(lambda *leaves: np.concatenate(leaves), *carries))
+    return State(rounds, _copy(carries[0]))
+
+
+@jax.jit
+def _copy(tree: Any) -> Any:
+    return jax.tree.map(jnp.copy, tree)

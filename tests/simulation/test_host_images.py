@@ -6,7 +6,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.data.host_images import HostImages, block, take
-from fedjax_sel.simulation import layout, memory
+from fedjax_sel.simulation import layout, memory, run
 from fedjax_sel.simulation.problem import pose
 
 CONFIG = fedjax_sel.preset("quickstart").replace(

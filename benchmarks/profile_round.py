@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import synthetic
 
-SYNTHETIC = "synthetic:train_size=60000,test_size=10000,num_classes=10,"
-SHAPES = {"fashion_mnist": "image_size=28", "mnist": "image_size=28", "cifar10": "image_size=32,channels=3"}
 CONTROL = ("while", "call", "conditional")  # their time is that of what they contain
 PLACES = {  # the first that matches an operation's name in the program
     "matrix products": r"dot_general",
@@ -72,7 +71,7 @@ def profile(preset: str, seeds: int, length: int) -> dict[str, Any]:
 
     config = fedjax_sel.preset(preset)
     config = config.replace(
-        dataset=SYNTHETIC + SHAPES[config.data.dataset], algo="random", seeds=seeds, chunk=length, rounds=4 * length,
+        dataset=synthetic.like(config.data.dataset), algo="random", seeds=seeds, chunk=length, rounds=4 * length,
         train_metrics_every=0,
     )  # fmt: skip
     program = run.prepare(pose(config), eval_every=0)

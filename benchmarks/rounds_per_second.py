@@ -20,8 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import synthetic
+
 PRESETS = ("fedcor/fmnist-2spc", "fedcor/fmnist-1spc", "fl_dp3s/mnist-xi1")
-IMAGES = {"fashion_mnist": "image_size=28", "mnist": "image_size=28", "cifar10": "image_size=32,channels=3"}
 
 
 def main() -> None:
@@ -74,10 +75,9 @@ def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str) ->
     from fedjax_sel.simulation.problem import pose
 
     config = fedjax_sel.preset(preset)
-    sizes = "train_size=60000,test_size=10000,num_classes=10"
     length = 10 if config.model.model == "mlp" else 1
     config = config.replace(
-        dataset=f"synthetic:{sizes},{IMAGES[config.data.dataset]}", seeds=seeds, algo=algo, chunk=length,
+        dataset=synthetic.like(config.data.dataset), seeds=seeds, algo=algo, chunk=length,
         rounds=length * (chunks + 1), train_metrics_every=0,
     )  # fmt: skip
     program = run.prepare(pose(config), eval_every=1 if evaluate else 0)

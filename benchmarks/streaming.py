@@ -16,8 +16,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-
-SHAPES = {"fashion_mnist": "image_size=28", "mnist": "image_size=28", "cifar10": "image_size=32,channels=3"}
+import synthetic
 
 
 def main() -> None:
@@ -51,10 +50,14 @@ def run_case(preset: str, seeds: int, budget: float) -> dict[str, Any]:
     from fedjax_sel.simulation.problem import pose
 
     config = fedjax_sel.preset(preset)
-    shape = f"synthetic:train_size=60000,test_size=1000,num_classes=10,{SHAPES[config.data.dataset]}"
     chunk = 1 if config.model.model == "cnn_small" else 10
     config = config.replace(
-        dataset=shape, algo="random", seeds=seeds, chunk=chunk, rounds=1000 * chunk, train_metrics_every=0
+        dataset=synthetic.like(config.data.dataset, test_size=1000),
+        algo="random",
+        seeds=seeds,
+        chunk=chunk,
+        rounds=1000 * chunk,
+        train_metrics_every=0,
     )
     problem = pose(config)
     with tempfile.TemporaryDirectory() as folder:

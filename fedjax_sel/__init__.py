@@ -9,14 +9,14 @@ result.test_accuracy  # [seeds, rounds]
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.config import Config
-from fedjax_sel.errors import NonFiniteUpdateError, UserError
+from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.papers import preset
 from fedjax_sel.version import __version__
 
 if TYPE_CHECKING:
     from fedjax_sel.runs.records import Result
 
-__all__ = ["Config", "NonFiniteUpdateError", "Result", "UserError", "__version__", "preset", "run"]
+__all__ = ["Config", "DamagedRunError", "NonFiniteUpdateError", "Result", "UserError", "__version__", "preset", "run"]
 
 
 def run(config: Config, progress: bool = False) -> "Result":
@@ -24,7 +24,7 @@ def run(config: Config, progress: bool = False) -> "Result":
 
     Args:
         config: what to run, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`. A run folder is written where
-            `out` is given; a finished run there is read instead of repeated.
+            `out` is given; a finished run there is read instead of repeated, and an unfinished one goes on.
         progress: whether to show a bar on stderr.
 
     Returns:
@@ -33,6 +33,7 @@ def run(config: Config, progress: bool = False) -> "Result":
     Raises:
         UserError: something in the configuration, the data or the folder that the user can mend.
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
+        DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
     from pathlib import Path
 

@@ -33,7 +33,8 @@ them. If one needs examples of the server's own (gpfl does), all runs leave the 
 clients' parts stay equal: give --server-validation 0.05 from the start if you mean to add such a strategy later.
 DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
 
-Exit codes: 0 done, 2 something to mend, 3 some run failed (the others are in the table), 130 interrupted.
+Exit codes: 0 done, or stopped by SIGTERM; 2 something to mend; 3 some run failed (the others are in the table);
+130 interrupted.
 """
 NOT_FLAGS = {"algo", "algo_args", "out"}  # --algos and this command's own --out stand for them
 
@@ -142,13 +143,14 @@ def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
     """Checks, runs, and writes tables and pictures; returns the exit code."""
     from fedjax_sel import comparison, comparison_plots, plots
     from fedjax_sel.runs import sweep
+    from fedjax_sel.runs.interruption import exit_code
 
     checked = sweep.check(jobs)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
-    rows, results, titles, failed, interrupted = [], [], {}, [], False
+    rows, results, titles, failed, interrupted, stopped_by = [], [], {}, [], False, 0
     command = "python -m fedjax_sel.compare " + shlex.join(arguments)
     try:
         for one in sweep.run_all(checked, say=_say):
@@ -157,7 +159,7 @@ def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
                 _say(f"failed: {one.error}")
                 failed.append(f"{job.algo}, {job.setting}: {one.error}")
             elif not result.finished:
-                interrupted = True
+                interrupted, stopped_by = True, result.stopped_by
             else:
                 rows.append(comparison.row(job.setting, job.algo, result, one.selection_seconds))
                 results.append(result)
@@ -171,7 +173,7 @@ def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
         interrupted = True
     if interrupted:
         print(f"Interrupted: {len(rows)} of {len(jobs)} runs are finished and in {out}; the same command goes on")
-        return 130
+        return exit_code(stopped_by)
     if rows:
         print(comparison.tables(rows, titles))
         comparison_plots.draw(rows, results, out)

@@ -95,7 +95,18 @@ class SelectionConfig:
     algo: str = _setting("fl_dp3s", "selection strategy (--list shows them)")
     algo_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, key=value")
     num_selected: int = _setting(10, "K, clients trained a round")
-    available: float = _setting(1.0, "share of the clients that can be reached in a round, drawn anew each round")
+    available: str = _setting(
+        "1", "who can be reached: a share of the clients, drawn anew each round, or a file of 0 and 1, clients x rounds"
+    )
+    report_failure_rate: float = _setting(0.0, "share of the selected clients whose training never reaches the server")
+
+    @property
+    def available_share(self) -> float | None:
+        """Of the clients in each round; None where a file says who."""
+        try:
+            return float(self.available)
+        except ValueError:
+            return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +135,15 @@ class RunConfig:
     mesh: str | None = _setting(
         None, "devices as seeds=A,clients=B: A groups of seeds, whose clients B devices share (default: chosen)"
     )
+    checkpoint_every: int | None = _setting(None, "save the state after so many rounds, if that comes first")
+    checkpoint_seconds: float = _setting(30.0, "save the state after so many seconds; always at the end")
+    keep: int = _setting(2, "checkpoints that stay in the run folder; 0: save none")
+    resume: Literal["auto", "never", "must"] = _setting(
+        "auto", "an unfinished run in the folder: go on if there is one, set it aside and start again, or insist on one"
+    )
+    deterministic: bool = _setting(
+        False, "on a GPU: repeat runs to the bit, with slower operations where it takes them"
+    )
     distributed: bool = _setting(False, "share the work with other machines, each started with the same command")
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "a client's update with NaN or infinity: stop, or leave it out"
@@ -142,7 +162,11 @@ _CONCERNS = {
 
 MOST_SEEDS = 10_000
 
-_NOT_OF_THE_TRAJECTORY = {"data_dir", "distributed", "host_images", "mesh", "out", "seeds_at_once", "target_accuracy"}
+# May differ between a run and the one that goes on with it.
+NOT_OF_THE_TRAJECTORY = {
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_images", "keep", "mesh",
+    "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,8 +226,8 @@ class Config:
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
     def fingerprint(self) -> str:
-        """Twelve hex digits of everything that changes what happens in the run."""
-        values = {name: value for name, value in self.flat().items() if name not in _NOT_OF_THE_TRAJECTORY}
+        """Twelve hex digits of everything that changes what happens in the run's rounds."""
+        values = {name: value for name, value in self.flat().items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -239,6 +263,8 @@ def convert(name: str, value: Any) -> Any:
         return _seeds(value)
     if name == "algo_args":
         return _pairs(value)
+    if name == "available":
+        return _availability(value)
     flag = "--" + name.replace("_", "-")
     kind = flat_types()[name]
     if isinstance(kind, types.UnionType):
@@ -283,6 +309,15 @@ def _scalar(flag: str, value: Any, kind: type) -> Any:
         return converted
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise UserError(f"{flag}: {value!r} is not {wanted}") from error
+
+
+def _availability(value: Any) -> str:
+    """A share in its shortest form, or the name of a file."""
+    text = _scalar("--available", value, str)
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
@@ -352,9 +387,15 @@ def validate(config: Config) -> None:
         need(name, values[name] is None or 1 <= values[name] <= most, f"is not a whole number from 1 to {most}")
     for name in ("alpha", "learning_rate", "server_learning_rate", "learning_rate_decay"):
         need(name, 0 < values[name] < float("inf"), "is not a positive number")
-    for name in ("holdout", "model_dropout", "momentum"):
+    for name in ("holdout", "model_dropout", "momentum", "report_failure_rate"):
         need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
-    need("available", 0 < values["available"] <= 1, "is outside 0 (excluded) to 1 (included)")
+    part = config.selection.available_share
+    need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
+    named = values["available"].endswith((".csv", ".npy", ".txt"))
+    need("available", part is not None or named, "is neither a share such as 0.5 nor a .csv, .txt or .npy file")
+    need("checkpoint_every", (values["checkpoint_every"] or 1) >= 1, "is below 1; leave it out to save by time alone")
+    need("checkpoint_seconds", values["checkpoint_seconds"] > 0, "is not a positive number")
+    need("keep", values["keep"] >= 0, "is negative; give 0 to save no checkpoints")
     share = values["server_validation"]
     need("server_validation", share is None or 0 <= share < 1, "is outside 0 (included) to 1 (excluded)")
     need("weight_decay", 0 <= values["weight_decay"] < float("inf"), "is negative or infinite; give 0 or more")

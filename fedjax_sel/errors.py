@@ -7,3 +7,7 @@ class UserError(ValueError):
 
 class NonFiniteUpdateError(RuntimeError):
     """A client's update held NaN or infinity, and the run stopped (exit code 3)."""
+
+
+class DamagedRunError(RuntimeError):
+    """A run folder holds checkpoints, and none of them is whole (exit code 4)."""

@@ -19,8 +19,11 @@ EPILOG = """examples:
   python -m fedjax_sel.train --preset fl_dp3s/mnist-xi1 --dry-run
                                                                what a run would cost, before it starts
 
-A flag wins over the preset. The run goes to --out or runs/...; a finished one is reported, not repeated.
-Exit codes: 0 done, 2 something to mend, 3 an update was not finite, 130 interrupted (what was done is kept).
+A flag wins over the preset. The run goes to --out or runs/...; a finished one is reported, not repeated, and an
+unfinished one goes on from its last checkpoint: Ctrl-C, a crash or a preempted machine cost seconds of work. With more
+--rounds a finished run goes on.
+Exit codes: 0 done, or stopped by SIGTERM; 2 something to mend; 3 an update was not finite; 4 no checkpoint is whole;
+130 interrupted (what was done is kept).
 """
 
 
@@ -53,13 +56,15 @@ def main(arguments: Sequence[str]) -> int:
 def train(config: Config) -> int:
     """Runs, writes the folder, and prints the closing table."""
     from fedjax_sel import show
-    from fedjax_sel.runs import folder
-    from fedjax_sel.simulation import machines
+    from fedjax_sel.runs import experiment, folder, interruption
+    from fedjax_sel.simulation import devices, machines
 
+    if config.run.deterministic:
+        devices.be_deterministic()
     if config.run.distributed:
         machines.start()
     out = Path(config.run.out) if config.run.out else folder.default_path(config)
-    known = machines.on_first(lambda: folder.finished_result(out, config))
+    known = experiment.finished(out, config)
     if known is not None:
         if machines.is_first():
             show.result(known)
@@ -70,13 +75,19 @@ def train(config: Config) -> int:
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)
         return 3
+    except fedjax_sel.DamagedRunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 4
     if machines.is_first():
         show.result(result)
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")
         else:
-            print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; those rounds are in {out}")
-    return 0 if result.finished else 130
+            print(
+                f"Interrupted after round {result.num_rounds} of {config.run.rounds}; the same command goes on from "
+                f"there ({out})"
+            )
+    return 0 if result.finished else interruption.exit_code(result.stopped_by)
 
 
 def entry_point() -> int:

@@ -17,11 +17,12 @@ RIVALS = FOLDER / "rivals"
 @pytest.fixture
 def rivals(monkeypatch):
     """The modules of benchmarks/rivals, which import each other by name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.syspath_prepend(str(RIVALS))
     before = set(sys.modules)
     yield lambda name: importlib.import_module(name)
     for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and str(RIVALS) in str(sys.modules[name].__file__):
+        if getattr(sys.modules[name], "__file__", None) and str(FOLDER) in str(sys.modules[name].__file__):
             del sys.modules[name]
 
 
@@ -32,7 +33,7 @@ def test_settings_of_the_rivals_are_sound(rivals):
         check(config)
         assert config.training.learning_rate_milestones == (), name
         assert setting["rounds"] % setting["chunk"] == setting["warm_rounds"] % setting["chunk"] == 0
-        assert config.data.dataset in settings.SYNTHETIC
+        assert config.data.dataset in rivals("synthetic").SHAPES
 
 
 def test_every_rival_has_a_runner_and_pins(rivals):

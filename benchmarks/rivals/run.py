@@ -19,7 +19,7 @@ from typing import Any
 
 import install
 import ours
-from settings import EXACT, RIVALS, SETTINGS, SYNTHETIC
+from settings import EXACT, RIVALS, SETTINGS
 
 HERE = Path(__file__).parent
 EXACT_TOLERANCE = 0.01  # between the test losses of what should be one model, as a share of what training changed
@@ -64,8 +64,10 @@ def setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if chosen["rounds"] % chosen["chunk"]:
         sys.exit(f"--rounds: {chosen['rounds']} is no multiple of the {chosen['chunk']} rounds of a chunk of {name}")
     if arguments.synthetic:
-        dataset = ours.config_of(chosen).data.dataset
-        chosen["config"] = chosen["config"] | {"dataset": SYNTHETIC[dataset]}
+        sys.path.append(str(HERE.parent))
+        from synthetic import like
+
+        chosen["config"] = chosen["config"] | {"dataset": like(ours.config_of(chosen).data.dataset, 50_000)}
     return chosen
 
 

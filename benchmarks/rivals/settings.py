@@ -63,11 +63,6 @@ EXACT = {
 """What makes a setting deterministic: no dropout, and (None) batches of all that a client has. All must then end with
 the same model, up to float32's rounding."""
 
-SYNTHETIC = {
-    "fashion_mnist": "synthetic:train_size=60000,test_size=10000,num_classes=10,image_size=28",
-    "cifar10": "synthetic:train_size=50000,test_size=10000,num_classes=10,image_size=32,channels=3",
-}
-
 RIVALS: dict[str, dict[str, Any]] = {
     "torch_loop": {"venv": "torch", "runner": "torch_loop.py", "about": "PyTorch, a loop over clients"},
     "torch_batched": {"venv": "torch", "runner": "torch_batched.py", "about": "PyTorch, stacked weights"},

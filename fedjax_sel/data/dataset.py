@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,16 @@ class Dataset:
                 raise TypeError(f"{split}: images must be uint8 [n, H, W, C] and labels int32 [n]")
             if labels.shape != images.shape[:1]:
                 raise ValueError(f"{split}: {images.shape[0]} images but labels of shape {labels.shape}")
+
+    def digest(self) -> str:
+        """SHA-256 of the images and labels of both splits, 64 hexadecimal digits."""
+        digest = hashlib.sha256(b"fedjax_sel dataset 1\n")
+        server = self.held_by_server or ()
+        for array in (self.train_images, self.train_labels, self.test_images, self.test_labels, *server):
+            digest.update(str((array.shape, array.dtype)).encode())
+            for first in range(0, len(array), _CHUNK_EXAMPLES):
+                digest.update(array[first : first + _CHUNK_EXAMPLES].tobytes())
+        return digest.hexdigest()
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

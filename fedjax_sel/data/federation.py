@@ -35,6 +35,7 @@ class Federation(NamedTuple):
     holdout_sizes: jax.Array  # int32 [S, N]
     owner: jax.Array  # int32 [S, W]: the client that trains on that entry of `order`, N for none
     label_counts: jax.Array  # int32 [S, N, C], training and held-out
+    reachable: jax.Array | None = None  # bool [T, N]: who can be reached in each round, where a trace says so
 
     @property
     def sizes(self) -> jax.Array:
@@ -55,7 +56,12 @@ class Segment(NamedTuple):
 
 
 def build(
-    dataset: Dataset, partitions: Sequence[Partition], holdout: float, seeds: Sequence[int], on_host: bool = False
+    dataset: Dataset,
+    partitions: Sequence[Partition],
+    holdout: float,
+    seeds: Sequence[int],
+    on_host: bool = False,
+    reachable: np.ndarray | None = None,
 ) -> Federation:
     """Lays the data out.
 
@@ -65,6 +71,7 @@ def build(
         holdout: share of each client's examples that is kept from training.
         seeds: one a replicate, for drawing the held-out examples.
         on_host: whether the training images stay in host memory.
+        reachable: bool [T, N], or None without a trace.
 
     Returns:
         A federation of NumPy arrays; put it on devices with `jax.device_put`.
@@ -85,6 +92,7 @@ def build(
         "server_labels": np.asarray(dataset.server_labels, np.int32),
         "scale": 1.0 / (255.0 * std),
         "shift": -np.asarray(dataset.mean, np.float32) / std,
+        "reachable": reachable,
         **{name: np.stack([table[name] for table in tables]) for name in tables[0]},
     }
     return Federation(**arrays)

@@ -1,35 +1,38 @@
 """A whole run: from a configuration to a Result, with a folder and a progress bar on the way."""
 
-import contextlib
-import signal
-import threading
+import dataclasses
 import time
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import NonFiniteUpdateError
-from fedjax_sel.runs import folder
+from fedjax_sel.runs import checkpoint, folder, records, resume
+from fedjax_sel.runs.interruption import Interruption
+from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.progress import Reporter
-from fedjax_sel.runs.records import Collector, Result, append_csv
-from fedjax_sel.simulation import devices, fitting, information, machines, run
+from fedjax_sel.runs.records import Collector, Result
+from fedjax_sel.runs.writer import Timer, Writer
+from fedjax_sel.simulation import devices, fitting, information, layout, machines, run
 from fedjax_sel.simulation.plan import Records
 from fedjax_sel.simulation.problem import Problem, pose
+from fedjax_sel.simulation.run import Chunk, State
 
 POLL_SECONDS = 0.002
-SECONDS_BETWEEN_COHORTS = 5.0  # `cohorts.npy` is written whole
 
 
 def run_experiment(config: Config, progress: bool = False) -> Result:
     """Runs an experiment: all its seeds, all its rounds.
 
-    With `config.run.out` the run is written to that folder, chunk by chunk; a finished run of the same configuration
-    there is read instead of repeated. Ctrl-C ends the run after the chunk that is being computed (a second one at
-    once); what was done until then is on disk and returned.
+    With `config.run.out` the run is written to that folder, chunk by chunk, with a checkpoint now and then: an
+    unfinished run of the same configuration there goes on to the same result, and a finished one is read instead of
+    repeated. Ctrl-C and SIGTERM end the run after the chunk that is being computed (a second one at once); what was
+    done until then is on disk and returned.
 
     Args:
         config: what to run.
@@ -41,55 +44,80 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
     Raises:
         UserError: something in the configuration, the data or the folder that the user can mend.
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
+        DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
     begun = time.monotonic()
+    if config.run.deterministic:
+        devices.be_deterministic()
     if config.run.distributed:
         machines.start()
     devices.use_every_core()
     out = None if config.run.out is None else Path(config.run.out)
-    if out is not None:
-        done = machines.on_first(lambda: folder.finished_result(out, config))
-        if done is not None:
-            return done
+    if out is not None and (done := finished(out, config)) is not None:
+        return done
     problem = pose(config)
     with (
         Reporter(config.run.rounds, len(config.run.seeds), begun, progress and machines.is_first()) as reporter,
-        _Interruption(reporter) as interrupted,
+        Interruption(reporter.say) as interruption,
+        FolderLock() as lock,
     ):
-        if out is not None:
-            moved = machines.on_first(lambda: _open(out, problem))
-            if moved is not None:
-                reporter.say(f"an unfinished run in {out} was set aside as {moved}")
-        own = out if machines.is_first() else None  # the first machine writes for all
-        programs = run.prepare_groups(problem, _seeds_at_once(problem, reporter))
+        together = _seeds_at_once(problem, reporter)
+        start, writer = _open(out, problem, together, lock)
+        for message in start.messages:
+            reporter.say(message)
+        reporter.goes_on_after(start.rounds)
+        resumed = None
+        if start.arrays is not None:
+            resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, together), start.arrays))
+        programs = run.prepare_groups(problem, together, resumed=resumed)
         lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
-        collector = Collector(config, problem.dataset.source, problem.model.num_params, lengths)
-        started = saved = time.monotonic()
-        for first, records in _one_ahead(run.chunks(*programs), interrupted):
-            problem_found = config.run.on_nonfinite == "stop" and records.nonfinite.any()
-            good = int(np.argmax(records.nonfinite.any(axis=(1, 2)))) if problem_found else len(records.gemd)
-            chunk = collector.add(jax.tree.map(itemgetter(slice(good)), records), time.monotonic() - started)
-            if own is not None:
-                append_csv(own / "metrics.csv", chunk, first)
-                if problem_found or time.monotonic() - saved > SECONDS_BETWEEN_COHORTS:
-                    folder.write_cohorts(own, collector.result().cohorts)
-                    saved = time.monotonic()
+        parameters = problem.model.num_params
+        collector = Collector(config, problem.dataset.source, parameters, lengths, start.earlier)
+        timer = None if out is None else Timer(config.run, start.rounds)
+        started = time.monotonic()
+        for first, rounds, state in _one_ahead(run.chunks(*programs), config.run.rounds, timer, interruption):
+            broken = config.run.on_nonfinite == "stop" and rounds.nonfinite.any()
+            good = int(np.argmax(rounds.nonfinite.any(axis=(1, 2)))) if broken else len(rounds.gemd)
+            chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
+            if writer is not None:
+                writer.chunk(chunk)
+                if broken:
+                    writer.cohorts(collector.result())
+                elif state is not None:
+                    writer.checkpoint(state, collector.result())
             reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
-            if problem_found:
-                raise NonFiniteUpdateError(_describe(config, first, records))
+            if broken:
+                raise NonFiniteUpdateError(_describe(config, first, rounds))
         result = collector.result()
-        if own is not None:
-            folder.write_cohorts(own, result.cohorts)
-    return result
+        return result if result.finished else dataclasses.replace(result, stopped_by=interruption.asked)
 
 
-def _open(out: Path, problem: Problem) -> Path | None:
-    """Makes the folder and writes what is known before the first round; where an unfinished run in it went."""
-    config = problem.config
-    moved = folder.create(out, config)
-    folder.write_data(out, problem.dataset, config.run.seeds, problem.partitions)
-    folder.write_environment(out)
-    return moved
+def finished(out: Path, config: Config) -> Result | None:
+    """The result of a finished run in a folder; see `folder.finished_result`. The same on every machine."""
+    if config.run.resume == "never":
+        return None
+
+    def look() -> dict | None:
+        done = folder.finished_result(out, config)
+        return None if done is None else records.to_plain(done)
+
+    plain = machines.on_first(look)
+    return None if plain is None else records.from_plain(plain)
+
+
+def _open(
+    out: Path | None, problem: Problem, seeds_at_once: int, lock: FolderLock
+) -> tuple[resume.Start, Writer | None]:
+    """Where the run starts, and who writes it; the first machine writes for all."""
+    if out is None:
+        return resume.Start([]), None
+    _, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
+    ours = resume.about(problem, seeds_at_once, plan.mesh.devices.shape)
+    state = run.shapes_of_state(problem, seeds_at_once)
+    plain = machines.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
+    start = resume.from_plain(plain)
+    writer = Writer(out, problem.config.run, ours, start.rounds) if machines.is_first() else None
+    return start, writer
 
 
 def _seeds_at_once(problem: Problem, reporter: Reporter) -> int:
@@ -105,24 +133,43 @@ def _seeds_at_once(problem: Problem, reporter: Reporter) -> int:
     return together
 
 
-def _one_ahead(chunks: Iterator[tuple[int, Records]], interrupted: "_Interruption") -> Iterator[tuple[int, Records]]:
+class _Done(NamedTuple):
+    """A chunk in host memory."""
+
+    first: int  # rounds before it
+    records: Records
+    state: State | None  # after it, if it is to be saved
+
+
+def _one_ahead(
+    chunks: Iterator[Chunk], num_rounds: int, timer: Timer | None, interruption: Interruption
+) -> Iterator[_Done]:
     """Fetches each chunk while the device already computes the next."""
     waiting = None
-    for first, records in chunks:
+    for chunk in chunks:
+        rounds = chunk.first + len(chunk.records.gemd)
+        # All machines must agree, since all of them take part in fetching a state and in the next chunk.
+        last = machines.anybody(interruption.asked > 0)
+        state = None
+        if timer is not None and (last or rounds == num_rounds or machines.anybody(timer.due(rounds))):
+            state = chunk.copy_state()
+            timer.saved(rounds)
         if waiting is not None:
             yield _fetch(*waiting)
-        waiting = (first, records)
-        if machines.anybody(interrupted.asked):
+        waiting = (chunk, state)
+        if last:
             break
     if waiting is not None:
         yield _fetch(*waiting)
 
 
-def _fetch(first: int, records: Records) -> tuple[int, Records]:
+def _fetch(chunk: Chunk, state: State | None) -> _Done:
     # Polling leaves the interpreter free to take signals, which waiting inside JAX would not.
-    while not records.gemd.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+    while not chunk.records.gemd.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
-    return first, jax.device_get(records)
+    if state is not None:
+        state = state._replace(carry=devices.fetch(state.carry))
+    return _Done(chunk.first, jax.device_get(chunk.records), state)
 
 
 def _describe(config: Config, first: int, records: Records) -> str:
@@ -135,27 +182,3 @@ def _describe(config: Config, first: int, records: Records) -> str:
         f"(algo {config.selection.algo}, learning rate {config.training.learning_rate:g}); lower --learning-rate, or "
         "leave such updates out with --on-nonfinite skip"
     )
-
-
-class _Interruption(contextlib.AbstractContextManager):
-    """Turns the first Ctrl-C into a wish to stop; the second one interrupts at once."""
-
-    def __init__(self, reporter: Reporter):
-        self.asked = False
-        self._reporter = reporter
-        self._previous = None
-
-    def __enter__(self) -> "_Interruption":
-        if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        self._reporter.say("stopping after the rounds that are being computed; Ctrl-C again stops at once")

@@ -2,15 +2,18 @@
 
     config.json        the resolved configuration
     environment.json   versions, devices, the command
-    data.json          where the images come from; SHA-256 and sizes of every replicate's partition
+    data.json          where the images come from; SHA-256 of them and of every replicate's partition
     metrics.csv        one row a replicate and round, appended after every chunk
     cohorts.npy        client ids, int32 [seeds, rounds, K]
+    checkpoints/       the newest states, from which the run goes on (runs/checkpoint.py)
     curves.png         accuracy, loss and GEMD over rounds and over megabytes
 
-Nothing is overwritten: a finished run with the same configuration is reported, an unfinished one is set aside.
+A finished run with the same configuration is reported, an unfinished one goes on, and what cannot go on is set aside.
 """
 
+import hashlib
 import json
+import os
 import platform
 import sys
 from importlib import metadata
@@ -20,16 +23,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel.config import Config
-from fedjax_sel.data.dataset import Dataset
-from fedjax_sel.data.partition import Partition
+from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import records
+from fedjax_sel.runs import checkpoint, records
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import devices
+from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.version import __version__
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+METRICS, COHORTS, CHECKPOINTS = "metrics.csv", "cohorts.npy", "checkpoints"
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
 def default_path(config: Config) -> Path:
@@ -60,15 +63,25 @@ def finished_result(path: Path, config: Config) -> Result | None:
             return None
     except OSError as error:
         raise UserError(f"--out: cannot use {path} ({error.strerror or error}); give another folder") from error
-    stored = _stored_config(path)
+    stored = stored_config(path)
     if stored.fingerprint() != config.fingerprint():
         raise UserError(
             f"--out: {path} holds a run of another configuration ({_difference(stored, config)}); give "
             "another folder, or the values there"
         )
-    if not (path / "metrics.csv").exists() or not (path / "cohorts.npy").exists():
+    if stored.run.rounds > config.run.rounds:
+        raise UserError(
+            f"--rounds: {path} holds a run of {stored.run.rounds} rounds, and {config.run.rounds} are fewer; give "
+            "another folder, or as many"
+        )
+    if stored.run.rounds < config.run.rounds or not (path / METRICS).exists() or not (path / COHORTS).exists():
         return None
-    result = _read(path, config)
+    try:
+        result = _read(path, config)
+    except UserError:
+        if checkpoint.list_all(path / CHECKPOINTS):
+            return None  # the newest whole one may tell
+        raise
     return result if result.finished else None
 
 
@@ -80,19 +93,28 @@ def load(path: Path) -> Result:
     """
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")
-    config = _stored_config(path)
+    config = stored_config(path)
     return _read(path, config)
 
 
 def _read(path: Path, config: Config) -> Result:
     try:
-        source = json.loads((path / "data.json").read_text())["source"]
-        return records.read(config, source, path / "metrics.csv", path / "cohorts.npy")
+        return records.read(config, _source(path), path / METRICS, path / COHORTS)
     except (ValueError, KeyError, OSError) as error:
         raise UserError(f"{path}: the run is damaged or has no rounds ({error}); move it away") from error
 
 
-def _stored_config(path: Path) -> Config:
+def holds_run(path: Path) -> bool:
+    """Whether a run was begun in this folder."""
+    return (path / "config.json").exists()
+
+
+def stored_config(path: Path) -> Config:
+    """The configuration of the run in a folder.
+
+    Raises:
+        UserError: there is no readable run.
+    """
     try:
         return Config.from_json(json.loads((path / "config.json").read_text()))
     except (OSError, ValueError, AttributeError) as error:
@@ -101,38 +123,121 @@ def _stored_config(path: Path) -> Config:
 
 def _difference(stored: Config, wanted: Config) -> str:
     pairs = zip(stored.flat().items(), wanted.flat().values())
-    changed = [f"{name} {old!r} there, {new!r} here" for (name, old), new in pairs if old != new]
+    changed = [
+        f"{name} {old!r} there, {new!r} here"
+        for (name, old), new in pairs
+        if old != new and name not in NOT_OF_THE_TRAJECTORY
+    ]
     return "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
 
 
-def create(path: Path, config: Config) -> Path | None:
-    """Makes the folder and writes `config.json`. An unfinished run in it is set aside.
+def make(path: Path) -> None:
+    """Makes the folder.
+
+    Raises:
+        UserError: it cannot be made or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"--out: cannot write to {path} ({reason}); give a folder that can be written")
+
+
+def set_aside(path: Path) -> Path | None:
+    """Renames a folder that is not empty, and makes it anew.
 
     Returns:
-        Where the unfinished run went, or None.
+        Its new name, or None if it was empty.
+
+    Raises:
+        UserError: it cannot be renamed.
+    """
+    if not any(path.iterdir()):
+        return None
+    number = 1
+    while (moved := path.with_name(f"{path.name}.aside-{number}")).exists():
+        number += 1
+    try:
+        path.rename(moved)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    make(path)
+    return moved
+
+
+def begin(path: Path, problem: Problem) -> None:
+    """Writes what is known before the first round.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    config = problem.config
+    try:
+        _write_json(path / "config.json", config.to_json())
+        _write_json(path / "data.json", _data(problem))
+        _write_json(path / "environment.json", environment())
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def go_on(path: Path, rounds: int, metrics_bytes: int, config: Config) -> None:
+    """Removes the rows that were written after a checkpoint, whose rounds come again, and notes who goes on.
+
+    Args:
+        path: the folder.
+        rounds: that the checkpoint has behind it.
+        metrics_bytes: of their rows.
+        config: of the run that goes on; its `rounds` may be more than before.
 
     Raises:
         UserError: the folder cannot be written.
     """
     try:
-        moved = None
-        if path.exists() and any(path.iterdir()):
-            number = 1
-            while (moved := path.with_name(f"{path.name}.unfinished-{number}")).exists():
-                number += 1
-            path.rename(moved)
-        path.mkdir(parents=True, exist_ok=True)
+        with (path / METRICS).open("r+b") as file:
+            file.truncate(metrics_bytes)
+        (path / "curves.png").unlink(missing_ok=True)  # of fewer rounds
         _write_json(path / "config.json", config.to_json())
-        return moved
-    except OSError as error:
-        raise UserError(
-            f"--out: cannot write to {path} ({error.strerror or error}); give a folder that can be written"
-        ) from error
+        known = json.loads((path / "environment.json").read_text())
+        known.setdefault("resumed", []).append({"after_round": rounds} | environment())
+        _write_json(path / "environment.json", known)
+    except (OSError, ValueError) as error:
+        raise _cannot_write(path, error) from error
 
 
-def write_environment(path: Path) -> None:
-    """Writes `environment.json`."""
-    environment = {
+def rounds_so_far(path: Path, config: Config, rounds: int, metrics: dict[str, Any], cohorts_sha256: str) -> Result:
+    """The rounds before a checkpoint.
+
+    Args:
+        path: the folder.
+        config: of the run.
+        rounds: that the checkpoint has behind it.
+        metrics: bytes and SHA-256 of their rows.
+        cohorts_sha256: of their cohorts.
+
+    Raises:
+        ValueError: they are not what the checkpoint says.
+        OSError: they cannot be read.
+    """
+    content = (path / METRICS).read_bytes()[: metrics["bytes"]]
+    if hashlib.sha256(content).hexdigest() != metrics["sha256"]:
+        raise ValueError(f"{METRICS} was cut or changed")
+    result = records.read(config, _source(path), path / METRICS, path / COHORTS, rounds)
+    if checkpoint.digest_of_array(result.cohorts) != cohorts_sha256:
+        raise ValueError(f"{COHORTS} was changed")
+    return result
+
+
+def environment() -> dict[str, Any]:
+    """Versions, devices, the command."""
+    return {
         "command": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -141,30 +246,46 @@ def write_environment(path: Path) -> None:
         "fedjax_sel": __version__,
         "packages": {name: metadata.version(name) for name in PACKAGES},
     }
-    _write_json(path / "environment.json", environment)
 
 
-def write_data(path: Path, dataset: Dataset, seeds: tuple[int, ...], partitions: tuple[Partition, ...]) -> None:
-    """Writes `data.json`."""
+def digests(problem: Problem) -> dict[str, Any]:
+    """SHA-256 of the data, of every replicate's partition, and of the trace of who can be reached, if there is one."""
+    found = {
+        "dataset": problem.dataset.digest(),
+        "partitions": {str(seed): part.digest() for seed, part in zip(problem.config.run.seeds, problem.partitions)},
+    }
+    if problem.reachable is not None:
+        found["available"] = checkpoint.digest_of_array(problem.reachable)
+    return found
+
+
+def _data(problem: Problem) -> dict[str, Any]:
+    known, dataset = digests(problem), problem.dataset
     table = {
-        str(seed): {
-            "sha256": part.digest(),
+        seed: {
+            "sha256": known["partitions"][seed],
             "examples": int(part.sizes.sum()),
             "remainder": len(part.remainder),
             "smallest_client": int(part.sizes.min()),
             "largest_client": int(part.sizes.max()),
         }
-        for seed, part in zip(seeds, partitions)
+        for seed, part in zip(known["partitions"], problem.partitions)
     }
-    _write_json(path / "data.json", {"dataset": dataset.name, "source": dataset.source, "partitions": table})
+    return {"dataset": dataset.name, "source": dataset.source, "sha256": known["dataset"], "partitions": table}
+
+
+def _source(path: Path) -> str:
+    return json.loads((path / "data.json").read_text())["source"]
 
 
 def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     """Writes `cohorts.npy`, whole or not at all."""
-    temporary = path / ".cohorts.npy.tmp"
+    temporary = path / f".{COHORTS}.tmp"
     with temporary.open("wb") as file:
         np.save(file, cohorts, allow_pickle=False)
-    temporary.replace(path / "cohorts.npy")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path / COHORTS)
 
 
 def _write_json(path: Path, value: Any) -> None:

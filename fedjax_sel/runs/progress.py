@@ -29,7 +29,7 @@ class Reporter:
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._last_line = self._steady_since = time.monotonic()
-        self._steady_from = 0
+        self._first = self._steady_from = 0
         self._text = ""
 
     def __enter__(self) -> "Reporter":
@@ -50,6 +50,10 @@ class Reporter:
         if self._bar is not None:
             self._bar.stop()
 
+    def goes_on_after(self, rounds: int) -> None:
+        """The run has so many rounds behind it."""
+        self._first = self._steady_from = rounds
+
     def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray) -> None:
         """Reports a chunk.
 
@@ -59,9 +63,10 @@ class Reporter:
             loss: test loss, likewise.
         """
         now = time.monotonic()
-        if self._steady_from == 0:
+        if self._steady_from == self._first:
             speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
-            rounds = "the first round" if done == 1 else f"the first {done} rounds"
+            count = done - self._first
+            rounds = "the first round" if count == 1 else f"the first {count} rounds"
             self.say(f"{rounds} after {now - self._started:.1f} s: data, compilation, and the rounds themselves")
         else:
             speed = (done - self._steady_from) * self._num_seeds / max(now - self._steady_since, 1e-9)

@@ -6,8 +6,10 @@ columns that end in `_seconds` may differ between two runs of one configuration.
 
 import csv
 import dataclasses
+import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,7 +40,8 @@ class Result:
         gemd: group earth mover's distance of the cohort (FL-DP3S Eq. 15).
         cohorts: client ids, int32 [seeds, rounds, K]; -1 where nobody trained.
         ledger: what was sent and computed.
-        elapsed_seconds: wall-clock time since the first round began, [rounds].
+        elapsed_seconds: wall-clock time since the first round began, [rounds]; what a killed process lost is not in it.
+        stopped_by: the number of the signal that ended it before its last round; 0 without.
     """
 
     config: Config
@@ -53,6 +56,7 @@ class Result:
     cohorts: np.ndarray
     ledger: Ledger
     elapsed_seconds: np.ndarray
+    stopped_by: int = 0  # the signal that ended it early
 
     @property
     def num_rounds(self) -> int:
@@ -88,66 +92,92 @@ class Result:
 class Collector:
     """Gathers the chunks of a run into a Result."""
 
-    def __init__(self, config: Config, data_source: str, num_params: int, floats_per_answer: Sequence[int]):
+    def __init__(
+        self,
+        config: Config,
+        data_source: str,
+        num_params: int,
+        floats_per_answer: Sequence[int],
+        earlier: Result | None = None,
+    ):
+        """Of a run whose earlier rounds, if it goes on from a checkpoint, are known."""
         self._config = config
         self._data_source = data_source
         self._num_params = num_params
         self._floats_per_answer = tuple(floats_per_answer)
-        self._chunks: list[Records] = []
-        self._seconds: list[np.ndarray] = []
+        self._parts = [] if earlier is None else [earlier]
+        self._before = 0.0 if earlier is None else float(earlier.elapsed_seconds[-1])
 
     def add(self, records: Records, elapsed_seconds: float) -> Result:
-        """Takes a chunk (leading axes [rounds, seeds], fetched from the device) and returns that chunk as a Result."""
-        before = self._seconds[-1][-1] if self._seconds else 0.0
+        """Takes a chunk (leading axes [rounds, seeds], fetched from the device) and returns that chunk as a Result.
+
+        `elapsed_seconds` counts from when this process began with its first round.
+        """
+        last = self._parts[-1].elapsed_seconds[-1] if self._parts else 0.0
         rounds = records.gemd.shape[0]
         # the host sees only chunks: within one, time is spread evenly
-        self._seconds.append(before + (elapsed_seconds - before) * np.arange(1, rounds + 1) / rounds)
-        self._chunks.append(records)
-        return self._result([records], self._seconds[-1:])
+        seconds = last + (self._before + elapsed_seconds - last) * np.arange(1, rounds + 1) / rounds
+        by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
+        self._parts.append(
+            Result(
+                config=self._config,
+                data_source=self._data_source,
+                seeds=self._config.run.seeds,
+                cohorts=by_seed.cohort,
+                ledger=settle(by_seed.events, self._num_params, self._floats_per_answer),
+                elapsed_seconds=seconds,
+                **{name: getattr(by_seed, name) for name in MEASURES},
+            )
+        )
+        return self._parts[-1]
 
     def result(self) -> Result:
         """Everything so far."""
-        return self._result(self._chunks, self._seconds)
+        parts = self._parts
 
-    def _result(self, chunks: list[Records], seconds: list[np.ndarray]) -> Result:
-        joined = jax.tree.map(lambda *leaves: np.moveaxis(np.concatenate(leaves), 0, 1), *chunks)
-        return Result(
-            config=self._config,
-            data_source=self._data_source,
-            seeds=self._config.run.seeds,
-            cohorts=joined.cohort,
-            ledger=settle(joined.events, self._num_params, self._floats_per_answer),
-            elapsed_seconds=np.concatenate(seconds),
-            **{name: getattr(joined, name) for name in MEASURES},
+        def joined(name: str) -> np.ndarray:
+            return np.concatenate([getattr(part, name) for part in parts], axis=1)
+
+        ledgers = [part.ledger for part in parts]
+        whole = dataclasses.replace(
+            parts[-1],
+            cohorts=joined("cohorts"),
+            ledger=Ledger(*(np.concatenate(columns, axis=1) for columns in zip(*ledgers))),
+            elapsed_seconds=np.concatenate([part.elapsed_seconds for part in parts]),
+            **{name: joined(name) for name in MEASURES},
         )
+        self._parts = [whole]
+        return whole
 
 
-def append_csv(path: Path, chunk: Result, first_round: int) -> None:
-    """Appends a chunk's rows to `metrics.csv`, with the header if the file is new.
+def csv_text(chunk: Result, first_round: int, header: bool) -> str:
+    """A chunk's rows of `metrics.csv`.
 
     Args:
-        path: the file.
         chunk: rounds first_round + 1, ...
         first_round: rounds before this chunk.
+        header: whether the names of the columns come first.
     """
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file)
-        if new:
-            writer.writerow(COLUMNS)
-        for index in range(chunk.num_rounds):
-            for position, seed in enumerate(chunk.seeds):
-                measured = [_cell(getattr(chunk, name)[position, index]) for name in MEASURES]
-                counted = [int(column[position, index]) for column in chunk.ledger]
-                clock = f"{chunk.elapsed_seconds[index]:.3f}"
-                writer.writerow([seed, first_round + index + 1, *measured, *counted, clock])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if header:
+        writer.writerow(COLUMNS)
+    for index in range(chunk.num_rounds):
+        for position, seed in enumerate(chunk.seeds):
+            measured = [_cell(getattr(chunk, name)[position, index]) for name in MEASURES]
+            counted = [int(column[position, index]) for column in chunk.ledger]
+            clock = f"{chunk.elapsed_seconds[index]:.3f}"
+            writer.writerow([seed, first_round + index + 1, *measured, *counted, clock])
+    return text.getvalue()
 
 
 def _cell(value: float) -> str:
     return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
 
 
-def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path) -> Result:
+def read(
+    config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path, most_rounds: int | None = None
+) -> Result:
     """A Result from a run folder's files.
 
     Args:
@@ -155,6 +185,7 @@ def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path)
         data_source: where the pixels come from.
         metrics_csv: one row a replicate and round.
         cohorts_npy: int32 [seeds, rounds, K].
+        most_rounds: rounds to read at most.
 
     Returns:
         The result, without rounds of which some replicate's row is missing.
@@ -165,6 +196,7 @@ def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path)
     cohorts = np.load(cohorts_npy, allow_pickle=False)
     # a run that was killed may have written more metrics than cohorts
     num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
+    num_rounds = num_rounds if most_rounds is None else min(num_rounds, most_rounds)
     order = {seed: position for position, seed in enumerate(seeds)}
     kept = [row for row in rows if int(row["round"]) <= num_rounds]
 
@@ -176,6 +208,7 @@ def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path)
         return values
 
     seconds = np.array([float(row[CLOCK]) for row in kept if int(row["seed"]) == seeds[0]])
+    measures: dict[str, Any] = {name: table(name, float) for name in MEASURES}
     return Result(
         config=config,
         data_source=data_source,
@@ -183,5 +216,16 @@ def read(config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path)
         cohorts=cohorts[:, :num_rounds],
         ledger=Ledger(*(table(name, int) for name in Ledger._fields)),
         elapsed_seconds=seconds,
-        **{name: table(name, float) for name in MEASURES},
+        **measures,
     )
+
+
+def to_plain(result: Result) -> dict[str, Any]:
+    """A Result as nested dictionaries of plain values and arrays."""
+    return {**dataclasses.asdict(result), "config": result.config.to_json(), "ledger": result.ledger._asdict()}
+
+
+def from_plain(plain: dict[str, Any]) -> Result:
+    """The inverse of `to_plain`."""
+    known = {"config": Config.from_json(plain["config"]), "ledger": Ledger(**plain["ledger"])}
+    return Result(**{**plain, **known, "seeds": tuple(plain["seeds"])})

@@ -16,16 +16,15 @@ from typing import NamedTuple, TypeVar
 import jax
 
 from fedjax_sel.config import Config
-from fedjax_sel.errors import NonFiniteUpdateError, UserError
-from fedjax_sel.runs import folder
-from fedjax_sel.runs.experiment import run_experiment
+from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
+from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import devices, selection_cost
 from fedjax_sel.simulation.problem import Problem, pose, server_validation
 from fedjax_sel.simulation.problem import check as check_alone
 
 SELECTION_COST = "selection_cost.json"
-FAILURES = (NonFiniteUpdateError, UserError, MemoryError, jax.errors.JaxRuntimeError)
+FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
 
 _T = TypeVar("_T")
 
@@ -90,7 +89,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         problem = dataclasses.replace(common[job.setting], config=job.config, strategy=problem.strategy)
         checked.append(Checked(job, problem))
     for job, _ in checked:
-        folder.finished_result(_path(job), job.config)
+        finished(_path(job), job.config)
     return checked
 
 
@@ -108,7 +107,7 @@ def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bo
     for number, (job, problem) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.setting}"
         try:
-            result = folder.finished_result(_path(job), job.config)
+            result = finished(_path(job), job.config)
             say(heading if result is None else f"{heading} (finished before)")
             if result is None:
                 result = run_experiment(job.config, progress)

@@ -44,6 +44,28 @@ def use_every_core() -> None:
         return
 
 
+def be_deterministic() -> None:
+    """Makes a GPU choose operations that repeat to the bit; before JAX starts its devices.
+
+    Raises:
+        UserError: it has started them, and there are others than CPUs.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if DETERMINISTIC in flags:
+        return
+    os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
+    try:  # refused once the devices are there, after which the variable comes too late
+        jax.config.update("jax_num_cpu_devices", jax.config.values["jax_num_cpu_devices"])
+    except RuntimeError as error:
+        if jax.default_backend() != "cpu":  # where everything repeats anyway
+            raise UserError(
+                f"--deterministic: JAX has already started; set XLA_FLAGS={DETERMINISTIC} before, or leave it out"
+            ) from error
+
+
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
 def keep_programs() -> None:
     """Keeps compiled programs on disk for the next start, on GPUs and TPUs, unless JAX was told where or not to.
 

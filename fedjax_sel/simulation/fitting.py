@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import devices, keys, memory, run
+from fedjax_sel.simulation import layout, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.simulation.problem import Problem
@@ -45,16 +45,16 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
 
 
 def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
-    """What a device needs for so many seeds: data, state (old and new), the cohort's models, and training's arrays."""
-    host, plan = run.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
-    per_seed, mesh = devices.PER_SEED, plan.mesh
+    """What a device needs for so many seeds.
+
+    Data, the state (old, new, and one that is being saved), the cohort's models, and training's arrays.
+    """
+    host, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     federation = host._replace(**tables)
-    roots = keys.roots(tuple(range(seeds_at_once)), {})
-    begin = devices.over_seeds(mesh, partial(run.begin, plan), (run.SPECS, per_seed), per_seed)
-    carry, _ = jax.eval_shape(begin, *jax.tree.map(_shape_of, (federation, roots)))
+    carry = run.shapes_of_group(problem, host, plan, seeds_at_once)
     images = memory.of_arrays(federation) - memory.of_arrays(tables)
-    groups, share = mesh.devices.shape
+    groups, share = plan.mesh.devices.shape
     cohort = seeds_at_once // groups * plan.num_selected
     jobs = -(-cohort // share)
     together = min(plan.clients_at_once or jobs, jobs)
@@ -63,14 +63,10 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     step = memory.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, image))
     return (
         images
-        + (memory.of_arrays(tables) + 2 * memory.of_arrays(carry)) // groups
+        + (memory.of_arrays(tables) + 3 * memory.of_arrays(carry)) // groups
         + (jobs + cohort) * model_bytes
         + together * (3 * model_bytes + step)
     )
-
-
-def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def _gradient(plan: Plan, params: Any, images: jax.Array, labels: jax.Array) -> Any:

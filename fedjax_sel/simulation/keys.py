@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-PURPOSES = ("data", "model", "selection", "training", "facts", "availability")
+PURPOSES = ("data", "model", "selection", "training", "facts", "availability", "reports")
 """What a root seed is used for. The position is part of the stream: append, never reorder."""
 
 
@@ -23,6 +23,7 @@ class Streams(NamedTuple):
     training: Any
     facts: Any  # probe cohorts, and the examples that a measured loss is on
     availability: Any
+    reports: Any  # whose training never reaches the server
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:

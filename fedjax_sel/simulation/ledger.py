@@ -18,13 +18,15 @@ class Events(NamedTuple):
     """One round's events, int32; jax.Array on the device, NumPy arrays [seeds, rounds, ...] on the host."""
 
     models_down: Any  # distinct clients asked or selected, and copies that probes send out
-    models_up: Any  # clients that trained for the global model or for a probe's
+    models_up: Any  # clients whose training arrived, for the global model or for a probe's
     answers: Any  # clients that answered each request, [requests]
     losses_reported: Any  # losses that the cohort sent with its updates because the strategy reads them
     examples_trained: Any
     examples_evaluated: Any
     server_examples: Any  # that the server evaluated for the strategy
     losses_replaced: Any  # measured losses that were not finite
+    reports_lost: Any  # clients that trained and whose training never reached the server
+    updates_skipped: Any  # updates that were not finite
 
 
 class Ledger(NamedTuple):
@@ -38,6 +40,8 @@ class Ledger(NamedTuple):
     examples_evaluated: np.ndarray
     server_examples: np.ndarray
     losses_replaced: np.ndarray
+    reports_lost: np.ndarray
+    updates_skipped: np.ndarray
     bytes_down: np.ndarray
     bytes_up: np.ndarray
 
@@ -65,6 +69,8 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) ->
         examples_evaluated=counts.examples_evaluated,
         server_examples=counts.server_examples,
         losses_replaced=counts.losses_replaced,
+        reports_lost=counts.reports_lost,
+        updates_skipped=counts.updates_skipped,
         bytes_down=counts.models_down * model_bytes,
         bytes_up=counts.models_up * model_bytes + floats_up * BYTES_PER_FLOAT,
     )

@@ -4,21 +4,20 @@ Every machine runs the same program on the same configuration and reads the same
 and the terminal; what it finds or refuses there, all of them find or refuse.
 """
 
+import io
+import json
 import os
-import pickle
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.simulation import devices
 
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
-
-_T = TypeVar("_T")
 
 
 def start() -> None:
@@ -60,30 +59,59 @@ def _alone() -> bool:
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 
-def on_first(action: Callable[[], _T]) -> _T:
+def on_first(action: Callable[[], Any]) -> Any:
     """Does something on the first machine alone.
 
     Args:
-        action: what to do; its result must be picklable.
+        action: what to do; its result consists of dictionaries, lists, plain values and NumPy arrays.
 
     Returns:
         Its result, on every machine.
 
     Raises:
-        UserError: it raised one there; it is raised on every machine.
+        UserError: it raised one there; it is raised on every machine. So is DamagedRunError.
     """
     if _alone():
         return action()
-    answer: tuple[Any, UserError | None] = (None, None)
+    answer: dict[str, Any] = {}
     if is_first():
         try:
-            answer = (action(), None)
+            answer = {"value": action()}
         except UserError as error:
-            answer = (None, error)
-    value, refused = pickle.loads(_broadcast(pickle.dumps(answer)))
-    if refused is not None:
-        raise refused
-    return value
+            answer = {"refused": str(error)}
+        except DamagedRunError as error:
+            answer = {"damaged": str(error)}
+    answer = _decode(_broadcast(_encode(answer)))
+    if "refused" in answer:
+        raise UserError(answer["refused"])
+    if "damaged" in answer:
+        raise DamagedRunError(answer["damaged"])
+    return answer["value"]
+
+
+def _encode(value: Any) -> bytes:
+    """Arrays as NumPy stores them, the rest as JSON."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def set_apart(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray | np.generic):
+            raise TypeError(f"{type(leaf).__name__} cannot be sent to other machines")
+        arrays[f"array{len(arrays)}"] = np.asarray(leaf)
+        return {_ARRAY: f"array{len(arrays) - 1}"}
+
+    text = json.dumps(value, default=set_apart)
+    file = io.BytesIO()
+    np.savez(file, **{_TEXT: np.frombuffer(text.encode(), np.uint8), **arrays})  # pyright: ignore[reportArgumentType]
+    return file.getvalue()
+
+
+def _decode(content: bytes) -> Any:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        text = stored[_TEXT].tobytes().decode()
+        return json.loads(text, object_hook=lambda table: stored[table[_ARRAY]] if _ARRAY in table else table)
+
+
+_ARRAY, _TEXT = "__array__", "text"
 
 
 def _broadcast(message: bytes) -> bytes:

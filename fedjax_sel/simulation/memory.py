@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 
 
 def of_arrays(tree: Any) -> int:
@@ -44,10 +46,19 @@ def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def of_device() -> int | None:
-    """Bytes that a device has for a program; None where it does not say.
+    """Bytes that a device has for a program: of the smallest, where several machines take part; None if one is silent.
 
-    The cores of a CPU share its memory.
+    Every machine must come to the same answer, since it decides how the work is laid out. The cores of a CPU share its
+    memory.
     """
+    own = _of_own_device()
+    if jax.process_count() == 1:
+        return own
+    megabytes = np.asarray(multihost_utils.process_allgather(np.int32((own or 0) // 2**20)))
+    return int(megabytes.min()) * 2**20 or None
+
+
+def _of_own_device() -> int | None:
     device = jax.local_devices()[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:

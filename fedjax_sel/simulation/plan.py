@@ -24,7 +24,8 @@ class Plan(NamedTuple):
     loss_on: str
     keep_client_optimizers: bool
     skip_nonfinite: bool
-    available: float  # share of the clients that can be reached in a round
+    available: float | None  # share of the clients that can be reached in a round; None: the federation says who
+    report_failure_rate: float  # share of the cohort whose training never reaches the server
     num_selected: int
     num_rounds: int
     eval_every: int  # 0: never, which only benchmarks want
@@ -51,7 +52,7 @@ class Records(NamedTuple):
     """What a round reports; leaves [S, ...], NaN where it was not the turn of a measurement."""
 
     cohort: jax.Array  # int32 [S, K]; -1 where nobody trained
-    gemd: jax.Array
+    gemd: jax.Array  # of those who reported
     test_accuracy: jax.Array
     test_loss: jax.Array
     train_accuracy: jax.Array

@@ -1,6 +1,7 @@
 """From a configuration to what it asks for: data, partitions, model, strategy. Nothing is on a device yet."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 
 from fedjax_sel import data, models, strategies
 from fedjax_sel.config import Config, mesh_shape, validate
+from fedjax_sel.data import availability
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
@@ -26,6 +28,7 @@ class Problem:
     partitions: tuple[Partition, ...]
     model: Model
     strategy: Strategy
+    reachable: np.ndarray | None = None  # bool [T, N] from a trace
 
 
 def pose(config: Config) -> Problem:
@@ -35,6 +38,7 @@ def pose(config: Config) -> Problem:
         UserError: one sentence with the field, the value and the way out.
     """
     strategy = check(config)
+    reachable = trace(config)
     share = server_validation(config, strategy)
     dataset = data.load(config.data.dataset, config.data.data_dir).give_server(share, config.run.data_seed or 0)
     dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
@@ -52,7 +56,7 @@ def pose(config: Config) -> Problem:
         config.model.model_dropout,
         config.model.initializer,
     )
-    return Problem(config, dataset, dealt, model, strategy)
+    return Problem(config, dataset, dealt, model, strategy, reachable)
 
 
 SERVER_SHARE = 0.05  # of the training set, where a strategy needs the server to hold some and nothing else is said
@@ -85,9 +89,20 @@ def check(config: Config) -> Strategy:
         config.partition.num_clients,
         config.selection.num_selected,
         config.run.rounds,
-        everyone_available=config.selection.available == 1,
+        everyone_available=config.selection.available_share == 1,
     )
     return strategy
+
+
+def trace(config: Config) -> np.ndarray | None:
+    """Who can be reached in each round, bool [T, N], where a file says so.
+
+    Raises:
+        UserError: the file is not such a trace.
+    """
+    if config.selection.available_share is not None:
+        return None
+    return availability.load(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
 
 
 def deal(config: Config, dataset: Dataset, seed: int) -> Partition:

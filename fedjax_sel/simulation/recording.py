@@ -40,9 +40,10 @@ def record(
     carry: Carry,
     params: Params,
     selection: Selection,
+    reports: Selection,
     finite: jax.Array,
     bill: Bill,
-    reports: int,
+    losses: int,
 ) -> Records:
     """What a round reports.
 
@@ -52,9 +53,10 @@ def record(
         carry: the state as the round opened.
         params: the new models, [S, ...].
         selection: the cohorts.
+        reports: the cohorts without those whose training never reached the server.
         finite: whose updates were finite, bool [S, K].
         bill: of the round's facts.
-        reports: losses that each client of the cohort sent with its update.
+        losses: that each client of the cohort sends with its update.
 
     Returns:
         The records.
@@ -84,26 +86,39 @@ def record(
     )
     # What was measured before the first round is billed to it.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
-    trained = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))(selection.ids, selection.mask)
+    distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
+    trained, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
     server_examples = 0 if carry.evaluation is None else _server_examples(plan, federation)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
-        gemd=jax.vmap(gemd)(federation.label_counts, selection.ids, selection.mask),
+        gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
         test_accuracy=test.accuracy,
         test_loss=test.loss,
         train_accuracy=train.accuracy,
         train_loss=train.loss,
         worst_decile_accuracy=train.worst_decile_accuracy,
-        nonfinite=selection.mask & ~finite,
-        events=_events(plan, federation, trained, bill, start, reports, server_examples),
+        nonfinite=reports.mask & ~finite,
+        events=_events(plan, federation, trained, reported, bill, start, losses, server_examples)._replace(
+            reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32),
+            updates_skipped=(reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
+        ),
     )
 
 
-def _events(plan: Plan, federation: Federation, trained: jax.Array, bill: Bill, start: Bill, reports, server_examples):
-    """The round's counts; `trained` is the cohort, bool [S, N]."""
+def _events(
+    plan: Plan,
+    federation: Federation,
+    trained: jax.Array,
+    reported: jax.Array,
+    bill: Bill,
+    start: Bill,
+    losses: int,
+    server_examples: int,
+) -> Events:
+    """The round's counts; `trained` is the cohort and `reported` those of it whose training arrived, bool [S, N]."""
     work = schedule.num_examples(plan.trainer.work, federation.train_sizes)
     on = facts.reported(federation, plan.loss_on)
-    cohort = trained.sum(axis=1, dtype=jnp.int32)
+    arrived = reported.sum(axis=1, dtype=jnp.int32)
 
     def of(clients: jax.Array, examples: jax.Array) -> jax.Array:
         return jnp.where(clients, examples, 0).sum(axis=1)
@@ -112,16 +127,18 @@ def _events(plan: Plan, federation: Federation, trained: jax.Array, bill: Bill, 
         models_down=(trained | bill.asked | start.asked).sum(axis=1, dtype=jnp.int32)
         + bill.probe_models_down
         + start.probe_models_down,
-        models_up=cohort + bill.probe_models_up + start.probe_models_up,
+        models_up=arrived + bill.probe_models_up + start.probe_models_up,
         answers=bill.answers + start.answers,
-        losses_reported=reports * cohort,
+        losses_reported=losses * arrived,
         examples_trained=of(trained | bill.trained, work)
         + of(start.trained, work)
         + bill.examples_trained
         + start.examples_trained,
-        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + reports * of(trained, on),
-        server_examples=jnp.full_like(cohort, server_examples),
+        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * of(trained, on),
+        server_examples=jnp.full_like(arrived, server_examples),
         losses_replaced=bill.losses_replaced + start.losses_replaced,
+        reports_lost=jnp.zeros_like(arrived),
+        updates_skipped=jnp.zeros_like(arrived),
     )
 
 

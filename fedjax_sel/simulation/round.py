@@ -55,18 +55,19 @@ def one_round(
     opening = open_round(plan, federation, streams, params, round, available)
     selection, state, info, bill = _select(plan.strategy, opening, carry)
 
+    reports = _reporting(plan, streams, round, selection)
     reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
-    weights = _weights(plan, federation, selection)
+    weights = _weights(plan, federation, reports)
     trained, sums = _train_cohorts(plan, opening, selection, weights, carry.client_optimizers, reads.updates)
-    info, bill = information.learn(opening, info, bill, selection.ids, selection.mask, trained.training_loss)
+    info, bill = information.learn(opening, info, bill, reports.ids, reports.mask, trained.training_loss)
     optimizers = _keep(carry.client_optimizers, trained.optimizer_states, selection, trained.finite)
 
     mean_update = jax.vmap(partial(server.mean_of_reports, skip=plan.skip_nonfinite))(sums, weights, trained.finite)
     new_params, server_state = server.step(plan.server, carry.server, params, mean_update)
     evaluation = evaluate_for_strategy(plan, federation, new_params)
 
-    before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, selection.mask)
-    after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, selection.mask)
+    before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
+    after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, reports.mask)
     outcome = Outcome(
         updates=trained.updates,
         losses_before=before,
@@ -78,12 +79,12 @@ def one_round(
         else ServerMetrics(carry.evaluation, evaluation),
     )
     update = jax.vmap(lambda state, info, sel, out: plan.strategy.update(state, info, round, sel, out))
-    state = update(state, info, selection, outcome)
+    state = update(state, info, reports, outcome)
 
     replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after
     bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
-    reports = int(reads.losses_before) + int(reads.losses_after)
-    records = record(plan, opening, carry, new_params, selection, trained.finite, bill, reports)
+    losses = int(reads.losses_before) + int(reads.losses_after)
+    records = record(plan, opening, carry, new_params, selection, reports, trained.finite, bill, losses)
     return Carry(new_params, server_state, state, information.age(info), optimizers, evaluation, carry.start), records
 
 
@@ -97,14 +98,29 @@ def open_round(plan: Plan, federation: Federation, streams: Streams, params: Par
 
 def _available(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
     """Who can be reached in this round, bool [S, N]: the same whatever the strategy."""
-    if plan.available == 1.0:
+    num_replicates, num_clients = federation.starts.shape
+    if federation.reachable is not None:
+        return jnp.broadcast_to(federation.reachable[round], (num_replicates, num_clients))
+    share = plan.available
+    if share is None or share == 1.0:
         return None
-    num_clients = federation.starts.shape[1]
 
     def draw(stream: jax.Array) -> jax.Array:
-        return jax.random.uniform(keys.of_round(stream, round), (num_clients,)) < plan.available
+        return jax.random.uniform(keys.of_round(stream, round), (num_clients,)) < share
 
     return jax.vmap(draw)(streams.availability)
+
+
+def _reporting(plan: Plan, streams: Streams, round: jax.Array, selection: Selection) -> Selection:
+    """The cohort without those whose training never reaches the server: the same whatever the strategy."""
+    if plan.report_failure_rate == 0.0:
+        return selection
+
+    def draw(stream: jax.Array, who: jax.Array) -> jax.Array:
+        return jax.random.uniform(keys.of_client(stream, round, who)) >= plan.report_failure_rate
+
+    arrives = jax.vmap(jax.vmap(draw, (None, 0)))(streams.reports, selection.ids)
+    return selection._replace(mask=selection.mask & arrives)
 
 
 def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Selection, Any, Information, Bill]:
@@ -217,16 +233,31 @@ def _weights(plan: Plan, federation: Federation, selection: Selection) -> jax.Ar
 
 
 def many_rounds(
-    plan: Plan, length: int, carry: Carry, first: jax.Array, federation: Federation, streams: Streams
+    plan: Plan,
+    length: int,
+    some_are_idle: bool,
+    carry: Carry,
+    first: jax.Array,
+    federation: Federation,
+    streams: Streams,
 ) -> tuple[Carry, Records]:
     """A chunk: `length` rounds from `first`, on one program whatever `first` is. Rounds past the end do nothing.
+
+    Args:
+        plan: static.
+        length: rounds; static.
+        some_are_idle: whether the last chunk goes past the end; static.
+        carry: the state at `first`.
+        first: rounds before them, int32 scalar.
+        federation: the data.
+        streams: random streams.
 
     Returns:
         The carry and the records with leading axes [length, S].
     """
 
     def body(carry: Carry, round: jax.Array):
-        if plan.num_rounds % length == 0:
+        if not some_are_idle:
             return one_round(plan, carry, round, federation, streams)
         shapes = jax.eval_shape(lambda c: one_round(plan, c, round, federation, streams)[1], carry)
         idle = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

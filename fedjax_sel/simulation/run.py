@@ -8,27 +8,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from fedjax_sel.config import mesh_shape
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, evaluation, information, keys, memory
+from fedjax_sel.simulation import devices, information, keys, layout
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.recording import evaluate_for_strategy
 from fedjax_sel.simulation.round import many_rounds, open_round
 from fedjax_sel.strategies.base import Env, Information, keep_state
-from fedjax_sel.training import client, schedule, server
-
-ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
-ACCELERATOR_JOBS = 8  # blocks, or clients that are measured, that it works on together: bounds the memory
-MOST_OF_A_DEVICE = 0.7  # of its memory, for images; models and state need the rest
-CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
 
 
 class Program(NamedTuple):
@@ -38,6 +29,7 @@ class Program(NamedTuple):
     carry: Carry
     federation: Federation
     streams: Streams
+    first: int  # rounds that the carry has behind it
     length: int  # rounds of a chunk
     chunk: Any  # jitted: (carry, first round, federation, streams) -> (carry, records); the carry is donated
 
@@ -55,13 +47,16 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     return prepare_groups(problem, len(problem.config.run.seeds), eval_every)[0]
 
 
-def prepare_groups(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> list[Program]:
+def prepare_groups(
+    problem: Problem, seeds_at_once: int, eval_every: int | None = None, resumed: "State | None" = None
+) -> list[Program]:
     """The same for groups of seeds that take turns: see `chunks`.
 
     Args:
         problem: from `pose`.
         seeds_at_once: seeds of a group; divides the number of seeds.
         eval_every: as for `prepare`.
+        resumed: where the run goes on, instead of from the start.
 
     Returns:
         A program for each group. They share images and compiled rounds; the state of each waits in host memory where
@@ -69,46 +64,74 @@ def prepare_groups(problem: Problem, seeds_at_once: int, eval_every: int | None 
     """
     run = problem.config.run
     devices.keep_programs()
-    host, plan = lay_out(problem, seeds_at_once, run.eval_every if eval_every is None else eval_every)
+    host, plan = layout.lay_out(problem, seeds_at_once, run.eval_every if eval_every is None else eval_every)
     mesh, per_seed = plan.mesh, devices.PER_SEED
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     shared = devices.place(mesh, shared, devices.WHOLE)
-    fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
-    roots = keys.roots(run.seeds, fixed)
-    start = jax.jit(devices.over_seeds(mesh, partial(begin, plan), (SPECS, per_seed), per_seed))
+    roots = _roots(problem)
+    first = 0 if resumed is None else resumed.rounds
     length = min(run.chunk, run.rounds)
     out_shardings = (devices.sharding(mesh, per_seed), devices.sharding(mesh, devices.WHOLE))
-    chunk = jax.jit(rounds(plan, length), donate_argnums=0, out_shardings=out_shardings)
+    chunk = jax.jit(rounds(plan, length, first), donate_argnums=0, out_shardings=out_shardings)
 
+    def starting(federation: Federation, roots: Streams) -> tuple[Carry | None, Streams]:
+        carry, streams = begin(plan, federation, roots)
+        return (carry if resumed is None else None), streams
+
+    start = jax.jit(devices.over_seeds(mesh, starting, (SPECS, per_seed), per_seed))
     programs = []
-    for first in range(0, len(run.seeds), seeds_at_once):
-        own = slice(first, first + seeds_at_once)
+    for place in range(0, len(run.seeds), seeds_at_once):
+        own = slice(place, place + seeds_at_once)
         tables = {name: getattr(host, name)[own] for name in fed.PER_REPLICATE}
         federation = Federation(**shared, **devices.place(mesh, tables, per_seed))
         carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
-        carry = _before_first_round(plan, carry, federation, streams)
+        if resumed is None:
+            carry = _before_first_round(plan, carry, federation, streams)
+        else:
+            carry = jax.tree.map(itemgetter(own), resumed.carry)
         waits = seeds_at_once < len(run.seeds)
         carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
-        programs.append(Program(plan, carry, federation, streams, length, chunk))
+        programs.append(Program(plan, carry, federation, streams, first, length, chunk))
     return programs
 
 
-def images_stay_on_host(problem: Problem) -> bool:
-    """Whether the training images would take most of a device's memory. On a CPU both are the same memory."""
-    limit = memory.of_device()
-    return limit is not None and problem.dataset.train_images.nbytes > MOST_OF_A_DEVICE * limit
+class State(NamedTuple):
+    """Where a run stands: all that its rounds hand on."""
+
+    rounds: int  # that were run
+    carry: Carry  # of all seeds, in host memory
 
 
-def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Federation, Plan]:
-    """The federation of all seeds in host memory, and the plan of a group."""
-    config = problem.config
-    run = config.run
-    wanted = mesh_shape(run.mesh) if run.mesh else None
-    mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
-    data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
-    on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
-    federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host)
-    return federation, _plan(problem, mesh, federation, seeds_at_once, eval_every)
+def shapes_of_state(problem: Problem, seeds_at_once: int) -> Carry:
+    """The shapes and dtypes of the carry of all seeds.
+
+    Args:
+        problem: from `pose`.
+        seeds_at_once: as for `prepare_groups`.
+    """
+    host, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
+    group = shapes_of_group(problem, host, plan, seeds_at_once)
+    count = len(problem.config.run.seeds)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
+
+
+def shapes_of_group(problem: Problem, host: Federation, plan: Plan, seeds_at_once: int) -> Carry:
+    """The same of a group, laid out already."""
+    tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
+    roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
+    shapes = devices.over_seeds(plan.mesh, partial(begin, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
+    carry, _ = jax.eval_shape(shapes, *jax.tree.map(_shape_of, (host._replace(**tables), roots)))
+    return carry
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _roots(problem: Problem) -> Streams:
+    run = problem.config.run
+    fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
+    return keys.roots(run.seeds, fixed)
 
 
 SPECS: Any = Federation(
@@ -116,77 +139,25 @@ SPECS: Any = Federation(
 )
 
 
-def rounds(plan: Plan, length: int) -> Callable[..., tuple[Carry, Records]]:
+def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry, Records]]:
     """A chunk of rounds on the plan's devices, not yet compiled.
 
     Args:
         plan: static.
         length: rounds.
+        first: rounds before the first chunk.
 
     Returns:
         (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
     """
+    some_are_idle = (plan.num_rounds - first) % length != 0
 
     def chunk(carry, first, federation, streams):
-        carry, records = many_rounds(plan, length, carry, first, federation, streams)
+        carry, records = many_rounds(plan, length, some_are_idle, carry, first, federation, streams)
         return carry, devices.of_all_seeds(plan.mesh, records, axis=1)
 
     given = (devices.PER_SEED, devices.WHOLE, SPECS, devices.PER_SEED)
     return devices.over_seeds(plan.mesh, chunk, given, (devices.PER_SEED, devices.WHOLE))
-
-
-def _test_blocks(problem: Problem) -> int:
-    """Blocks of test images that a CPU would evaluate for one replicate: the other work that devices share."""
-    return -(-len(problem.dataset.test_images) // problem.model.cpu_block)
-
-
-def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
-    config = problem.config
-    training = config.training
-    train_sizes = np.asarray(federation.train_sizes)
-    work = schedule.plan(
-        train_sizes, training.batch_size, training.local_steps, training.local_epochs, training.full_batch
-    )
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
-    trainer = client.Trainer(
-        model=problem.model,
-        work=work,
-        optimizer=client.sgd(training.momentum, training.weight_decay),
-        learning_rate=optax.piecewise_constant_schedule(training.learning_rate, milestones),  # pyright: ignore
-        evaluation_block=evaluation.block_size(
-            int(np.asarray(federation.sizes).max()), min(problem.model.cpu_block if on_cpu else 256, 256)
-        ),
-    )
-    at_once = config.run.cohort_batch
-    if at_once is None:
-        groups, devices_of_a_group = mesh.devices.shape
-        share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
-        fits = (
-            share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
-            and share * work.batch_size <= problem.model.cpu_block
-        )
-        # Clients in turn also need no padding to the longest.
-        at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
-    return Plan(
-        mesh=mesh,
-        strategy=problem.strategy,
-        trainer=trainer,
-        server=server.optimizer(training.server_learning_rate),
-        aggregation=training.aggregation,
-        loss_on=config.data.loss_on,
-        keep_client_optimizers=training.momentum > 0 and training.momentum_buffer == "persistent",
-        skip_nonfinite=config.run.on_nonfinite == "skip",
-        available=config.selection.available,
-        num_selected=config.selection.num_selected,
-        num_rounds=config.run.rounds,
-        eval_every=eval_every,
-        train_metrics_every=config.run.train_metrics_every,
-        evaluation_block=problem.model.cpu_block if on_cpu else ACCELERATOR_BLOCK,
-        clients_at_once=at_once,
-        facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
-        blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
-    )
 
 
 def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
@@ -255,15 +226,21 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     return carry._replace(strategy=stacked)
 
 
-def chunks(*programs: Program) -> Iterator[tuple[int, Records]]:
+class Chunk(NamedTuple):
+    """Rounds that were begun."""
+
+    first: int  # rounds before them
+    records: Records  # leading axes [rounds, S], still on the device: ask a leaf `is_ready()`, or fetch it
+    copy_state: Callable[[], State]  # of the state after them, on the device; only before the next chunk is asked for
+
+
+def chunks(*programs: Program) -> Iterator[Chunk]:
     """Runs all rounds of one program, or of several groups of seeds that take turns: a chunk of each, then the next.
 
-    Yields:
-        After each chunk: the number of its first round (from 0), and its records with leading axes [rounds, S], still
-        on the device: ask a leaf `is_ready()`, or fetch it. Rounds past the end are not among them.
+    Rounds past the end are not among the records.
     """
     carries, plan, length = [program.carry for program in programs], programs[0].plan, programs[0].length
-    for first in range(0, plan.num_rounds, length):
+    for first in range(programs[0].first, plan.num_rounds, length):
         parts = []
         for turn, program in enumerate(programs):
             carry = devices.place(plan.mesh, carries[turn], devices.PER_SEED)
@@ -275,4 +252,16 @@ def chunks(*programs: Program) -> Iterator[tuple[int, Records]]:
         if len(parts) > 1:
             records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
         left = plan.num_rounds - first
-        yield first, (records if left >= length else jax.tree.map(itemgetter(slice(left)), records))
+        records = records if left >= length else jax.tree.map(itemgetter(slice(left)), records)
+        yield Chunk(first, records, partial(_copy_state, min(first + length, plan.num_rounds), carries))
+
+
+def _copy_state(rounds: int, carries: list[Any]) -> State:
+    if len(carries) > 1:
+        return State(rounds, jax.tree.map(lambda *leaves: np.concatenate(leaves), *carries))
+    return State(rounds, _copy(carries[0]))
+
+
+@jax.jit
+def _copy(tree: Any) -> Any:
+    return jax.tree.map(jnp.copy, tree)

@@ -89,7 +89,7 @@ def of_problem(problem: Problem) -> Setting:
         num_selected=config.selection.num_selected,
         num_rounds=config.run.rounds,
         sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
-        available=config.selection.available,
+        available=config.selection.available_share or 1.0,
     )
 
 

@@ -32,7 +32,7 @@ def test_a_result_has_seeds_and_rounds_in_front(finished):
 def test_the_folder_holds_the_same_numbers(finished):
     out, result = finished
     assert {path.name for path in out.iterdir()} == {
-        "config.json", "environment.json", "data.json", "metrics.csv", "cohorts.npy", "curves.png",
+        "config.json", "environment.json", "data.json", "metrics.csv", "cohorts.npy", "checkpoints", "curves.png",
     }  # fmt: skip
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -63,28 +63,14 @@ def test_a_finished_run_is_read_not_repeated(finished, monkeypatch):
 
 def test_a_folder_of_another_run_or_of_something_else_is_left_alone(finished, tmp_path):
     out, _ = finished
-    with pytest.raises(UserError, match=r"another configuration \(rounds 5 there, 6 here\)"):
-        fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, rounds=6))
+    with pytest.raises(UserError, match=r"another configuration \(learning_rate 0.05 there, 0.1 here\)"):
+        fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, learning_rate=0.1))
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="holds no readable run"):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path)))
     with pytest.raises(UserError, match="is a file"):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "thesis.txt")))
     assert (tmp_path / "thesis.txt").read_text() == "mine"
-
-
-def test_an_unfinished_run_is_set_aside(finished, tmp_path):
-    _, result = finished
-    out = tmp_path / "run"
-    config = SMALL.replace(out=str(out), train_metrics_every=3)
-    folder.create(out, config)
-    (out / "metrics.csv").write_text((finished[0] / "metrics.csv").read_text().splitlines(keepends=True)[0])
-    again = fedjax_sel.run(config)
-    np.testing.assert_array_equal(again.test_loss, result.test_loss)  # same seeds, same bits
-    aside = tmp_path / "run.unfinished-1"
-    assert (aside / "metrics.csv").exists() and (out / "cohorts.npy").exists()
-    assert (out / "metrics.csv").read_text().splitlines()[1].split(",")[:8] == (
-        finished[0] / "metrics.csv").read_text().splitlines()[1].split(",")[:8]  # fmt: skip
 
 
 def test_the_summary_counts_rounds_to_the_target_and_bytes(finished):

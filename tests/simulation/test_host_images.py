@@ -6,7 +6,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.data.host_images import HostImages, block, take
-from fedjax_sel.simulation import memory, run
+from fedjax_sel.simulation import layout, memory, run
 from fedjax_sel.simulation.problem import pose
 
 CONFIG = fedjax_sel.preset("quickstart").replace(
@@ -41,7 +41,7 @@ def test_what_a_device_does_not_hold_stays_with_the_host(monkeypatch):
     size = problem.dataset.train_images.nbytes
     for limit, stays in ((size, True), (2 * size, False), (None, False)):
         monkeypatch.setattr(memory, "of_device", lambda limit=limit: limit)
-        assert run.images_stay_on_host(problem) == stays
+        assert layout.images_stay_on_host(problem) == stays
 
 
 def test_rows_and_blocks(tmp_path):

@@ -38,7 +38,7 @@ def records_of(config, **flat_names):
 
 
 def collect(program):
-    parts = [jax.device_get(records) for _, records in run.chunks(program)]
+    parts = [jax.device_get(chunk.records) for chunk in run.chunks(program)]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 

@@ -1,0 +1,228 @@
+"""Checkpoints: the state of all replicates after some round, and how one is told from a damaged one.
+
+    checkpoints/round-00000120/
+        arrays/         the state's leaves, as orbax writes them
+        manifest.json   what the state belongs to, and SHA-256 of every file and of every array
+
+A checkpoint is written under another name, the manifest last, and renamed when all of it is on the disk: a process that
+dies on the way leaves the one before. Nothing in it is executed when it is read: orbax holds plain arrays, the manifest
+is JSON.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+FORMAT = 1
+MANIFEST, ARRAYS = "manifest.json", "arrays"
+_PREFIX = "round-"
+
+Manifest = dict[str, Any]
+
+
+class DamagedError(Exception):
+    """A checkpoint that cannot be used, and why."""
+
+
+def list_all(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the newest first; whether they are whole only `read` tells."""
+    return sorted((path for path in folder.glob(f"{_PREFIX}*") if path.is_dir()), reverse=True)
+
+
+def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:
+    """Writes a checkpoint, whole or not at all, and then removes the oldest.
+
+    Args:
+        folder: of the run's checkpoints.
+        rounds: that the state has behind it.
+        about: what else the manifest says; plain values.
+        state: a pytree of arrays in host memory.
+        keep: checkpoints that stay.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    place = folder / f"{_PREFIX}{rounds:08d}"
+    temporary = folder / f".{place.name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        arrays = _named(state)
+        _write_arrays(temporary / ARRAYS, arrays)
+        _write_manifest(temporary, {**about, "format": FORMAT, "rounds": rounds}, arrays)
+        _commit(temporary, place)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    for old in list_all(folder)[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return place
+
+
+def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
+    """Checks a checkpoint, every byte of it.
+
+    Args:
+        place: its folder.
+
+    Returns:
+        The manifest, and the arrays for `fill`.
+
+    Raises:
+        DamagedError: something is missing, cut, changed, or cannot be read.
+    """
+    try:
+        manifest = json.loads((place / MANIFEST).read_text())
+        if manifest.pop("digest") != _digest_of(manifest):
+            raise DamagedError(f"{MANIFEST} was changed")
+        if manifest["format"] != FORMAT:
+            raise DamagedError(f"it is of format {manifest['format']}, and this version reads {FORMAT}")
+        for name, told in manifest["files"].items():
+            if not (place / name).is_file():
+                raise DamagedError(f"{name} is missing")
+            if _digest_of_file(place / name) != told:
+                raise DamagedError(f"{name} was changed")
+        return manifest, _read_arrays(place / ARRAYS, manifest["arrays"])
+    except DamagedError:
+        raise
+    except Exception as error:  # whatever a broken file makes a reader raise
+        message = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DamagedError(f"it cannot be read ({message})") from error
+
+
+def set_aside(place: Path) -> None:
+    """Renames a checkpoint that cannot be used, so that it does not count among those that are kept."""
+    number = 1
+    while (moved := place.with_name(f"damaged-{number}-{place.name}")).exists():
+        number += 1
+    place.rename(moved)
+
+
+def _named(state: Any) -> dict[str, np.ndarray]:
+    """The leaves by their path in the pytree; random keys as their words."""
+    named = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        named[jax.tree_util.keystr(path)] = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+    return named
+
+
+def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Puts a checkpoint's arrays into a pytree.
+
+    Args:
+        state: of the state's structure: arrays, or their shapes and dtypes.
+        arrays: from `read`.
+
+    Raises:
+        DamagedError: they do not fit.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(state)
+    names = [jax.tree_util.keystr(path) for path, _ in leaves]
+    if set(names) != set(arrays):
+        raise DamagedError("it holds other arrays than this run's state")
+    filled = []
+    for name, (_, leaf) in zip(names, leaves):
+        array: Any = arrays[name]
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            array = jax.random.wrap_key_data(array, impl=leaf.dtype._impl.name)
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise DamagedError(f"{name} is {array.dtype}{array.shape} there and {leaf.dtype}{leaf.shape} in this run")
+        filled.append(array)
+    return jax.tree.unflatten(structure, filled)
+
+
+def _orbax() -> Any:
+    import orbax.checkpoint as ocp  # takes seconds
+
+    # Of several machines only the first one writes: orbax must not wait for the others.
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=jax.process_index(),
+        active_processes={jax.process_index()} if jax.process_count() > 1 else None,
+        barrier_sync_key_prefix="fedjax_sel" if jax.process_count() > 1 else None,
+    )
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp, ocp.Checkpointer(handler, multiprocessing_options=alone)
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    # orbax refuses empty arrays; what there is to know of them is in the manifest.
+    stored = {_key(position): array for position, array in enumerate(arrays.values()) if array.size}
+    ocp, checkpointer = _orbax()
+    with checkpointer:
+        checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(stored))
+
+
+def _read_arrays(path: Path, told: dict[str, Any]) -> dict[str, np.ndarray]:
+    stored = {_key(position): None for position, about in enumerate(told.values()) if 0 not in about["shape"]}
+    ocp, checkpointer = _orbax()
+    with checkpointer:
+        as_numpy = {key: ocp.RestoreArgs(restore_type=np.ndarray) for key in stored}
+        found = checkpointer.restore(path.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_numpy))
+    arrays = {}
+    for position, (name, about) in enumerate(told.items()):
+        array = found.get(_key(position), np.zeros(about["shape"], about["dtype"]))
+        if _description(array) != about:
+            raise DamagedError(f"the array {name} was changed")
+        arrays[name] = array
+    return arrays
+
+
+def _key(position: int) -> str:
+    return f"{position:05d}"
+
+
+def _description(array: np.ndarray) -> dict[str, Any]:
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest_of_array(array)}
+
+
+def digest_of_array(array: np.ndarray) -> str:
+    """SHA-256 of an array's numbers."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest = {
+        **about,
+        "arrays": {name: _description(array) for name, array in arrays.items()},
+        "files": {path.relative_to(folder).as_posix(): _digest_of_file(path) for path in files},
+    }
+    manifest["digest"] = _digest_of(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _digest_of(manifest: Manifest) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _commit(temporary: Path, place: Path) -> None:
+    """Moves a finished checkpoint to its place, once the disk has all of it."""
+    for path in [*temporary.rglob("*"), temporary]:
+        sync(path)
+    temporary.rename(place)
+    sync(place.parent)
+
+
+def sync(path: Path) -> None:
+    """Makes the disk take what was written to a file, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,142 @@
+"""How a run begins in its folder: anew, or where the newest whole checkpoint left it."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_sel.errors import DamagedRunError, UserError
+from fedjax_sel.runs import checkpoint, folder, records
+from fedjax_sel.runs.checkpoint import DamagedError, Manifest
+from fedjax_sel.runs.lock import FolderLock
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import horizon
+from fedjax_sel.simulation.problem import Problem
+
+
+class Start(NamedTuple):
+    """Where a run starts."""
+
+    messages: list[str]  # for the person
+    rounds: int = 0  # that are done
+    arrays: dict[str, np.ndarray] | None = None  # of the state after them, for `checkpoint.fill`
+    earlier: Result | None = None  # of those rounds
+
+
+def about(problem: Problem, seeds_at_once: int, mesh: tuple[int, ...]) -> Manifest:
+    """What a checkpoint of this run belongs to."""
+    environment = folder.environment()
+    return {
+        "fingerprint": problem.config.fingerprint(),
+        "data": folder.digests(problem),
+        "made_with": {
+            "versions": environment["packages"] | {"fedjax_sel": environment["fedjax_sel"]},
+            "device": jax.devices()[0].device_kind,
+            "layout": {"mesh": list(mesh), "seeds_at_once": seeds_at_once},
+        },
+        "chunk": problem.config.run.chunk,
+    }
+
+
+def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
+    """Takes the folder, and finds where the run in it stands or makes it ready for a new one.
+
+    Args:
+        out: the folder.
+        problem: what is to be run.
+        ours: from `about`.
+        state: shapes and dtypes of the state.
+        lock: of this process.
+
+    Returns:
+        Where to start.
+
+    Raises:
+        UserError: the folder cannot be used, or holds what cannot be continued.
+        DamagedRunError: it holds checkpoints, and none of them is whole.
+    """
+    config = problem.config
+    folder.make(out)
+    lock.take(out)
+    messages: list[str] = []
+    if folder.holds_run(out) and config.run.resume != "never":
+        stored = folder.stored_config(out)
+        found = checkpoint.list_all(out / folder.CHECKPOINTS)
+        if found and _plans_ahead(problem, stored.run.rounds):
+            raise UserError(
+                f"--rounds: {config.selection.algo} plans for all its rounds from the start, so its "
+                f"{stored.run.rounds} rounds in {out} cannot be continued to {config.run.rounds}; give another --out"
+            )
+        for position, place in enumerate(found):
+            try:
+                manifest, start = _from(place, out, problem, ours, state)
+            except DamagedError as error:
+                messages.append(f"the checkpoint {place} cannot be used: {error}")
+                continue
+            for damaged in found[:position]:
+                checkpoint.set_aside(damaged)
+            folder.go_on(out, start.rounds, manifest["metrics"]["bytes"], config)
+            return start._replace(messages=[*messages, *start.messages])
+        if found:
+            raise DamagedRunError(
+                f"{out}: {'; '.join(messages)}; --resume never sets the folder aside and starts again"
+            )
+    if config.run.resume == "must":
+        raise UserError(f"--resume must: {out} holds no checkpoint; leave it out to start from the beginning")
+    moved = folder.set_aside(out)
+    if moved is not None:
+        lock.take(out)
+        messages.append(f"what was in {out} was set aside as {moved}: it has no checkpoint to go on from")
+        if config.run.resume == "never":
+            messages[-1] = f"what was in {out} was set aside as {moved}"
+    folder.begin(out, problem)
+    return Start(messages)
+
+
+def _plans_ahead(problem: Problem, rounds: int) -> bool:
+    """Whether the strategy would have done something else in a run of other rounds."""
+    config = problem.config
+    if rounds == config.run.rounds:
+        return False
+    sizes = config.partition.num_clients, config.selection.num_selected
+    everyone = config.selection.available_share == 1
+    return horizon.depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone)
+
+
+def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:
+    manifest, arrays = checkpoint.read(place)
+    for name, meaning in (("fingerprint", "configuration"), ("chunk", "chunk length")):
+        if manifest[name] != ours[name]:
+            raise DamagedError(f"it is of another {meaning}")
+    if manifest["data"] != ours["data"]:
+        raise UserError(
+            f"--out: the run in {out} was made from other data than are there now (their SHA-256 differs); bring "
+            "those back, or give another folder"
+        )
+    checkpoint.fill(state, arrays)
+    rounds = manifest["rounds"]
+    messages = [f"going on after round {rounds} of {out}"]
+    made, now = manifest["made_with"], ours["made_with"]
+    if made != now:
+        changed = [f"{name} {made[name]} then, {now[name]} now" for name in now if made.get(name) != now[name]]
+        messages.append(
+            f"the rounds from here on may differ in rounding from those of an uninterrupted run: {'; '.join(changed)}"
+        )
+    try:
+        earlier = folder.rounds_so_far(out, problem.config, rounds, manifest["metrics"], manifest["cohorts"])
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedError(f"the {rounds} rounds before it are not whole in {out} ({error})") from error
+    return manifest, Start(messages, rounds, arrays, earlier)
+
+
+def to_plain(start: Start) -> dict[str, Any]:
+    """As values that can be sent to other machines."""
+    earlier = None if start.earlier is None else records.to_plain(start.earlier)
+    return {**start._asdict(), "earlier": earlier}
+
+
+def from_plain(plain: dict[str, Any]) -> Start:
+    """The inverse of `to_plain`."""
+    earlier = plain["earlier"]
+    return Start(**{**plain, "earlier": None if earlier is None else records.from_plain(earlier)})

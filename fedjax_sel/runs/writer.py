@@ -1,0 +1,102 @@
+"""What a run writes as it goes: rows, cohorts, and a checkpoint now and then."""
+
+import hashlib
+import time
+from pathlib import Path
+
+from fedjax_sel.config import RunConfig
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import checkpoint, folder, records
+from fedjax_sel.runs.checkpoint import Manifest
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation.run import State
+
+
+class Timer:
+    """When to save: after so many rounds or seconds, whichever comes first."""
+
+    def __init__(self, run: RunConfig, rounds: int):
+        self._run, self._rounds, self._since = run, rounds, time.monotonic()
+
+    def due(self, rounds: int) -> bool:
+        """Whether to save the state after so many rounds."""
+        every = self._run.checkpoint_every
+        enough = every is not None and rounds - self._rounds >= every
+        return self._run.keep > 0 and (enough or time.monotonic() - self._since >= self._run.checkpoint_seconds)
+
+    def saved(self, rounds: int) -> None:
+        """The state after so many rounds will be saved."""
+        self._rounds, self._since = rounds, time.monotonic()
+
+
+class Writer:
+    """Writes to a run folder that this process holds."""
+
+    def __init__(self, out: Path, run: RunConfig, about: Manifest, rounds: int):
+        """Of a run that has so many rounds behind it, whose rows are in the folder and no others."""
+        self._out, self._run, self._about, self._rounds = out, run, about, rounds
+        self._rows = hashlib.sha256()
+        self._bytes = 0
+        if rounds:
+            self._count((out / folder.METRICS).read_bytes())
+
+    def _count(self, content: bytes) -> None:
+        self._rows.update(content)
+        self._bytes += len(content)
+
+    def chunk(self, chunk: Result) -> None:
+        """Appends rows.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        text = records.csv_text(chunk, self._rounds, header=self._bytes == 0).encode()
+        try:
+            with (self._out / folder.METRICS).open("ab") as file:
+                file.write(text)
+        except OSError as error:
+            raise self._cannot("metrics", error) from error
+        self._count(text)
+        self._rounds += chunk.num_rounds
+
+    def cohorts(self, result: Result) -> None:
+        """Writes the cohorts of all rounds so far.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        try:
+            folder.write_cohorts(self._out, result.cohorts)
+        except OSError as error:
+            raise self._cannot("cohorts", error) from error
+
+    def checkpoint(self, state: State, result: Result) -> None:
+        """Saves where the run stands; its rows must be written before.
+
+        Args:
+            state: in host memory.
+            result: of all rounds so far.
+
+        Raises:
+            UserError: it cannot be saved; the checkpoints before it are as they were.
+        """
+        self.cohorts(result)
+        if self._run.keep == 0:
+            return
+        about = {
+            **self._about,
+            "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
+            "cohorts": checkpoint.digest_of_array(result.cohorts),
+        }
+        try:
+            checkpoint.sync(self._out / folder.METRICS)
+            checkpoint.save(self._out / folder.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
+        except (OSError, ValueError, RuntimeError) as error:  # what orbax makes of a full disk
+            raise self._cannot("a checkpoint", error) from error
+
+    def _cannot(self, what: str, error: Exception) -> UserError:
+        reason = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return UserError(
+            f"--out: cannot write {what} to {self._out} ({reason}); make room or mend the folder: the same command "
+            "goes on from the last checkpoint there"
+        )

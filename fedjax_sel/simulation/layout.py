@@ -1,0 +1,95 @@
+"""How a run lies on the devices: which mesh, whose images where, and how much each device does at once."""
+
+from typing import Any
+
+import numpy as np
+import optax
+
+from fedjax_sel.config import mesh_shape
+from fedjax_sel.data import federation as fed
+from fedjax_sel.data.federation import Federation
+from fedjax_sel.simulation import devices, evaluation, memory
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.plan import Plan
+from fedjax_sel.simulation.problem import Problem
+from fedjax_sel.training import client, schedule, server
+
+ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
+ACCELERATOR_JOBS = 8  # blocks, or clients that are measured, that it works on together: bounds the memory
+MOST_OF_A_DEVICE = 0.7  # of its memory, for images; models and state need the rest
+CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
+
+
+def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Federation, Plan]:
+    """The federation of all seeds in host memory, and the plan of a group."""
+    config = problem.config
+    run = config.run
+    wanted = mesh_shape(run.mesh) if run.mesh else None
+    mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
+    data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
+    on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
+    federation = fed.build(
+        problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.reachable
+    )
+    return federation, _plan(problem, mesh, federation, seeds_at_once, eval_every)
+
+
+def images_stay_on_host(problem: Problem) -> bool:
+    """Whether the training images would take most of a device's memory. On a CPU both are the same memory."""
+    limit = memory.of_device()
+    return limit is not None and problem.dataset.train_images.nbytes > MOST_OF_A_DEVICE * limit
+
+
+def _test_blocks(problem: Problem) -> int:
+    """Blocks of test images that a CPU would evaluate for one replicate: the other work that devices share."""
+    return -(-len(problem.dataset.test_images) // problem.model.cpu_block)
+
+
+def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
+    config = problem.config
+    training = config.training
+    train_sizes = np.asarray(federation.train_sizes)
+    work = schedule.plan(
+        train_sizes, training.batch_size, training.local_steps, training.local_epochs, training.full_batch
+    )
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
+    trainer = client.Trainer(
+        model=problem.model,
+        work=work,
+        optimizer=client.sgd(training.momentum, training.weight_decay),
+        learning_rate=optax.piecewise_constant_schedule(training.learning_rate, milestones),  # pyright: ignore
+        evaluation_block=evaluation.block_size(
+            int(np.asarray(federation.sizes).max()), min(problem.model.cpu_block if on_cpu else 256, 256)
+        ),
+    )
+    at_once = config.run.cohort_batch
+    if at_once is None:
+        groups, devices_of_a_group = mesh.devices.shape
+        share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
+        fits = (
+            share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
+            and share * work.batch_size <= problem.model.cpu_block
+        )
+        # Clients in turn also need no padding to the longest.
+        at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
+    return Plan(
+        mesh=mesh,
+        strategy=problem.strategy,
+        trainer=trainer,
+        server=server.optimizer(training.server_learning_rate),
+        aggregation=training.aggregation,
+        loss_on=config.data.loss_on,
+        keep_client_optimizers=training.momentum > 0 and training.momentum_buffer == "persistent",
+        skip_nonfinite=config.run.on_nonfinite == "skip",
+        available=config.selection.available_share,
+        report_failure_rate=config.selection.report_failure_rate,
+        num_selected=config.selection.num_selected,
+        num_rounds=config.run.rounds,
+        eval_every=eval_every,
+        train_metrics_every=config.run.train_metrics_every,
+        evaluation_block=problem.model.cpu_block if on_cpu else ACCELERATOR_BLOCK,
+        clients_at_once=at_once,
+        facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
+        blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
+    )

@@ -1,0 +1,257 @@
+"""Runs that go on from a checkpoint, runs that may not, and checkpoints that are damaged."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import Config, DamagedRunError, UserError, command_line, train
+from fedjax_sel.runs import checkpoint, experiment, folder, writer
+from fedjax_sel.runs.lock import FolderLock
+
+SMALL = Config().replace(
+    algo="oort", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
+    num_selected=3, local_epochs=1, rounds=7, chunk=2, seeds="3 1", checkpoint_every=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that was never interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return out, fedjax_sel.run(SMALL.replace(out=str(out)))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run that was killed after its second checkpoint, when rows of a third chunk were written."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+
+    class Killed(BaseException):
+        pass
+
+    class Dying(writer.Writer):
+        def checkpoint(self, state, result):
+            if state.rounds > 4:
+                raise Killed
+            super().checkpoint(state, result)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "Writer", Dying)
+        with pytest.raises(Killed):
+            fedjax_sel.run(SMALL.replace(out=str(out)))
+    assert len((out / "metrics.csv").read_text().splitlines()) == 1 + 2 * 6
+    return out
+
+
+@pytest.fixture
+def unfinished(stopped, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(stopped, tmp_path / "run")
+
+
+def assert_equal(result, expected):
+    for name in ("test_accuracy", "test_loss", "gemd", "cohorts"):
+        np.testing.assert_array_equal(getattr(result, name), getattr(expected, name))
+    for name, column in result.ledger._asdict().items():
+        np.testing.assert_array_equal(column, getattr(expected.ledger, name))
+
+
+def bytes_of(path):
+    return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_run_goes_on_to_the_same_bits(whole, unfinished):
+    result = fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    assert_equal(result, whole[1])
+    assert (np.diff(result.elapsed_seconds) > 0).all()
+    assert_equal(folder.load(unfinished), whole[1])
+    environment = json.loads((unfinished / "environment.json").read_text())
+    assert [entry["after_round"] for entry in environment["resumed"]] == [4]
+
+
+def test_only_the_newest_checkpoints_stay(whole):
+    assert [path.name for path in checkpoint.list_all(whole[0] / "checkpoints")] == ["round-00000007", "round-00000006"]
+
+
+def test_keep_zero_saves_none_and_must_insists(tmp_path):
+    config = SMALL.replace(out=str(tmp_path / "run"), keep=0, rounds=2)
+    fedjax_sel.run(config)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    with pytest.raises(UserError, match=r"--resume must: .* holds no checkpoint"):
+        fedjax_sel.run(SMALL.replace(out=str(tmp_path / "other"), resume="must"))
+
+
+def test_never_sets_aside_and_starts_again(whole, unfinished, tmp_path):
+    before = bytes_of(unfinished)
+    result = fedjax_sel.run(SMALL.replace(out=str(unfinished), resume="never"))
+    assert_equal(result, whole[1])
+    assert bytes_of(tmp_path / "run.aside-1") == before
+
+
+def test_a_run_without_a_checkpoint_is_set_aside(whole, unfinished, tmp_path):
+    shutil.rmtree(unfinished / "checkpoints")
+    assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
+    assert (tmp_path / "run.aside-1" / "metrics.csv").exists()
+
+
+def test_more_rounds_continue_a_finished_run(whole, tmp_path):
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    longer = fedjax_sel.run(SMALL.replace(out=str(out), rounds=12))
+    at_once = fedjax_sel.run(SMALL.replace(rounds=12))
+    assert longer.finished and longer.num_rounds == 12
+    np.testing.assert_array_equal(longer.cohorts[:, :7], whole[1].cohorts)
+    np.testing.assert_array_equal(longer.cohorts, at_once.cohorts)
+    np.testing.assert_allclose(longer.test_loss, at_once.test_loss, rtol=1e-5)
+    assert_equal(folder.load(out), longer)
+    with pytest.raises(UserError, match="holds a run of 12 rounds, and 7 are fewer"):
+        fedjax_sel.run(SMALL.replace(out=str(out)))
+
+
+def test_a_strategy_that_plans_for_all_rounds_cannot_be_made_longer(tmp_path):
+    config = SMALL.replace(algo="gpfl", server_validation=0.2, rounds=2, out=str(tmp_path / "run"))
+    fedjax_sel.run(config)
+    with pytest.raises(UserError, match="--rounds: gpfl plans for all its rounds from the start"):
+        fedjax_sel.run(config.replace(rounds=4))
+
+
+@pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"algo": "random"}, {"seeds": 2}, {"chunk": 1}])
+def test_another_trajectory_is_refused_with_what_differs(unfinished, change):
+    before = bytes_of(unfinished)
+    (name,) = change
+    with pytest.raises(UserError, match=f"another configuration .*{name} .* there, .* here"):
+        fedjax_sel.run(SMALL.replace(out=str(unfinished), **change))
+    assert bytes_of(unfinished) == before
+
+
+def test_other_data_are_refused(unfinished, monkeypatch):
+    before = bytes_of(unfinished)
+    monkeypatch.setattr("fedjax_sel.data.dataset.Dataset.digest", lambda self: "0" * 64)
+    with pytest.raises(UserError, match="made from other data"):
+        fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    assert bytes_of(unfinished) == before
+
+
+def test_other_versions_and_layouts_go_on_with_a_word(unfinished, whole, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "1000")
+    result = fedjax_sel.run(SMALL.replace(out=str(unfinished), mesh="clients=1"), progress=True)
+    assert "may differ in rounding" in capsys.readouterr().err
+    np.testing.assert_array_equal(result.cohorts, whole[1].cohorts)
+    np.testing.assert_allclose(result.test_loss, whole[1].test_loss, rtol=1e-5)
+
+
+def test_two_processes_cannot_write_to_one_folder(unfinished):
+    before = bytes_of(unfinished)
+    with FolderLock() as other:
+        other.take(unfinished)
+        with pytest.raises(UserError, match="another process is writing"):
+            fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    assert bytes_of(unfinished) == before
+
+
+def broken(content, damage):
+    """A file's bytes after a damage; None: deleted."""
+    if damage == "empty":
+        return b""
+    if damage == "half":
+        return content[: len(content) // 2]
+    if damage == "a bit":
+        place = len(content) // 2
+        return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    return None
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "a bit", "deleted"])
+def test_every_damage_to_every_file_is_found(stopped, tmp_path, damage):
+    (newest, _) = checkpoint.list_all(stopped / "checkpoints")
+    checkpoint.read(newest)
+    names = [path.relative_to(newest) for path in newest.rglob("*") if path.is_file()]
+    assert len(names) > 5
+    for position, name in enumerate(names):
+        copy = shutil.copytree(newest, tmp_path / str(position))
+        content = broken((copy / name).read_bytes(), damage)
+        if content == (copy / name).read_bytes():
+            continue  # an empty file cannot be emptied
+        (copy / name).unlink() if content is None else (copy / name).write_bytes(content)
+        with pytest.raises(checkpoint.DamagedError):
+            checkpoint.read(copy)
+
+
+@pytest.mark.parametrize("change", [{"rounds": 2}, {"fingerprint": "0"}, {"metrics": {"bytes": 5, "sha256": ""}}])
+def test_an_edited_manifest_is_found(stopped, tmp_path, change):
+    copy = shutil.copytree(checkpoint.list_all(stopped / "checkpoints")[0], tmp_path / "copy")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(checkpoint.DamagedError, match="manifest"):
+        checkpoint.read(copy)
+
+
+def test_the_checkpoint_before_a_damaged_one_is_used(whole, unfinished, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "1000")
+    newest, _ = checkpoint.list_all(unfinished / "checkpoints")
+    (newest / "manifest.json").unlink()
+    result = fedjax_sel.run(SMALL.replace(out=str(unfinished)), progress=True)
+    said = capsys.readouterr().err
+    assert "round-00000004 cannot be used" in said and "going on after round 2" in said
+    assert_equal(result, whole[1])
+    assert (unfinished / "checkpoints" / "damaged-1-round-00000004").is_dir()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "metrics.csv", "cohorts.npy"])
+def test_without_a_whole_checkpoint_the_run_ends_clearly_and_nothing_is_touched(unfinished, capsys, name):
+    if name == "checkpoints":
+        for place in checkpoint.list_all(unfinished / name):
+            (place / "manifest.json").write_text("{}")
+    else:
+        content = (unfinished / name).read_bytes()
+        (unfinished / name).write_bytes(content[: len(content) // 3])
+    before = bytes_of(unfinished)
+    with pytest.raises(DamagedRunError, match=r"cannot be used.*--resume never"):
+        fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    flags = ["--" + name.replace("_", "-") for name in ("algo", "dataset")]
+    arguments = [flags[0], "oort", flags[1], SMALL.data.dataset, "--num-clients", "12", "--num-selected", "3",
+                 "--local-epochs", "1", "--rounds", "7", "--chunk", "2", "--seeds", "3", "1"]  # fmt: skip
+    assert command_line.guarded(train.main, [*arguments, "--out", str(unfinished)]) == 4
+    assert "cannot be used" in capsys.readouterr().err
+    assert bytes_of(unfinished) == before
+
+
+@pytest.mark.parametrize("step", ["_write_arrays", "_write_manifest", "_commit"])
+def test_a_full_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, monkeypatch, step):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    good = bytes_of(unfinished / "checkpoints")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, step, full)
+        with pytest.raises(UserError, match=r"cannot write a checkpoint .*No space left.*the same command goes on"):
+            fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    assert bytes_of(unfinished / "checkpoints") == good
+    assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
+
+
+@pytest.mark.parametrize("algo", [pytest.param(name, marks=pytest.mark.slow) for name in fedjax_sel.strategies.TABLE])
+def test_every_strategy_goes_on_to_the_same_bits(algo, tmp_path):
+    """In one process, from every checkpoint of a run."""
+    extra = {"server_validation": 0.2} if algo == "gpfl" else {}
+    config = SMALL.replace(algo=algo, keep=10, **extra)
+    expected = fedjax_sel.run(config.replace(out=str(tmp_path / "whole")))
+    for rounds in (2, 4, 6):
+        out = shutil.copytree(tmp_path / "whole", tmp_path / str(rounds))
+        for place in checkpoint.list_all(out / "checkpoints"):
+            if int(place.name[-8:]) > rounds:
+                shutil.rmtree(place)
+        cohorts = np.load(out / "cohorts.npy")[:, :rounds]
+        folder.write_cohorts(out, cohorts)
+        assert_equal(fedjax_sel.run(config.replace(out=str(out))), expected)
+
+
+def test_seeds_that_take_turns_go_on_too(tmp_path):
+    config = SMALL.replace(seeds_at_once=1, keep=10)
+    expected = fedjax_sel.run(config.replace(out=str(tmp_path / "run")))
+    for place in checkpoint.list_all(tmp_path / "run" / "checkpoints")[:2]:
+        shutil.rmtree(place)
+    folder.write_cohorts(tmp_path / "run", expected.cohorts[:, :4])
+    assert_equal(fedjax_sel.run(config.replace(out=str(tmp_path / "run"))), expected)

@@ -53,6 +53,17 @@ def test_imports_run_one_way(path):
     assert set(imports(path)) - {room} <= MAY_IMPORT[room]
 
 
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_nothing_is_unpickled(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+            assert not {module.split(".")[0] for module in modules} & {"pickle", "dill", "joblib", "shelve", "marshal"}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "numpy.load"):
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            assert given.get("allow_pickle") == "False", f"line {node.lineno}"
+
+
 def test_a_strategys_file_stays_readable():
     for path in (PACKAGE / "strategies").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 250, path.name

@@ -58,7 +58,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
     problem = pose(config)
     with (
         Reporter(config.run.rounds, len(config.run.seeds), begun, progress and machines.is_first()) as reporter,
-        Interruption(reporter.say) as interruption,
+        Interruption(progress and machines.is_first()) as interruption,
         FolderLock() as lock,
     ):
         together = _seeds_at_once(problem, reporter)

@@ -1,9 +1,9 @@
 """Signals that end a run: after the rounds that are being computed, or at once."""
 
 import contextlib
+import os
 import signal
 import threading
-from collections.abc import Callable
 from types import TracebackType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what schedulers and preemptible machines send
@@ -16,9 +16,9 @@ class Interruption(contextlib.AbstractContextManager):
         asked: the number of the signal that came; 0 without.
     """
 
-    def __init__(self, say: Callable[[str], None]):
+    def __init__(self, shown: bool):
         self.asked = 0
-        self._say = say
+        self._shown = shown
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "Interruption":
@@ -35,7 +35,9 @@ class Interruption(contextlib.AbstractContextManager):
             raise KeyboardInterrupt
         self.asked = number
         again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
-        self._say(f"stopping after the rounds that are being computed; {again} stops at once")
+        if self._shown:  # not through what may be in the middle of printing
+            text = f"\nstopping after the rounds that are being computed; {again} stops at once\n"
+            os.write(2, text.encode())
 
 
 def exit_code(number: int) -> int:

@@ -73,12 +73,63 @@ BAD = [
     (["--partition", "natural"], ["natural"]),
     (["--data-dir", "no/such/folder", "--dataset", "mnist"], ["no/such/folder"]),
     (["--model", "cnn_small"], ["cnn_small", "16x16", "8x8"]),
+    (["--resume", "always"], ["--resume", "'always'", "auto, never, must"]),
+    (["--resume", "must"], ["--resume must", "no checkpoint"]),
+    (["--keep", "-1"], ["--keep", "negative"]),
+    (["--checkpoint-every", "0"], ["--checkpoint-every", "below 1"]),
+    (["--checkpoint-seconds", "0"], ["--checkpoint-seconds", "positive"]),
+    (["--on-nonfinite", "ignore"], ["--on-nonfinite", "stop, skip"]),
+    (["--available", "0"], ["--available", "outside"]),
+    (["--available", "1.5"], ["--available", "outside"]),
+    (["--available", "often"], ["--available", "'often'", "neither a share"]),
+    (["--available", "nowhere.csv"], ["--available", "nowhere.csv", "No such file"]),
+    (["--available", "words.csv"], ["--available", "words.csv", "0 and 1"]),
+    (["--available", "ragged.csv"], ["--available", "ragged.csv", "equally long rows"]),
+    (["--available", "twos.csv"], ["--available", "twos.csv", "0 and 1"]),
+    (["--available", "small.csv"], ["--available", "2 clients and 3 rounds", "50 clients and 100 rounds"]),
+    (["--available", "objects.npy"], ["--available", "objects.npy"]),
+    (["--report-failure-rate", "1"], ["--report-failure-rate", "outside"]),
+    (["--server-validation", "1"], ["--server-validation", "outside"]),
+    (["--algo", "gpfl", "--server-validation", "0"], ["gpfl", "--server-validation 0.05"]),
+    (["--mesh", "seeds=2"], ["--mesh", "1 seeds cannot be split into 2"]),
+    (["--mesh", "rows=2"], ["--mesh", "seeds=2,clients=4"]),
+    (["--seeds-at-once", "3", "--seeds", "5"], ["--seeds-at-once"]),
+    (["--cohort-batch", "-1"], ["--cohort-batch", "negative"]),
+    (["--momentum", "1"], ["--momentum", "outside"]),
+    (["--learning-rate-decay", "0"], ["--learning-rate-decay", "positive"]),
+    (["--server-learning-rate", "0"], ["--server-learning-rate", "positive"]),
+    (["--shards-per-client", "0"], ["--shards-per-client", "below 1"]),
+    (["--train-metrics-every", "-1"], ["--train-metrics-every", "negative"]),
+    (["--model-seed", "-3"], ["--model-seed", "outside"]),
+    (["--dataset", "synthetic:size=3"], ["synthetic", "size"]),
+    (["--dataset", "../secrets"], ["--dataset"]),
+    (["--algo", "no.such.module:factory"], ["no.such.module"]),
+    (["--algo", "json:loads"], ["json:loads"]),
+    (["--out", "words.csv"], ["--out", "words.csv", "is a file"]),
+    (["--out", "thesis"], ["thesis", "holds no readable run"]),
 ]
+NEEDS_DATA = {"--batch-size 5000", "--num-clients 5000", "--partition natural", "--model cnn_small"}
+"""Refused only when the data are there, or because they are not."""
+
+
+def make_bad_files(folder):
+    """What the table above names."""
+    (folder / "words.csv").write_text("yes,no\n" * 50)
+    (folder / "ragged.csv").write_text("0,1\n0\n")
+    (folder / "twos.csv").write_text("0,2\n" * 50)
+    (folder / "small.csv").write_text("0 1 1\n1 1 0\n")
+    np.save(folder / "objects.npy", np.array([{}]), allow_pickle=True)
+    (folder / "thesis").mkdir()
+    (folder / "thesis" / "chapter.txt").write_text("mine")
 
 
 @pytest.mark.parametrize("arguments,words", BAD, ids=[" ".join(case[0]) for case in BAD])
 def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
+    make_bad_files(tmp_path)
+    text = " ".join(arguments)
+    if not any(name in text for name in (*NEEDS_DATA, "--dataset", "--data-dir", "dirichlet_qp --num-clients", "must")):
+        monkeypatch.setattr("fedjax_sel.data.load", lambda *_: pytest.fail("the data were read"))
     started = time.monotonic()
     code, out, err = command(capsys, *arguments)
     assert time.monotonic() - started < 3
@@ -87,7 +138,8 @@ def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, wor
     assert "  " not in err
     for word in words:
         assert word in err, err
-    assert not (tmp_path / "runs").exists()
+    assert not list((tmp_path / "runs").glob("*/metrics.csv"))
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
 
 
 def test_a_run_prints_a_table_and_writes_curves(capsys, tmp_path):

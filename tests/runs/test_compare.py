@@ -167,17 +167,18 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
     monkeypatch.undo()
 
     (out / "fl_dp3s" / "cohorts.npy").unlink()
+    shutil.rmtree(out / "fl_dp3s" / "checkpoints")
     code, _, err = command(capsys, *QUICK, "--algos", "random[variant=md]", "fl_dp3s", "--out", out)
     assert code == 0 and "run 2 of 2: fl_dp3s, quickstart\n" in err
-    assert (out / "fl_dp3s.unfinished-1").is_dir()
+    assert (out / "fl_dp3s.aside-1").is_dir()
     for key, row in table(compared).items():
         again = table(out)[key]
         assert {name for name in row if row[name] != again[name]} <= {
             "seconds_per_round", "selection_seconds_per_round",
         }  # fmt: skip
 
-    code, _, err = command(capsys, *QUICK, "--algos", "fl_dp3s", "--out", out, "--rounds", "4")
-    assert code == 2 and "rounds 3 there, 4 here" in err
+    code, _, err = command(capsys, *QUICK, "--algos", "fl_dp3s", "--out", out, "--learning-rate", "0.1")
+    assert code == 2 and "learning_rate 0.05 there, 0.1 here" in err
 
 
 def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_path, monkeypatch):
@@ -227,6 +228,24 @@ def test_ctrl_c_of_a_real_process(tmp_path):
     assert process.returncode == 130, err
     assert "Traceback" not in err and "0 of 2 runs are finished" in printed
     assert (out / "random" / "cohorts.npy").exists() and not (out / "fl_dp3s").exists()
+
+
+def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["--rounds", "200", "--chunk", "5", "--num-clients", "10", "--num-selected", "2",
+                 "--checkpoint-every", "20", "--algos", "random", "fl_dp3s", "--out", str(out)]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "fedjax_sel.compare", *arguments], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not list((out / "fl_dp3s" / "checkpoints").glob("round-*")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait(timeout=60)
+    finished = (out / "random" / "metrics.csv").stat().st_mtime_ns
+    assert not (out / "comparison.md").read_text().count("| fl_dp3s |")
+    code, printed, err = command(capsys, *arguments)
+    assert code == 0 and "random, quickstart (finished before)" in err and "going on after round" in err
+    assert (out / "random" / "metrics.csv").stat().st_mtime_ns == finished
+    assert printed.count("| random |") == printed.count("| fl_dp3s |") > 0
 
 
 def test_a_grid_of_settings(tmp_path, monkeypatch):

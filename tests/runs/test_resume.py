@@ -2,12 +2,15 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
+import jax
 import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config, DamagedRunError, UserError, command_line, train
+from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError, command_line, train
 from fedjax_sel.runs import checkpoint, experiment, folder, writer
 from fedjax_sel.runs.lock import FolderLock
 
@@ -246,6 +249,32 @@ def test_every_strategy_goes_on_to_the_same_bits(algo, tmp_path):
         cohorts = np.load(out / "cohorts.npy")[:, :rounds]
         folder.write_cohorts(out, cohorts)
         assert_equal(fedjax_sel.run(config.replace(out=str(out))), expected)
+
+
+def test_an_update_that_is_not_finite_leaves_the_last_finite_checkpoint(tmp_path):
+    out = tmp_path / "run"
+    config = SMALL.replace(learning_rate_milestones=(5,), learning_rate_decay=1e30, out=str(out))
+    for _ in range(2):  # the second start goes on from the checkpoint, and to the same end
+        with pytest.raises(NonFiniteUpdateError, match="round 6, seed 3"):
+            fedjax_sel.run(config)
+        newest = checkpoint.list_all(out / "checkpoints")[0]
+        manifest, arrays = checkpoint.read(newest)
+        assert manifest["rounds"] == 4 and all(np.isfinite(array).all() for array in arrays.values())
+        assert folder.load(out).num_rounds == 5
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
+def test_on_a_gpu_a_deterministic_run_goes_on_to_the_same_bits(tmp_path):
+    """In processes of their own: the flag must come before JAX starts its devices."""
+    flags = ["--rounds", "6", "--chunk", "2", "--checkpoint-every", "2", "--keep", "9", "--deterministic"]
+    start = [sys.executable, "-m", "fedjax_sel.train", *flags, "--out"]
+    subprocess.run([*start, str(tmp_path / "whole")], check=True)
+    out = shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    for place in checkpoint.list_all(out / "checkpoints")[:2]:
+        shutil.rmtree(place)
+    folder.write_cohorts(out, np.load(out / "cohorts.npy")[:, :2])
+    subprocess.run([*start, str(out)], check=True)
+    assert_equal(folder.load(out), folder.load(tmp_path / "whole"))
 
 
 def test_seeds_that_take_turns_go_on_too(tmp_path):

@@ -31,6 +31,7 @@ def test_the_page_shows_a_module_of_about_forty_lines_first():
     assert {language for language, _ in BLOCKS} == {"python", "bash"}
 
 
+@pytest.mark.slow
 def test_every_block_runs(folder, monkeypatch):
     # The command has run the whole battery already.
     monkeypatch.setattr(testing, "check_strategy", functools.partial(testing.check_strategy, run=False, games=64))

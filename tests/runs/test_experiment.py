@@ -102,6 +102,7 @@ def test_it_learns():
     assert (result.test_loss[:, -1] < 0.8 * result.test_loss[:, 0]).all()
 
 
+@pytest.mark.slow
 def test_diverse_cohorts_have_lower_gemd_than_random_ones():
     base = fedjax_sel.preset("quickstart").replace(
         dataset="synthetic:train_size=5000,test_size=100,num_classes=10,image_size=8", rounds=30, seeds=2

@@ -87,6 +87,7 @@ def test_keep_zero_saves_none_and_must_insists(tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "other"), resume="must"))
 
 
+@pytest.mark.slow
 def test_never_sets_aside_and_starts_again(whole, unfinished, tmp_path):
     before = bytes_of(unfinished)
     result = fedjax_sel.run(SMALL.replace(out=str(unfinished), resume="never"))
@@ -232,7 +233,8 @@ def test_a_full_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, mon
         with pytest.raises(UserError, match=r"cannot write a checkpoint .*No space left.*the same command goes on"):
             fedjax_sel.run(SMALL.replace(out=str(unfinished)))
     assert bytes_of(unfinished / "checkpoints") == good
-    assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
+    if step == "_commit":
+        assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
 
 
 @pytest.mark.parametrize("algo", [pytest.param(name, marks=pytest.mark.slow) for name in fedjax_sel.strategies.TABLE])

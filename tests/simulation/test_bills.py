@@ -117,7 +117,7 @@ LONG = [
     ("pow_d", ("num_candidates", 5)),
     ("pow_d", ("variant", "cpow-d"), ("batch_size", 2)),
     ("divfl", ("variant", "ideal")),
-    *(item for item in BILLS if item[0] == "fedcor" and item not in EXAMPLES and "code-2022" not in str(item)),
+    *(item for item in BILLS if item[0] in ("fedcor", "fedgp") and item not in EXAMPLES),
 ]
 
 

@@ -16,7 +16,9 @@ CONFIG = fedjax_sel.preset("quickstart").replace(
 )
 
 
-@pytest.mark.parametrize("algo", ["fl_dp3s", pytest.param("oort", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "algo", [pytest.param("fl_dp3s", marks=pytest.mark.slow), pytest.param("oort", marks=pytest.mark.slow)]
+)
 def test_turns_change_nothing(algo):
     together = fedjax_sel.run(CONFIG.replace(algo=algo))
     in_turns = fedjax_sel.run(CONFIG.replace(algo=algo, seeds_at_once=2))
@@ -41,7 +43,7 @@ def test_groups_share_images_and_compiled_rounds(caplog):
     "changes",
     [
         {"algo": "random"},
-        {"algo": "divfl", "num_clients": 50},  # N x P facts
+        pytest.param({"algo": "divfl", "num_clients": 50}, marks=pytest.mark.slow),  # N x P facts
         pytest.param({"algo": "random", "model": "cnn_small", "dataset": "mnist"}, marks=pytest.mark.slow),
         pytest.param({"algo": "fedcor", "num_selected": 10, "num_clients": 50}, marks=pytest.mark.slow),
     ],

@@ -393,7 +393,8 @@ def validate(config: Config) -> None:
     need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
     named = values["available"].endswith((".csv", ".npy", ".txt"))
     need("available", part is not None or named, "is neither a share such as 0.5 nor a .csv, .txt or .npy file")
-    need("checkpoint_every", (values["checkpoint_every"] or 1) >= 1, "is below 1; leave it out to save by time alone")
+    every = values["checkpoint_every"]
+    need("checkpoint_every", every is None or every >= 1, "is below 1; leave it out to save by time alone")
     need("checkpoint_seconds", values["checkpoint_seconds"] > 0, "is not a positive number")
     need("keep", values["keep"] >= 0, "is negative; give 0 to save no checkpoints")
     share = values["server_validation"]

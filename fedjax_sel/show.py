@@ -14,7 +14,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import devices, fitting, memory, run
+from fedjax_sel.simulation import devices, fitting, layout, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.padding import padded_share
 from fedjax_sel.simulation.plan import Plan
@@ -97,7 +97,7 @@ def dry_run(config: Config) -> None:
     problem = pose(config)
     console.print_json(json.dumps(config.to_json()))
     together = config.run.seeds_at_once or fitting.seeds_that_fit(problem)[0]
-    program = run.prepare_groups(problem, together)[0]
+    program = run.prepare_groups(problem, layout.lay_out(problem, together))[0]
     program = program._replace(carry=devices.place(program.plan.mesh, program.carry, devices.PER_SEED))
     arguments = (program.carry, np.int32(0), program.federation, program.streams)
     started = time.monotonic()

@@ -100,6 +100,12 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
         raise DamagedError(f"it cannot be read ({message})") from error
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Removes what processes left that died while they were saving; nobody may be saving there."""
+    for path in folder.glob(f".{_PREFIX}*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def set_aside(place: Path) -> None:
     """Renames a checkpoint that cannot be used, so that it does not count among those that are kept."""
     number = 1

@@ -19,6 +19,7 @@ from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Collector, Result
 from fedjax_sel.runs.writer import Timer, Writer
 from fedjax_sel.simulation import devices, fitting, information, layout, machines, run
+from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.plan import Records
 from fedjax_sel.simulation.problem import Problem, pose
 from fedjax_sel.simulation.run import Chunk, State
@@ -62,14 +63,15 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
         FolderLock() as lock,
     ):
         together = _seeds_at_once(problem, reporter)
-        start, writer = _open(out, problem, together, lock)
+        laid_out = layout.lay_out(problem, together)
+        start, writer = _open(out, problem, laid_out, lock)
         for message in start.messages:
             reporter.say(message)
         reporter.goes_on_after(start.rounds)
         resumed = None
         if start.arrays is not None:
-            resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, together), start.arrays))
-        programs = run.prepare_groups(problem, together, resumed=resumed)
+            resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
+        programs = run.prepare_groups(problem, laid_out, resumed)
         lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
         parameters = problem.model.num_params
         collector = Collector(config, problem.dataset.source, parameters, lengths, start.earlier)
@@ -105,15 +107,12 @@ def finished(out: Path, config: Config) -> Result | None:
     return None if plain is None else records.from_plain(plain)
 
 
-def _open(
-    out: Path | None, problem: Problem, seeds_at_once: int, lock: FolderLock
-) -> tuple[resume.Start, Writer | None]:
+def _open(out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock) -> tuple[resume.Start, Writer | None]:
     """Where the run starts, and who writes it; the first machine writes for all."""
     if out is None:
         return resume.Start([]), None
-    _, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
-    ours = resume.about(problem, seeds_at_once, plan.mesh.devices.shape)
-    state = run.shapes_of_state(problem, seeds_at_once)
+    ours = resume.about(problem, laid_out)
+    state = run.shapes_of_state(problem, laid_out)
     plain = machines.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
     start = resume.from_plain(plain)
     writer = Writer(out, problem.config.run, ours, start.rounds) if machines.is_first() else None

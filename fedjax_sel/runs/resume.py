@@ -12,6 +12,7 @@ from fedjax_sel.runs.checkpoint import DamagedError, Manifest
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import horizon
+from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.problem import Problem
 
 
@@ -24,7 +25,7 @@ class Start(NamedTuple):
     earlier: Result | None = None  # of those rounds
 
 
-def about(problem: Problem, seeds_at_once: int, mesh: tuple[int, ...]) -> Manifest:
+def about(problem: Problem, laid_out: Layout) -> Manifest:
     """What a checkpoint of this run belongs to."""
     environment = folder.environment()
     return {
@@ -33,7 +34,7 @@ def about(problem: Problem, seeds_at_once: int, mesh: tuple[int, ...]) -> Manife
         "made_with": {
             "versions": environment["packages"] | {"fedjax_sel": environment["fedjax_sel"]},
             "device": jax.devices()[0].device_kind,
-            "layout": {"mesh": list(mesh), "seeds_at_once": seeds_at_once},
+            "layout": {"mesh": list(laid_out.plan.mesh.devices.shape), "seeds_at_once": laid_out.seeds_at_once},
         },
         "chunk": problem.config.run.chunk,
     }
@@ -59,6 +60,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     config = problem.config
     folder.make(out)
     lock.take(out)
+    checkpoint.remove_unfinished(out / folder.CHECKPOINTS)
     messages: list[str] = []
     if folder.holds_run(out) and config.run.resume != "never":
         stored = folder.stored_config(out)
@@ -82,6 +84,8 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
             raise DamagedRunError(
                 f"{out}: {'; '.join(messages)}; --resume never sets the folder aside and starts again"
             )
+    elif any(out.iterdir()) and not folder.holds_run(out):
+        raise UserError(f"{out} holds no readable run; give another folder")
     if config.run.resume == "must":
         raise UserError(f"--resume must: {out} holds no checkpoint; leave it out to start from the beginning")
     moved = folder.set_aside(out)

@@ -49,10 +49,11 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
 
     Data, the state (old, new, and one that is being saved), the cohort's models, and training's arrays.
     """
-    host, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
+    laid_out = layout.lay_out(problem, seeds_at_once)
+    host, plan, _ = laid_out
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     federation = host._replace(**tables)
-    carry = run.shapes_of_group(problem, host, plan, seeds_at_once)
+    carry = run.shapes_of_group(problem, laid_out)
     images = memory.of_arrays(federation) - memory.of_arrays(tables)
     groups, share = plan.mesh.devices.shape
     cohort = seeds_at_once // groups * plan.num_selected

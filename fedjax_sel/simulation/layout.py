@@ -1,6 +1,6 @@
 """How a run lies on the devices: which mesh, whose images where, and how much each device does at once."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import optax
@@ -20,8 +20,22 @@ MOST_OF_A_DEVICE = 0.7  # of its memory, for images; models and state need the r
 CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
 
 
-def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Federation, Plan]:
-    """The federation of all seeds in host memory, and the plan of a group."""
+class Layout(NamedTuple):
+    """A problem as the devices will see it; nothing is on them yet."""
+
+    federation: Federation  # of all seeds, in host memory
+    plan: Plan  # of a group
+    seeds_at_once: int  # seeds of a group; groups take turns
+
+
+def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> Layout:
+    """Lays a problem out.
+
+    Args:
+        problem: from `pose`.
+        seeds_at_once: seeds of a group; divides the number of seeds.
+        eval_every: overrides the configuration's; 0 for never (benchmarks).
+    """
     config = problem.config
     run = config.run
     wanted = mesh_shape(run.mesh) if run.mesh else None
@@ -31,7 +45,8 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int) -> tuple[Fede
     federation = fed.build(
         problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.reachable
     )
-    return federation, _plan(problem, mesh, federation, seeds_at_once, eval_every)
+    every = run.eval_every if eval_every is None else eval_every
+    return Layout(federation, _plan(problem, mesh, federation, seeds_at_once, every), seeds_at_once)
 
 
 def images_stay_on_host(problem: Problem) -> bool:

@@ -15,6 +15,7 @@ from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import devices, information, keys, layout
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.recording import evaluate_for_strategy
@@ -44,18 +45,15 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
     Returns:
         The program of all seeds; nothing of its rounds is compiled yet.
     """
-    return prepare_groups(problem, len(problem.config.run.seeds), eval_every)[0]
+    return prepare_groups(problem, layout.lay_out(problem, len(problem.config.run.seeds), eval_every))[0]
 
 
-def prepare_groups(
-    problem: Problem, seeds_at_once: int, eval_every: int | None = None, resumed: "State | None" = None
-) -> list[Program]:
+def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" = None) -> list[Program]:
     """The same for groups of seeds that take turns: see `chunks`.
 
     Args:
         problem: from `pose`.
-        seeds_at_once: seeds of a group; divides the number of seeds.
-        eval_every: as for `prepare`.
+        laid_out: from `layout.lay_out`.
         resumed: where the run goes on, instead of from the start.
 
     Returns:
@@ -64,7 +62,7 @@ def prepare_groups(
     """
     run = problem.config.run
     devices.keep_programs()
-    host, plan = layout.lay_out(problem, seeds_at_once, run.eval_every if eval_every is None else eval_every)
+    host, plan, seeds_at_once = laid_out
     mesh, per_seed = plan.mesh, devices.PER_SEED
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     shared = devices.place(mesh, shared, devices.WHOLE)
@@ -102,21 +100,16 @@ class State(NamedTuple):
     carry: Carry  # of all seeds, in host memory
 
 
-def shapes_of_state(problem: Problem, seeds_at_once: int) -> Carry:
-    """The shapes and dtypes of the carry of all seeds.
-
-    Args:
-        problem: from `pose`.
-        seeds_at_once: as for `prepare_groups`.
-    """
-    host, plan = layout.lay_out(problem, seeds_at_once, problem.config.run.eval_every)
-    group = shapes_of_group(problem, host, plan, seeds_at_once)
+def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
+    """The shapes and dtypes of the carry of all seeds."""
+    group = shapes_of_group(problem, laid_out)
     count = len(problem.config.run.seeds)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
 
 
-def shapes_of_group(problem: Problem, host: Federation, plan: Plan, seeds_at_once: int) -> Carry:
-    """The same of a group, laid out already."""
+def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
+    """The same of a group."""
+    host, plan, seeds_at_once = laid_out
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
     shapes = devices.over_seeds(plan.mesh, partial(begin, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)

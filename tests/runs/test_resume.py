@@ -87,6 +87,14 @@ def test_keep_zero_saves_none_and_must_insists(tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "other"), resume="must"))
 
 
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_folder_of_something_else_is_never_touched(tmp_path, resume):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds no readable run"):
+        fedjax_sel.run(SMALL.replace(out=str(tmp_path), resume=resume))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 @pytest.mark.slow
 def test_never_sets_aside_and_starts_again(whole, unfinished, tmp_path):
     before = bytes_of(unfinished)

@@ -8,7 +8,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import fitting, memory, run
+from fedjax_sel.simulation import fitting, layout, memory, run
 from fedjax_sel.simulation.problem import pose
 
 CONFIG = fedjax_sel.preset("quickstart").replace(
@@ -30,7 +30,8 @@ def test_turns_change_nothing(algo):
 
 
 def test_groups_share_images_and_compiled_rounds(caplog):
-    first, second = run.prepare_groups(pose(CONFIG.replace(algo="random")), 2)
+    problem = pose(CONFIG.replace(algo="random"))
+    first, second = run.prepare_groups(problem, layout.lay_out(problem, 2))
     assert first.chunk is second.chunk and first.federation.images is second.federation.images
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for _ in run.chunks(first, second):

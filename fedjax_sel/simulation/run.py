@@ -251,8 +251,13 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
 
 def _copy_state(rounds: int, carries: list[Any]) -> State:
     if len(carries) > 1:
-        return State(rounds, jax.tree.map(lambda *leaves: np.concatenate(leaves), *carries))
+        return State(rounds, jax.tree.map(_joined, *carries))
     return State(rounds, _copy(carries[0]))
+
+
+def _joined(*leaves: Any) -> Any:
+    """Of groups, in host memory; random keys are jax arrays there too."""
+    return np.concatenate(leaves) if isinstance(leaves[0], np.ndarray) else jnp.concatenate(leaves)
 
 
 @jax.jit

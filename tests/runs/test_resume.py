@@ -287,6 +287,45 @@ def test_on_a_gpu_a_deterministic_run_goes_on_to_the_same_bits(tmp_path):
     assert_equal(folder.load(out), folder.load(tmp_path / "whole"))
 
 
+KEYED = """
+from typing import NamedTuple
+import jax
+import jax.numpy as jnp
+from fedjax_sel.strategies.base import Selection, Strategy
+
+class State(NamedTuple):
+    key: jax.Array
+    empty: jax.Array
+    places: jax.Array
+
+def make():
+    def init(key, env):
+        return State(jax.random.split(key)[0], jnp.zeros((0, 3)), jnp.zeros((env.num_selected,), bool))
+
+    def select(key, state, info, round, available):
+        ids = jax.random.permutation(state.key, 12)[: len(state.places)]
+        return Selection(ids.astype(jnp.int32), None, ~state.places)
+
+    def update(state, info, round, selection, outcome):
+        return state._replace(key=jax.random.split(state.key)[1])
+
+    return Strategy(name="keyed", init=init, select=select, update=update)
+"""
+
+
+def test_a_state_of_random_keys_and_empty_arrays_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "keyed_strategy.py").write_text(KEYED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "run"
+    config = SMALL.replace(algo="keyed_strategy:make", keep=10, seeds_at_once=1, out=str(out))
+    expected = fedjax_sel.run(config)
+    for place in checkpoint.list_all(out / "checkpoints")[:2]:
+        shutil.rmtree(place)
+    folder.write_cohorts(out, expected.cohorts[:, :4])
+    assert_equal(fedjax_sel.run(config.replace(resume="must")), expected)
+
+
+@pytest.mark.slow
 def test_seeds_that_take_turns_go_on_too(tmp_path):
     config = SMALL.replace(seeds_at_once=1, keep=10)
     expected = fedjax_sel.run(config.replace(out=str(tmp_path / "run")))

@@ -59,7 +59,7 @@ def finished_result(path: Path, config: Config) -> Result | None:
     try:
         if path.exists() and not path.is_dir():
             raise UserError(f"--out: {path} is a file; give a folder")
-        if not path.exists() or not any(path.iterdir()):
+        if not path.exists() or is_empty(path):
             return None
     except OSError as error:
         raise UserError(f"--out: cannot use {path} ({error.strerror or error}); give another folder") from error
@@ -99,9 +99,14 @@ def load(path: Path) -> Result:
 
 def _read(path: Path, config: Config) -> Result:
     try:
-        return records.read(config, _source(path), path / METRICS, path / COHORTS)
+        return records.parse(config, _source(path), (path / METRICS).read_text(), _cohorts(path))
     except (ValueError, KeyError, OSError) as error:
         raise UserError(f"{path}: the run is damaged or has no rounds ({error}); move it away") from error
+
+
+def is_empty(path: Path) -> bool:
+    """Whether nothing is in a folder but what a process may have left that died as it began."""
+    return all(entry.name.startswith(".") for entry in path.iterdir())
 
 
 def holds_run(path: Path) -> bool:
@@ -160,7 +165,7 @@ def set_aside(path: Path) -> Path | None:
     Raises:
         UserError: it cannot be renamed.
     """
-    if not any(path.iterdir()):
+    if is_empty(path):
         return None
     number = 1
     while (moved := path.with_name(f"{path.name}.aside-{number}")).exists():
@@ -229,10 +234,14 @@ def rounds_so_far(path: Path, config: Config, rounds: int, metrics: dict[str, An
     content = (path / METRICS).read_bytes()[: metrics["bytes"]]
     if hashlib.sha256(content).hexdigest() != metrics["sha256"]:
         raise ValueError(f"{METRICS} was cut or changed")
-    result = records.read(config, _source(path), path / METRICS, path / COHORTS, rounds)
-    if checkpoint.digest_of_array(result.cohorts) != cohorts_sha256:
-        raise ValueError(f"{COHORTS} was changed")
-    return result
+    cohorts = _cohorts(path)[:, :rounds]
+    if checkpoint.digest_of_array(cohorts) != cohorts_sha256:
+        raise ValueError(f"{COHORTS} was cut or changed")
+    return records.parse(config, _source(path), content.decode(), cohorts)
+
+
+def _cohorts(path: Path) -> np.ndarray:
+    return np.load(path / COHORTS, allow_pickle=False)
 
 
 def environment() -> dict[str, Any]:

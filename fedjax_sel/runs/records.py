@@ -8,7 +8,6 @@ import csv
 import dataclasses
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -175,28 +174,27 @@ def _cell(value: float) -> str:
     return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
 
 
-def read(
-    config: Config, data_source: str, metrics_csv: Path, cohorts_npy: Path, most_rounds: int | None = None
-) -> Result:
-    """A Result from a run folder's files.
+def parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray) -> Result:
+    """A Result from what a run folder's files hold.
 
     Args:
         config: the run's configuration.
         data_source: where the pixels come from.
-        metrics_csv: one row a replicate and round.
-        cohorts_npy: int32 [seeds, rounds, K].
-        most_rounds: rounds to read at most.
+        rows_text: of `metrics.csv`, one row a replicate and round; a last row without its end does not count.
+        cohorts: int32 [seeds, rounds, K].
 
     Returns:
         The result, without rounds of which some replicate's row is missing.
+
+    Raises:
+        ValueError: it is not such a table.
+        KeyError: a column is missing.
     """
-    with metrics_csv.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    whole = rows_text[: rows_text.rfind("\n") + 1]
+    rows = list(csv.DictReader(io.StringIO(whole)))
     seeds = config.run.seeds
-    cohorts = np.load(cohorts_npy, allow_pickle=False)
     # a run that was killed may have written more metrics than cohorts
     num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
-    num_rounds = num_rounds if most_rounds is None else min(num_rounds, most_rounds)
     order = {seed: position for position, seed in enumerate(seeds)}
     kept = [row for row in rows if int(row["round"]) <= num_rounds]
 

@@ -84,7 +84,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
             raise DamagedRunError(
                 f"{out}: {'; '.join(messages)}; --resume never sets the folder aside and starts again"
             )
-    elif any(out.iterdir()) and not folder.holds_run(out):
+    elif not folder.is_empty(out) and not folder.holds_run(out):
         raise UserError(f"{out} holds no readable run; give another folder")
     if config.run.resume == "must":
         raise UserError(f"--resume must: {out} holds no checkpoint; leave it out to start from the beginning")

@@ -143,7 +143,7 @@ def test_a_killed_run_ends_like_one_that_was_not(algo, place, number, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", strategies.TABLE)
 def test_twenty_kills_of_every_strategy(algo, tmp_path):
-    config = config_of(algo).replace(rounds=203)
+    config = config_of(algo).replace(rounds=403)
     fedjax_sel.run(config.replace(out=str(tmp_path / "whole")))
     draw = random.Random(algo)
     kills = 0

@@ -42,7 +42,7 @@ def test_the_folder_holds_the_same_numbers(finished):
         assert np.float32(row["test_accuracy"]) == result.test_accuracy[place, t]
         assert int(row["bytes_up"]) == result.ledger.bytes_up[place, t]
         assert (row["train_accuracy"] == "") == (t not in (2, 4))
-    again = records.read(SMALL, "here", out / "metrics.csv", out / "cohorts.npy")
+    again = records.parse(SMALL, "here", (out / "metrics.csv").read_text(), np.load(out / "cohorts.npy"))
     for name in records.MEASURES:
         np.testing.assert_array_equal(getattr(again, name), getattr(result, name))
     np.testing.assert_array_equal(again.cohorts, result.cohorts)

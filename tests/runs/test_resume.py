@@ -87,6 +87,17 @@ def test_keep_zero_saves_none_and_must_insists(tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "other"), resume="must"))
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 20, 60])
+def test_a_row_that_was_cut_anywhere_does_not_count(whole, unfinished, length):
+    """Also where what is left of it looks like a row of another round."""
+    rows = (unfinished / "metrics.csv").read_text().splitlines(keepends=True)
+    assert rows[-1].startswith("1,6,")
+    (unfinished / "metrics.csv").write_text("".join([*rows[:-1], rows[-1][:length]]))
+    assert folder.load(unfinished).num_rounds == 4  # as many as have cohorts
+    if length == 2:
+        assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
+
+
 @pytest.mark.parametrize("resume", ["auto", "never"])
 def test_a_folder_of_something_else_is_never_touched(tmp_path, resume):
     (tmp_path / "thesis.txt").write_text("mine")

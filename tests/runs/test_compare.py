@@ -213,6 +213,7 @@ def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monk
     assert "Not finished yet: 1 of 2 runs" in (out / "comparison.md").read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_of_a_real_process(tmp_path):
     out = tmp_path / "out"
     arguments = ["--rounds", "100000", "--chunk", "5", "--num-clients", "10", "--num-selected", "2"]

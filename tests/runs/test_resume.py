@@ -157,6 +157,7 @@ def test_other_data_are_refused(unfinished, monkeypatch):
     assert bytes_of(unfinished) == before
 
 
+@pytest.mark.slow
 def test_other_versions_and_layouts_go_on_with_a_word(unfinished, whole, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "1000")
     result = fedjax_sel.run(SMALL.replace(out=str(unfinished), mesh="clients=1"), progress=True)
@@ -241,7 +242,7 @@ def test_without_a_whole_checkpoint_the_run_ends_clearly_and_nothing_is_touched(
     assert bytes_of(unfinished) == before
 
 
-@pytest.mark.parametrize("step", ["_write_arrays", "_write_manifest", "_commit"])
+@pytest.mark.parametrize("step", [pytest.param("_write_arrays", marks=pytest.mark.slow), "_write_manifest", "_commit"])
 def test_a_full_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, monkeypatch, step):
     def full(*_):
         raise OSError(28, "No space left on device")

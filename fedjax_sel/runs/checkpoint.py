@@ -9,10 +9,13 @@ dies on the way leaves the one before. Nothing in it is executed when it is read
 is JSON.
 """
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +151,9 @@ def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
     return jax.tree.unflatten(structure, filled)
 
 
-def _orbax() -> Any:
+@contextlib.contextmanager
+def _orbax() -> Iterator[tuple[Any, Any]]:
+    """The library, and a checkpointer; what fails is raised and not also logged."""
     import orbax.checkpoint as ocp  # takes seconds
 
     # Of several machines only the first one writes: orbax must not wait for the others.
@@ -158,21 +163,26 @@ def _orbax() -> Any:
         barrier_sync_key_prefix="fedjax_sel" if jax.process_count() > 1 else None,
     )
     handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
-    return ocp, ocp.Checkpointer(handler, multiprocessing_options=alone)
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
+            yield ocp, checkpointer
+    finally:
+        log.setLevel(level)
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     # orbax refuses empty arrays; what there is to know of them is in the manifest.
     stored = {_key(position): array for position, array in enumerate(arrays.values()) if array.size}
-    ocp, checkpointer = _orbax()
-    with checkpointer:
+    with _orbax() as (ocp, checkpointer):
         checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(stored))
 
 
 def _read_arrays(path: Path, told: dict[str, Any]) -> dict[str, np.ndarray]:
     stored = {_key(position): None for position, about in enumerate(told.values()) if 0 not in about["shape"]}
-    ocp, checkpointer = _orbax()
-    with checkpointer:
+    with _orbax() as (ocp, checkpointer):
         as_numpy = {key: ocp.RestoreArgs(restore_type=np.ndarray) for key in stored}
         found = checkpointer.restore(path.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_numpy))
     arrays = {}

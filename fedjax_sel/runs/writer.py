@@ -1,6 +1,7 @@
 """What a run writes as it goes: rows, cohorts, and a checkpoint now and then."""
 
 import hashlib
+import re
 import time
 from pathlib import Path
 
@@ -95,7 +96,9 @@ class Writer:
             raise self._cannot("a checkpoint", error) from error
 
     def _cannot(self, what: str, error: Exception) -> UserError:
-        reason = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of a storage library's long story
+        reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
         return UserError(
             f"--out: cannot write {what} to {self._out} ({reason}); make room or mend the folder: the same command "
             "goes on from the last checkpoint there"

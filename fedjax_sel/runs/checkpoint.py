@@ -10,6 +10,7 @@ is JSON.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -26,6 +27,7 @@ import numpy as np
 FORMAT = 1
 MANIFEST, ARRAYS = "manifest.json", "arrays"
 _PREFIX = "round-"
+_ROOM_TO_SPARE = 2**17  # bytes, for what orbax and the manifest say about the arrays
 
 Manifest = dict[str, Any]
 
@@ -61,6 +63,9 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
     try:
         temporary.mkdir(parents=True)
         arrays = _named(state)
+        # Asked for first, because orbax's threads tell of a full disk each in its own words.
+        if shutil.disk_usage(folder).free < sum(array.nbytes for array in arrays.values()) + _ROOM_TO_SPARE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         _write_arrays(temporary / ARRAYS, arrays)
         _write_manifest(temporary, {**about, "format": FORMAT, "rounds": rounds}, arrays)
         _commit(temporary, place)

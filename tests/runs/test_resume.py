@@ -243,12 +243,12 @@ def test_without_a_whole_checkpoint_the_run_ends_clearly_and_nothing_is_touched(
 
 
 @pytest.mark.parametrize("step", ["_write_arrays", pytest.param("_write_manifest", marks=pytest.mark.slow), "_commit"])
-def test_a_full_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, monkeypatch, step):
+def test_a_full_or_read_only_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, monkeypatch, step):
     story = 'RESOURCE_EXHAUSTED: Error writing "0": Failed to write 4 bytes to file 15: No space left on device'
     errors = {
         "_write_arrays": ValueError(f"{story} [os_error_code='28']"),  # what orbax makes of it
         "_write_manifest": OSError(28, "No space left on device"),
-        "_commit": OSError(28, "No space left on device"),
+        "_commit": OSError(30, "Read-only file system"),
     }
 
     def full(*_):
@@ -258,7 +258,8 @@ def test_a_full_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, mon
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, step, full)
         with pytest.raises(
-            UserError, match=r"cannot write a checkpoint to \S+ \(No space left on device\); .*the same command goes on"
+            UserError,
+            match=r"cannot write a checkpoint to \S+ \((No space left on device|Read-only file system)\); .*the same command goes on",
         ):
             fedjax_sel.run(SMALL.replace(out=str(unfinished)))
     assert bytes_of(unfinished / "checkpoints") == good

@@ -257,10 +257,8 @@ def test_a_full_or_read_only_disk_ends_the_run_and_leaves_what_is_good(whole, un
     good = bytes_of(unfinished / "checkpoints")
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, step, full)
-        with pytest.raises(
-            UserError,
-            match=r"cannot write a checkpoint to \S+ \((No space left on device|Read-only file system)\); .*the same command goes on",
-        ):
+        why = r"\((No space left on device|Read-only file system)\); .*the same command goes on"
+        with pytest.raises(UserError, match=rf"cannot write a checkpoint to \S+ {why}"):
             fedjax_sel.run(SMALL.replace(out=str(unfinished)))
     assert bytes_of(unfinished / "checkpoints") == good
     if step == "_commit":

@@ -25,6 +25,7 @@ SETTINGS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--forms", nargs="+", metavar="FORM", help="of `layers.CONVOLUTIONS` (default: all)")
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="times that each case runs")
     parser.add_argument("--budget", type=float, default=4.0, metavar="SECONDS", help="of timed steps, a case and turn")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write")
@@ -40,7 +41,7 @@ def main() -> None:
     cases = [
         {"model": model, "form": form, "clients_at_once": at_once}
         for model in arguments.models
-        for form in CONVOLUTIONS
+        for form in arguments.forms or CONVOLUTIONS
         for at_once in ("all", "one")
     ]
     measured: list[list[dict[str, Any]]] = [[] for _ in cases]

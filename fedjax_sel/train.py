@@ -57,12 +57,9 @@ def train(config: Config) -> int:
     """Runs, writes the folder, and prints the closing table."""
     from fedjax_sel import show
     from fedjax_sel.runs import experiment, folder, interruption
-    from fedjax_sel.simulation import devices, machines
+    from fedjax_sel.simulation import machines
 
-    if config.run.deterministic:
-        devices.be_deterministic()
-    if config.run.distributed:
-        machines.start()
+    experiment.start_jax(config)
     out = Path(config.run.out) if config.run.out else folder.default_path(config)
     known = experiment.finished(out, config)
     if known is not None:

@@ -18,7 +18,7 @@ def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
         num_rounds: T.
 
     Returns:
-        bool [T, N].
+        bool [columns, N]: all that the file has, at least T.
 
     Raises:
         UserError: it cannot be read, holds something else, or is too small.
@@ -46,4 +46,4 @@ def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
             f"--available: {path} tells of {table.shape[0]} clients and {table.shape[1]} rounds, and the run has "
             f"{num_clients} clients and {num_rounds} rounds; change --num-clients, --rounds, or the file"
         )
-    return np.ascontiguousarray(table[:, :num_rounds].T.astype(bool))
+    return np.ascontiguousarray(table.T.astype(bool))

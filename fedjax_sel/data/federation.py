@@ -35,7 +35,7 @@ class Federation(NamedTuple):
     holdout_sizes: jax.Array  # int32 [S, N]
     owner: jax.Array  # int32 [S, W]: the client that trains on that entry of `order`, N for none
     label_counts: jax.Array  # int32 [S, N, C], training and held-out
-    reachable: jax.Array | None = None  # bool [T, N]: who can be reached in each round, where a trace says so
+    reachable: jax.Array | None = None  # bool [T or more, N]: who can be reached in each round, where a trace says so
 
     @property
     def sizes(self) -> jax.Array:

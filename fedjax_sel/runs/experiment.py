@@ -48,11 +48,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
     begun = time.monotonic()
-    if config.run.deterministic:
-        devices.be_deterministic()
-    if config.run.distributed:
-        machines.start()
-    devices.use_every_core()
+    start_jax(config)
     out = None if config.run.out is None else Path(config.run.out)
     if out is not None and (done := finished(out, config)) is not None:
         return done
@@ -92,6 +88,19 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
                 raise NonFiniteUpdateError(_describe(config, first, rounds))
         result = collector.result()
         return result if result.finished else dataclasses.replace(result, stopped_by=interruption.asked)
+
+
+def start_jax(config: Config) -> None:
+    """What must be said to JAX before it starts its devices.
+
+    Raises:
+        UserError: it has started them in a way that does not go with the configuration, or there are no others to join.
+    """
+    if config.run.deterministic:
+        devices.be_deterministic()
+    if config.run.distributed:
+        machines.start()
+    devices.use_every_core()
 
 
 def finished(out: Path, config: Config) -> Result | None:

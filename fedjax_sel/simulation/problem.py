@@ -28,7 +28,7 @@ class Problem:
     partitions: tuple[Partition, ...]
     model: Model
     strategy: Strategy
-    reachable: np.ndarray | None = None  # bool [T, N] from a trace
+    reachable: np.ndarray | None = None  # bool [T or more, N] from a trace
 
 
 def pose(config: Config) -> Problem:
@@ -95,7 +95,7 @@ def check(config: Config) -> Strategy:
 
 
 def trace(config: Config) -> np.ndarray | None:
-    """Who can be reached in each round, bool [T, N], where a file says so.
+    """Who can be reached in each round, bool [T or more, N], where a file says so.
 
     Raises:
         UserError: the file is not such a trace.

@@ -27,7 +27,7 @@ def test_a_trace_is_read_from_text_and_from_numpy(trace, tmp_path):
     path, table = trace
     np.testing.assert_array_equal(availability.load(path, 12, 8), table.T == 1)
     np.save(tmp_path / "who.npy", table.astype(bool))
-    np.testing.assert_array_equal(availability.load(tmp_path / "who.npy", 12, 6), table.T[:6] == 1)
+    np.testing.assert_array_equal(availability.load(tmp_path / "who.npy", 12, 6), table.T == 1)
     with pytest.raises(UserError, match="12 clients and 8 rounds, and the run has 12 clients and 9 rounds"):
         availability.load(path, 12, 9)
 
@@ -43,6 +43,9 @@ def test_nobody_trains_who_the_trace_says_is_away(trace, algo, tmp_path):
             assert chosen <= there and len(chosen) == min(4, len(there))
     np.testing.assert_array_equal(result.ledger.models_down[:, 2], 0)
     np.testing.assert_array_equal(result.test_loss[:, 2], result.test_loss[:, 1])
+    longer = fedjax_sel.run(SMALL.replace(algo=algo, available=str(path), out=str(tmp_path / "run"), rounds=8))
+    np.testing.assert_array_equal(longer.cohorts[:, :6], result.cohorts)
+    assert all(set(cohort[cohort >= 0].tolist()) <= set(np.flatnonzero(table[:, 7])) for cohort in longer.cohorts[:, 7])
     path.with_name("other.csv").write_text(path.read_text().replace("1", "0", 1))
     with pytest.raises(UserError, match="another configuration"):
         fedjax_sel.run(SMALL.replace(algo=algo, available=str(path.with_name("other.csv")), out=str(tmp_path / "run")))

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NoReturn
 
-from fedjax_sel.config import Config, concerns, flat_types
+from fedjax_sel.config import PAIRS, Config, concerns, flat_types
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import PRESETS, preset
 
@@ -69,7 +69,7 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     }
     if kind is bool:
         settings["action"] = argparse.BooleanOptionalAction
-    elif field.name == "algo_args":
+    elif field.name in PAIRS:
         settings |= {"nargs": "*", "metavar": "KEY=VALUE"}
     elif typing.get_origin(kind) is tuple:
         settings |= {"nargs": "+", "metavar": "N"}

@@ -8,9 +8,10 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
+from fedjax_sel import reading
 from fedjax_sel.errors import UserError
 from fedjax_sel.names import one_of
 
@@ -71,7 +72,9 @@ class TrainingConfig:
     """What a client of the cohort does with the model, and the server with the results."""
 
     local_steps: int | None = _setting(None, "SGD steps a client takes a round (this or --local-epochs)")
-    local_epochs: int | None = _setting(5, "passes of a client over its data a round (this or --local-steps)")
+    local_epochs: int | str | None = _setting(
+        5, "passes of a client over its data a round (this or --local-steps); 1:5 draws each client's, each round"
+    )
     full_batch: bool = _setting(False, "every step takes all data of the client (FL-DP3S Eq. 3-5)")
     batch_size: int = _setting(10, "examples a step; a smaller client uses all it has")
     learning_rate: float = _setting(0.05, "of the clients' SGD")
@@ -79,13 +82,33 @@ class TrainingConfig:
     learning_rate_decay: float = _setting(0.5, "factor at each milestone")
     momentum: float = _setting(0.0, "of the clients' SGD")
     momentum_buffer: Literal["reset", "persistent"] = _setting(
-        "reset", "a client's momentum starts at zero every round, or goes on from when it last trained (GPFL Eq. 1)"
+        "reset",
+        "a client's momentum, or its optimizer's state, starts anew every round, or goes on from when it last trained "
+        "(GPFL Eq. 1)",
     )
     weight_decay: float = _setting(0.0, "added to the gradient, biases included")
-    aggregation: Literal["uniform", "samples"] = _setting(
-        "uniform", "weights of the cohort's models: 1/K, or n_k / sum n"
+    aggregation: Literal["uniform", "samples", "global-samples", "unbiased"] = _setting(
+        "uniform",
+        "weights of the cohort's models: 1/K; n_k / sum n of the cohort; n_k / sum n of all, the rest for the old "
+        "model; or n_k / sum n of all over how often the strategy expects to select k",
     )
-    server_learning_rate: float = _setting(1.0, "of the server's SGD on the averaged update; 1: plain averaging")
+    optimizer: str = _setting("fedavg", "federated optimizer: what clients step on and the server does (--list)")
+    optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, e.g. mu=0.01")
+    client_optimizer: str = _setting("sgd", "of the clients: sgd, or any of Optax by name, e.g. adam")
+    client_optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, e.g. b1=0.8")
+    server_optimizer: str | None = _setting(None, "instead of the federated optimizer's own: any of Optax by name")
+    server_optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, e.g. momentum=0.9")
+    server_learning_rate: float | None = _setting(
+        None, "of the server's step on the averaged update (default: 1, the average itself; adaptive optimizers 0.01)"
+    )
+
+    @property
+    def epochs(self) -> tuple[int, int] | None:
+        """The fewest and the most passes; None where local work is counted in steps."""
+        if self.local_epochs is None:
+            return None
+        low, _, high = str(self.local_epochs).partition(":")
+        return int(low), int(high or low)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +183,9 @@ _CONCERNS = {
     "run": RunConfig,
 }
 
-MOST_SEEDS = 10_000
+PAIRS = tuple(  # fields of key=value
+    field.name for kind in _CONCERNS.values() for field in dataclasses.fields(kind) if field.name.endswith("_args")
+)
 
 # May differ between a run and the one that goes on with it.
 NOT_OF_THE_TRAJECTORY = {
@@ -217,7 +242,8 @@ class Config:
     def to_json(self) -> dict[str, Any]:
         """Nested plain values, as `config.json` holds them."""
         nested = dataclasses.asdict(self)
-        nested["selection"]["algo_args"] = dict(self.selection.algo_args)
+        for concern in nested.values():
+            concern.update({name: dict(value) for name, value in concern.items() if name in PAIRS})
         return nested
 
     @classmethod
@@ -260,11 +286,13 @@ def convert(name: str, value: Any) -> Any:
         UserError: it cannot be read so.
     """
     if name == "seeds":
-        return _seeds(value)
-    if name == "algo_args":
-        return _pairs(value)
+        return reading.seeds(value)
+    if name in PAIRS:
+        return reading.pairs("--" + name.replace("_", "-"), value)
+    if name == "local_epochs":
+        return reading.epochs(value)
     if name == "available":
-        return _availability(value)
+        return reading.availability(value)
     flag = "--" + name.replace("_", "-")
     kind = flat_types()[name]
     if isinstance(kind, types.UnionType):
@@ -276,95 +304,11 @@ def convert(name: str, value: Any) -> Any:
             value = f"{value:g}"
         return one_of(flag, value, typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
-        items = _items(value)
+        items = reading.as_list(value)
         if items == ["none"]:
             return ()
-        return tuple(_scalar(flag, item, typing.get_args(kind)[0]) for item in items)
-    return _scalar(flag, value, kind)
-
-
-def _items(value: Any) -> list[Any]:
-    """A list from a text, a single value, or anything that can be gone through."""
-    if isinstance(value, str):
-        return value.replace(",", " ").split()
-    return list(value) if isinstance(value, Iterable) else [value]
-
-
-def _scalar(flag: str, value: Any, kind: type) -> Any:
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
-    try:
-        if kind is bool:
-            if isinstance(value, bool):
-                return value
-            return {"true": True, "false": False}[str(value).lower()]
-        if kind is str:
-            if value is None:
-                raise ValueError
-            return str(value)
-        if isinstance(value, bool) or value is None:
-            raise ValueError
-        converted = kind(value)
-        if kind is int and not isinstance(value, str) and converted != value:
-            raise ValueError
-        return converted
-    except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise UserError(f"{flag}: {value!r} is not {wanted}") from error
-
-
-def _availability(value: Any) -> str:
-    """A share in its shortest form, or the name of a file."""
-    text = _scalar("--available", value, str)
-    try:
-        return f"{float(text):g}"
-    except ValueError:
-        return text
-
-
-def _seeds(value: Any) -> tuple[int, ...]:
-    """A count, or the seeds themselves. One number is a count; "7," is the one seed 7."""
-    items = _items(value)
-    if not isinstance(value, Iterable) or (isinstance(value, str) and len(items) == 1 and "," not in value):
-        count = _scalar("--seeds", items[0], int)
-        if count < 1:
-            raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
-        return tuple(range(min(count, MOST_SEEDS + 1)))
-    return tuple(_scalar("--seeds", item, int) for item in items)
-
-
-def _pairs(value: Any) -> tuple[tuple[str, Any], ...]:
-    """(key, value) pairs, sorted, from a mapping, from pairs, or from texts of the form key=value."""
-    if isinstance(value, Mapping):
-        return tuple(sorted(value.items()))
-    pairs: dict[str, Any] = {}
-    for item in value.split() if isinstance(value, str) else _items(value):
-        key, equals, text = item.partition("=") if isinstance(item, str) else _pair(item)
-        if not equals or not key:
-            raise UserError(f"--algo-args: {item!r} is not of the form key=value, e.g. profile=fc1-relu")
-        if key in pairs:
-            raise UserError(f"--algo-args: {key!r} is given twice; give it once")
-        pairs[key] = text
-    return tuple(sorted(pairs.items()))
-
-
-def _pair(item: Any) -> tuple[Any, bool, Any]:
-    return (item[0], True, item[1]) if isinstance(item, tuple | list) and len(item) == 2 else (None, False, None)
-
-
-def mesh_shape(text: str) -> tuple[int, int]:
-    """Devices along seeds and along clients, from `seeds=2,clients=4`; what is left out is 1.
-
-    Raises:
-        UserError: it is not of that form.
-    """
-    shape = {"seeds": 1, "clients": 1}
-    given = [part.strip().partition("=") for part in text.split(",")]
-    names = [name for name, _, _ in given]
-    if len(set(names)) < len(names) or any(
-        name not in shape or not value.isascii() or not value.isdecimal() or int(value) < 1 for name, _, value in given
-    ):
-        raise UserError(f"--mesh: {text!r} is not of the form seeds=2,clients=4, with whole numbers from 1")
-    shape.update({name: int(value) for name, _, value in given})
-    return shape["seeds"], shape["clients"]
+        return tuple(reading.scalar(flag, item, typing.get_args(kind)[0]) for item in items)
+    return reading.scalar(flag, value, kind)
 
 
 def validate(config: Config) -> None:
@@ -383,10 +327,14 @@ def validate(config: Config) -> None:
     counts = ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "min_client_size")
     for name in (*counts, "eval_every", "chunk"):
         need(name, values[name] >= 1, "is below 1; give a whole number from 1")
-    for name, most in (("local_steps", 100_000), ("local_epochs", 10_000)):
-        need(name, values[name] is None or 1 <= values[name] <= most, f"is not a whole number from 1 to {most}")
-    for name in ("alpha", "learning_rate", "server_learning_rate", "learning_rate_decay"):
+    steps, epochs = values["local_steps"], config.training.epochs
+    need("local_steps", steps is None or 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")
+    fine = epochs is None or (epochs[0] >= 1 and epochs[1] <= 10_000)
+    need("local_epochs", fine, "is not a whole number from 1 to 10000, or a range of them such as 1:5")
+    for name in ("alpha", "learning_rate", "learning_rate_decay"):
         need(name, 0 < values[name] < float("inf"), "is not a positive number")
+    rate = values["server_learning_rate"]
+    need("server_learning_rate", rate is None or 0 < rate < float("inf"), "is not a positive number")
     for name in ("holdout", "model_dropout", "momentum", "report_failure_rate"):
         need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
     part = config.selection.available_share
@@ -407,7 +355,7 @@ def validate(config: Config) -> None:
     for name, kind in flat_types().items():
         if kind in (int, int | None):
             need(name, values[name] is None or values[name] < 2**31, "is above 2147483647")
-    need("seeds", len(values["seeds"]) <= MOST_SEEDS, f"are more than {MOST_SEEDS}; give fewer")
+    need("seeds", len(values["seeds"]) <= reading.MOST_SEEDS, f"are more than {reading.MOST_SEEDS}; give fewer")
     need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
     need("seeds", len(set(values["seeds"])) == len(values["seeds"]), "names a seed twice; give each once")
     for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
@@ -430,7 +378,7 @@ def validate(config: Config) -> None:
             "give exactly one of them"
         )
     if values["mesh"] is not None:
-        mesh_shape(values["mesh"])
+        reading.mesh_shape(values["mesh"])
     together, count = values["seeds_at_once"], len(values["seeds"])
     if together is not None and (together < 1 or count % together):
         near = max(size for size in range(1, count + 1) if count % size == 0 and size <= max(together, 1))

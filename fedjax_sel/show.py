@@ -117,13 +117,21 @@ def _layout(plan: Plan) -> str:
     return "--mesh " + ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
 
 
+def _passes(work: schedule.LocalWork) -> tuple[int, int]:
+    """The fewest passes over its data that a client makes, and one more than the most."""
+    low, high = work.epochs or (0, 0)
+    return low, high + 1
+
+
 def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, seconds: float, peak: int) -> Table:
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
     model_bytes = model.num_params * BYTES_PER_FLOAT
     k, n = plan.num_selected, config.partition.num_clients
     all_seeds, seeds = len(config.run.seeds), len(sizes)  # of the run, and of the group that was compiled
-    steps = np.asarray(schedule.num_steps(plan.trainer.work, program.federation.train_sizes))
+    work = plan.trainer.work
+    passes = jax.random.randint(jax.random.key(0), sizes.shape, *_passes(work))
+    steps = np.asarray(schedule.num_steps(work, program.federation.train_sizes, passes))
     data = problem.dataset
     rounds_per_second = program.length / seconds  # of a group
     turns = all_seeds // seeds
@@ -134,7 +142,7 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
         f"images {data.train_images.shape[1:]}, {data.num_classes} classes",
         "clients": f"{n}; training examples {sizes.min():,} to {sizes.max():,} (median {np.median(sizes):,.0f})",
         "model": f"{model.name}, {model.num_params:,} parameters, {model_bytes / 1e6:.3f} MB",
-        "local work": f"{steps.min()} to {steps.max()} steps of {plan.trainer.work.batch_size} examples",
+        "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
         "a round sends": f"{k} models down, {k} up: {k * model_bytes / 1e6:.2f} MB each way, a seed",
         f"{config.selection.algo} adds": costs.costs(problem.strategy),
         "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}, {_layout(plan)}",

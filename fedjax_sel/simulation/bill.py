@@ -1,5 +1,6 @@
 """What a round's facts cost, counted on the device as they are served."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,8 +9,6 @@ import jax.numpy as jnp
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import facts
 from fedjax_sel.strategies.requests import Request
-from fedjax_sel.training import schedule
-from fedjax_sel.training.client import Trainer
 
 
 class Bill(NamedTuple):
@@ -56,28 +55,21 @@ def add(bill: Bill, position: int, request: Request, federation: Federation, ans
     )
 
 
-def add_probes(
-    bill: Bill, trainer: Trainer, federation: Federation, cohorts: jax.Array, took_part: jax.Array, asked: jax.Array
-) -> Bill:
+def add_probes(bill: Bill, took_part: Sequence[jax.Array], num_examples: jax.Array, asked: jax.Array) -> Bill:
     """Adds the models of probe rounds: cohorts' uploads, and averaged copies to everyone who is asked.
 
     Args:
         bill: so far.
-        trainer: static.
-        federation: the data.
-        cohorts: int32 [S, probes, K].
-        took_part: bool [S, probes, K].
+        took_part: who of each probe's cohort trained, bool [S, K].
+        num_examples: that they trained on, all probes together, int32 [S].
         asked: bool [S, N].
 
     Returns:
         The bill.
     """
-    num_replicates, probes, _ = cohorts.shape
-    work = schedule.num_examples(trainer.work, federation.train_sizes)
-    trained = jnp.take_along_axis(work, cohorts.reshape(num_replicates, -1), axis=1)
-    flags = took_part.reshape(num_replicates, -1)
+    trained = jnp.stack([places.sum(axis=1, dtype=jnp.int32) for places in took_part]).sum(axis=0)
     return bill._replace(
-        probe_models_down=bill.probe_models_down + probes * asked.sum(axis=1, dtype=jnp.int32),
-        probe_models_up=bill.probe_models_up + flags.sum(axis=1, dtype=jnp.int32),
-        examples_trained=bill.examples_trained + jnp.where(flags, trained, 0).sum(axis=1),
+        probe_models_down=bill.probe_models_down + len(took_part) * asked.sum(axis=1, dtype=jnp.int32),
+        probe_models_up=bill.probe_models_up + trained,
+        examples_trained=bill.examples_trained + num_examples,
     )

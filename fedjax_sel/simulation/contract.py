@@ -47,7 +47,9 @@ class _StandIn(NamedTuple):
     profile_size: int = PROFILE_SIZE
 
 
-def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
+def check(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> Selection:
     """Traces every hook, without running anything.
 
     Args:
@@ -56,6 +58,9 @@ def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: i
         num_selected: K.
         num_rounds: T, that the strategy is told of.
         everyone_available: whether `available` is None or bool [N].
+
+    Returns:
+        The shapes of what `select` answers.
 
     Raises:
         UserError: the first rule that is broken, or what a hook raised for the user to read.
@@ -71,6 +76,8 @@ def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: i
             candidates(trace("candidates", table["candidates"]), num_clients)
         for name in ("prepare", "observe", "update"):
             same_state(name, state, trace(name, table[name]))
+        answer: Selection = table["update"][1][3]
+        return answer
 
 
 def traced(
@@ -247,10 +254,10 @@ def selection(answer: Any, num_selected: int) -> None:
     k = num_selected
     is_selection(answer)
     fields: dict[str, Any] = answer._asdict()
-    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
+    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32", "inclusion": "float32"}.items():
         leaf = fields[name]
         if leaf is None:
-            if name == "weights":
+            if name in ("weights", "inclusion"):
                 continue
             raise BrokenContractError(f"the selection has no `{name}`; give {dtype} [{k}], with K = {k}")
         if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:

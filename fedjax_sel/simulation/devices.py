@@ -215,7 +215,7 @@ def spread_and_add(
     shared: Any,
     jobs: Any,
     at_once: int,
-    weights: jax.Array,
+    weights: Any,
 ) -> tuple[Any, Any]:
     """The same where of a part of each result only the weighted sum over a replicate's jobs is wanted.
 
@@ -228,15 +228,17 @@ def spread_and_add(
         shared: as for `spread`.
         jobs: as for `spread`; those of a replicate lie together, as many for each, as `pairs` lays them out.
         at_once: as for `spread`.
-        weights: float32 [S, jobs of a replicate].
+        weights: float32 [S, jobs of a replicate], or a tuple of such arrays where addends are tuples of as many parts.
 
     Returns:
         The results with leading axis [J], and the sums with leading axis [S]: whole on every device of the group.
     """
-    num_owners, items = weights.shape
+    num_owners, items = jax.tree.leaves(weights)[0].shape
     own, places, num_jobs = _own_share(mesh, jobs)
     owners = places % num_jobs // items
-    own_weights = jnp.where(places < num_jobs, weights.reshape(-1)[places % num_jobs], 0.0)
+    own_weights = jax.tree.map(
+        lambda leaf: jnp.where(places < num_jobs, leaf.reshape(-1)[places % num_jobs], 0.0), weights
+    )
 
     def one_job(job: Any) -> tuple[Any, Any]:
         return function(shared, job)
@@ -245,21 +247,29 @@ def spread_and_add(
         _, addend = jax.eval_shape(one_job, jax.tree.map(lambda leaf: leaf[0], own))
 
         def add(sums: Any, one: Any) -> tuple[Any, Any]:
-            job, owner, weight = one
+            job, owner, weights = one
             result, addend = one_job(job)
-            return jax.tree.map(lambda total, part: total.at[owner].add(weight * part), sums, addend), result
+
+            def add_part(weight: jax.Array, totals: Any, parts: Any) -> Any:
+                return jax.tree.map(lambda total, part: total.at[owner].add(weight * part), totals, parts)
+
+            return jax.tree.map(add_part, weights, sums, addend), result
 
         zeros = jax.tree.map(lambda leaf: jnp.zeros((num_owners, *leaf.shape), leaf.dtype), addend)
         sums, results = lax.scan(add, zeros, (own, owners, own_weights))
     else:
         results, addends = _map(one_job, own, at_once)
-        share = jnp.where(owners == jnp.arange(num_owners)[:, None], own_weights, 0.0)
-        sums = jax.tree.map(
-            lambda leaf: jnp.matmul(share, leaf.reshape(len(places), -1), precision=lax.Precision.HIGHEST).reshape(
-                num_owners, *leaf.shape[1:]
-            ),
-            addends,
-        )
+
+        def add_up(weights: jax.Array, addends: Any) -> Any:
+            share = jnp.where(owners == jnp.arange(num_owners)[:, None], weights, 0.0)
+            return jax.tree.map(
+                lambda leaf: jnp.matmul(share, leaf.reshape(len(places), -1), precision=lax.Precision.HIGHEST).reshape(
+                    num_owners, *leaf.shape[1:]
+                ),
+                addends,
+            )
+
+        sums = jax.tree.map(add_up, own_weights, addends)
     if mesh.shape[CLIENTS] > 1:
         sums = lax.psum(sums, CLIENTS)
     return _gather(mesh, results, num_jobs), sums

@@ -18,6 +18,7 @@ from fedjax_sel.models import Model, Params
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
 from fedjax_sel.training import client
 from fedjax_sel.training.client import Trainer
+from fedjax_sel.training.optimizers.base import Memory
 
 
 class Question(NamedTuple):
@@ -28,6 +29,7 @@ class Question(NamedTuple):
     loss_on: str  # the configuration's, static
     federation: Federation
     params: Params
+    memory: Memory  # of the federated optimizer, of this client; what it trains for an answer leaves it as it is
     replicate: jax.Array
     who: jax.Array
     training_key: jax.Array  # of this client in this round
@@ -76,7 +78,7 @@ def _loss(question: Question) -> jax.Array:
 def _train(question: Question, statistic: str | None) -> client.LocalResult:
     return client.train_and_report(
         question.trainer, question.federation, question.params, question.replicate, question.who,
-        question.training_key, question.round, statistic,
+        question.training_key, question.round, statistic, memory=question.memory,
     )  # fmt: skip
 
 

@@ -4,14 +4,12 @@ A fact is measured at the model that opens the round, for all replicates at once
 Shapes: S replicates, N clients, M clients that are asked.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh
 
-from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Params
 from fedjax_sel.names import one_of
@@ -19,27 +17,9 @@ from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import devices, facts, keys, probes, sanitise
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.facts import KINDS, Question
-from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.opening import Opening
 from fedjax_sel.strategies.base import Fact, Information, Strategy
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, NEVER, SELECTED, Request
-from fedjax_sel.training.client import Trainer
-
-
-class Opening(NamedTuple):
-    """The state of the federation when a round opens, and how it is measured."""
-
-    mesh: Mesh
-    trainer: Trainer
-    strategy: Strategy
-    loss_on: str
-    aggregation: str
-    num_selected: int
-    at_once: int  # clients that a device measures together
-    federation: Federation
-    params: Params
-    streams: Streams
-    round: jax.Array
-    available: jax.Array | None  # bool [S, N]; None: everyone
 
 
 def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
@@ -234,18 +214,19 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
         return jax.vmap(lambda s, k: keys.of_client(stream[s], round, k))(replicates, clients)
 
     def answer(shared: Any, job: Any) -> jax.Array:
-        federation, params, round = shared
+        federation, params, memory, round = shared
         replicate, who, training_key, facts_key = job
         question = Question(
             opening.trainer, request, opening.loss_on, federation, devices.of_replicate(params, replicate),
-            replicate, who, training_key, facts_key, round,
+            memory.of_client(replicate, who), replicate, who, training_key, facts_key, round,
         )  # fmt: skip
         kind = KINDS[request.kind].answer
         assert kind is not None
         return kind(question)
 
     jobs = (replicates, clients, of(streams.training), of(streams.facts))
-    values = devices.spread(opening.mesh, answer, (opening.federation, params, round), jobs, opening.at_once)
+    shared = (opening.federation, params, opening.memory, round)
+    values = devices.spread(opening.mesh, answer, shared, jobs, opening.at_once)
     return devices.unflatten(values, ids.shape[0])
 
 
@@ -253,19 +234,14 @@ def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> t
     """Loss on each probe's model less loss on the round's: [S, M, probes]."""
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(opening, as_loss, opening.params, ids)
-    changes, cohorts, took_part = [], [], []
+    changes, all_probed = [], []
     for probe in range(request.option("probes", 1)):
-        params, cohort, there = probes.probe_model(
-            opening.mesh, opening.trainer, opening.federation, opening.params, opening.streams.facts, opening.round,
-            probe, opening.num_selected, opening.available, opening.aggregation, opening.at_once,
-        )  # fmt: skip
-        changes.append(_answers(opening, as_loss, params, ids) - before)
-        cohorts.append(cohort)
-        took_part.append(there)
+        probed = probes.probe(opening, probe)
+        changes.append(_answers(opening, as_loss, probed.params, ids) - before)
+        all_probed.append(probed)
     answered = jax.vmap(lambda ids, mask: jnp.zeros(opening.federation.starts.shape[1], bool).at[ids].max(mask))(
         ids, mask
     )
-    bill = bills.add_probes(
-        bill, opening.trainer, opening.federation, jnp.stack(cohorts, 1), jnp.stack(took_part, 1), answered
-    )
+    sum_of_examples = jnp.stack([probed.num_examples for probed in all_probed]).sum(axis=0)
+    bill = bills.add_probes(bill, [probed.took_part for probed in all_probed], sum_of_examples, answered)
     return jnp.stack(changes, axis=-1), bill

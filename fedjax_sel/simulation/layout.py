@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import optax
 
-from fedjax_sel.config import mesh_shape
+from fedjax_sel import reading
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.simulation import devices, evaluation, memory
+from fedjax_sel.simulation import devices, evaluation, memory, optimization
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.simulation.problem import Problem
-from fedjax_sel.training import client, schedule, server
+from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 ACCELERATOR_JOBS = 8  # blocks, or clients that are measured, that it works on together: bounds the memory
@@ -38,7 +38,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     """
     config = problem.config
     run = config.run
-    wanted = mesh_shape(run.mesh) if run.mesh else None
+    wanted = reading.mesh_shape(run.mesh) if run.mesh else None
     mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
@@ -64,15 +64,15 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     config = problem.config
     training = config.training
     train_sizes = np.asarray(federation.train_sizes)
-    work = schedule.plan(
-        train_sizes, training.batch_size, training.local_steps, training.local_epochs, training.full_batch
-    )
+    work = schedule.plan(train_sizes, training.batch_size, training.local_steps, training.epochs, training.full_batch)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
+    chosen = optimization.of(training)
     trainer = client.Trainer(
         model=problem.model,
         work=work,
-        optimizer=client.sgd(training.momentum, training.weight_decay),
+        optimizer=chosen.federated,
+        client_optimizer=chosen.client,
         learning_rate=optax.piecewise_constant_schedule(training.learning_rate, milestones),  # pyright: ignore
         evaluation_block=evaluation.block_size(
             int(np.asarray(federation.sizes).max()), min(problem.model.cpu_block if on_cpu else 256, 256)
@@ -92,10 +92,10 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         mesh=mesh,
         strategy=problem.strategy,
         trainer=trainer,
-        server=server.optimizer(training.server_learning_rate),
+        server=chosen.server,
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
-        keep_client_optimizers=training.momentum > 0 and training.momentum_buffer == "persistent",
+        keep_client_optimizers=optimization.keeps_client_states(training),
         skip_nonfinite=config.run.on_nonfinite == "skip",
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,

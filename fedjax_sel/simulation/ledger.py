@@ -19,8 +19,10 @@ class Events(NamedTuple):
 
     models_down: Any  # distinct clients asked or selected, and copies that probes send out
     models_up: Any  # clients whose training arrived, for the global model or for a probe's
+    vectors_down: Any  # of a model's size, that the optimizer sent to clients that train beside the model
+    vectors_up: Any  # those that they sent beside their updates
     answers: Any  # clients that answered each request, [requests]
-    losses_reported: Any  # losses that the cohort sent with its updates because the strategy reads them
+    floats_reported: Any  # sent with updates: losses that the strategy reads, and what the optimizer wants
     examples_trained: Any
     examples_evaluated: Any
     server_examples: Any  # that the server evaluated for the strategy
@@ -58,12 +60,14 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) ->
         The ledger.
     """
     counts = Events(*(np.asarray(leaf, np.int64) for leaf in events))
-    floats_up = counts.answers @ np.asarray(floats_per_answer, np.int64) + counts.losses_reported
+    floats_down = counts.vectors_down * num_params
+    answered = counts.answers @ np.asarray(floats_per_answer, np.int64)
+    floats_up = answered + counts.floats_reported + counts.vectors_up * num_params
     model_bytes = num_params * BYTES_PER_FLOAT
     return Ledger(
         models_down=counts.models_down,
         models_up=counts.models_up,
-        floats_down=np.zeros_like(floats_up),
+        floats_down=floats_down,
         floats_up=floats_up,
         examples_trained=counts.examples_trained,
         examples_evaluated=counts.examples_evaluated,
@@ -71,7 +75,7 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) ->
         losses_replaced=counts.losses_replaced,
         reports_lost=counts.reports_lost,
         updates_skipped=counts.updates_skipped,
-        bytes_down=counts.models_down * model_bytes,
+        bytes_down=counts.models_down * model_bytes + floats_down * BYTES_PER_FLOAT,
         bytes_up=counts.models_up * model_bytes + floats_up * BYTES_PER_FLOAT,
     )
 

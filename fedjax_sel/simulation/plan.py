@@ -11,6 +11,7 @@ from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.strategies.base import Evaluation, Information, Strategy
 from fedjax_sel.training.client import Trainer
+from fedjax_sel.training.optimizers.base import Memory
 
 
 class Plan(NamedTuple):
@@ -44,6 +45,7 @@ class Carry(NamedTuple):
     strategy: Any
     info: Information
     client_optimizers: optax.OptState | None  # [S, N, ...] where clients keep it between rounds, else None
+    memory: Memory  # of the federated optimizer: its `own` is [S, N, ...]
     evaluation: Evaluation | None  # of `params`, on the data that the strategy asked the server to use
     start: Bill  # what was bought before the first round, which pays for it
 

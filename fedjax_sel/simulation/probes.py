@@ -1,56 +1,43 @@
 """A probe round: a random cohort trains from the round's model, and the average of its models is thrown away."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
-from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import devices, keys
+from fedjax_sel.simulation.opening import Opening
 from fedjax_sel.training import client, server
-from fedjax_sel.training.client import Trainer
 
 
-def probe_model(
-    mesh: Mesh,
-    trainer: Trainer,
-    federation: Federation,
-    params: Params,
-    streams: jax.Array,
-    round: jax.Array,
-    probe: int,
-    num_selected: int,
-    available: jax.Array | None,
-    aggregation: str,
-    at_once: int,
-) -> tuple[Params, jax.Array, jax.Array]:
+class Probe(NamedTuple):
+    """What a probe round gives."""
+
+    params: Params  # the averaged models, [S, ...]
+    took_part: jax.Array  # who of the cohorts trained, bool [S, K]
+    num_examples: jax.Array  # that they trained on, int32 [S]
+
+
+def probe(opening: Opening, number: int) -> Probe:
     """Trains a uniformly random cohort and averages it (FedCor, Alg. 2, lines 4-8).
 
-    Args:
-        mesh: the devices.
-        trainer: static.
-        federation: the data.
-        params: the round's models, [S, ...].
-        streams: keys of the facts, [S].
-        round: from 0.
-        probe: which of the round's probes.
-        num_selected: K.
-        available: bool [S, N], or None for everyone.
-        aggregation: the rule that weighs the cohort.
-        at_once: clients that a device trains together.
+    Clients train and report as the federated optimizer has it; what it remembers stays as it is, and the server takes
+    the mean update as it is, without a step of an optimizer of its own.
 
-    Returns:
-        The averaged models [S, ...], the cohorts int32 [S, K], and who of them took part, bool [S, K].
+    Args:
+        opening: the federation as the round opened.
+        number: which of the round's probes.
     """
+    federation, trainer, available = opening.federation, opening.trainer, opening.available
     num_replicates, num_clients = federation.starts.shape
-    own = jax.vmap(lambda stream: keys.of_probe(stream, round, probe))(streams)
+    own = jax.vmap(lambda stream: keys.of_probe(stream, opening.round, number))(opening.streams.facts)
 
     def draw(key: jax.Array, there: jax.Array | None) -> jax.Array:
         key = jax.random.fold_in(key, keys.INITIALISATION)
-        return sampling.uniform_without_replacement(key, num_clients, num_selected, there)
+        return sampling.uniform_without_replacement(key, num_clients, opening.num_selected, there)
 
     if available is None:
         cohorts = jax.vmap(lambda key: draw(key, None))(own)
@@ -62,17 +49,36 @@ def probe_model(
     job_keys = jax.vmap(lambda s, k: jax.random.fold_in(own[s], k))(replicates, clients)
 
     def train(shared, job):
-        federation, params, round = shared
+        federation, params, memory, round = shared
         replicate, who, key = job
-        received = devices.of_replicate(params, replicate)
-        update = client.train(trainer, federation, received, replicate, who, key, round)
-        finite = server.is_finite(update)
-        return finite, server.finite_part(update, finite)
+        received, remembered = devices.of_replicate(params, replicate), memory.of_client(replicate, who)
+        result = client.train_and_report(trainer, federation, received, replicate, who, key, round, memory=remembered)
+        averaged = trainer.optimizer.report(result.finished, remembered).averaged
+        finite = server.is_finite(averaged)
+        return (finite, result.num_examples), server.finite_part(averaged, finite)
 
+    weights = _weights(opening, cohorts, took_part)
+    shared = (federation, opening.params, opening.memory, opening.round)
     jobs = (replicates, clients, job_keys)
-    sizes = jnp.take_along_axis(federation.train_sizes, cohorts, axis=1)
-    weights = jax.vmap(lambda n, m: server.cohort_weights(aggregation, n, m))(sizes, took_part)
-    finite, sums = devices.spread_and_add(mesh, train, (federation, params, round), jobs, at_once, weights)
-    mean = partial(server.mean_of_reports, skip=True)
-    step = jax.vmap(mean)(sums, weights, devices.unflatten(finite, num_replicates))
-    return jax.tree.map(jnp.add, params, step), cohorts, took_part
+    reports, sums = devices.spread_and_add(opening.mesh, train, shared, jobs, opening.at_once, weights)
+    finite, num_examples = devices.unflatten(reports, num_replicates)
+    mean = jax.vmap(partial(server.mean_of_reports, skip=True))(sums, weights, finite)
+    step = jax.vmap(trainer.optimizer.combine)(mean)
+    return Probe(
+        params=jax.tree.map(jnp.add, opening.params, step),
+        took_part=took_part,
+        num_examples=jnp.where(took_part, num_examples, 0).sum(axis=1, dtype=jnp.int32),
+    )
+
+
+def _weights(opening: Opening, cohorts: jax.Array, took_part: jax.Array) -> jax.Array:
+    """Aggregation weights by the runner's rule, float32 [S, K]."""
+    all_sizes = opening.federation.train_sizes
+    sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
+    there = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if opening.available is None else opening.available.sum(1)
+    inclusion = jnp.minimum(1.0, opening.num_selected / jnp.maximum(there, 1))
+
+    def of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
+        return server.cohort_weights(opening.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
+
+    return jax.vmap(of)(sizes, took_part, all_sizes.sum(axis=1), inclusion)

@@ -7,15 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import data, models, strategies
-from fedjax_sel.config import Config, mesh_shape, validate
+from fedjax_sel import data, models, reading, strategies
+from fedjax_sel.config import Config, validate
 from fedjax_sel.data import availability
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import contract, devices, information
+from fedjax_sel.simulation import contract, devices, information, optimization
 from fedjax_sel.strategies.base import Strategy
 
 
@@ -78,19 +78,25 @@ def check(config: Config) -> Strategy:
     """
     validate(config)
     if config.run.mesh is not None:
-        shape = mesh_shape(config.run.mesh)
+        shape = reading.mesh_shape(config.run.mesh)
         together = config.run.seeds_at_once or len(config.run.seeds)
         devices.check_shape(shape, together, config.selection.num_selected, len(jax.devices()))
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
+    optimization.of(config.training)
     contract.requests(strategy)
     information.check(strategy, config.data.holdout, server_validation(config, strategy))
-    contract.check(
+    selection = contract.check(
         strategy,
         config.partition.num_clients,
         config.selection.num_selected,
         config.run.rounds,
         everyone_available=config.selection.available_share == 1,
     )
+    if config.training.aggregation == "unbiased" and selection.weights is None and selection.inclusion is None:
+        raise UserError(
+            f"--aggregation: 'unbiased' needs to know how often each client is selected, which {strategy.name} with "
+            "these parameters cannot say; choose uniform, samples or global-samples, or --algo random, fl_dp3s or clustered"
+        )
     return strategy
 
 

@@ -11,11 +11,11 @@ from fedjax_sel import metrics
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.data.host_images import Images
 from fedjax_sel.models import Params
-from fedjax_sel.simulation import evaluation, facts, ledger
+from fedjax_sel.simulation import evaluation, facts, keys, ledger
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.evaluation import TrainMetrics
-from fedjax_sel.simulation.information import Opening
 from fedjax_sel.simulation.ledger import Events
+from fedjax_sel.simulation.opening import Opening
 from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.sanitise import LARGEST
 from fedjax_sel.strategies.base import Evaluation, Selection
@@ -89,6 +89,7 @@ def record(
     distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
     trained, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
     server_examples = 0 if carry.evaluation is None else _server_examples(plan, federation)
+    work = _examples_of_training(plan, opening)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
         gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
@@ -98,16 +99,31 @@ def record(
         train_loss=train.loss,
         worst_decile_accuracy=train.worst_decile_accuracy,
         nonfinite=reports.mask & ~finite,
-        events=_events(plan, federation, trained, reported, bill, start, losses, server_examples)._replace(
+        events=_events(plan, federation, work, trained, reported, bill, start, losses, server_examples)._replace(
             reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32),
             updates_skipped=(reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
         ),
     )
 
 
+def _examples_of_training(plan: Plan, opening: Opening) -> jax.Array:
+    """Examples that each client's training of this round takes, int32 [S, N]."""
+    work, sizes = plan.trainer.work, opening.federation.train_sizes
+    if not work.varies:
+        return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
+
+    def of(stream: jax.Array, client: jax.Array, size: jax.Array) -> jax.Array:
+        key = keys.of_client(stream, opening.round, client)
+        return schedule.num_examples(work, size, schedule.epochs(work, key))
+
+    each = jax.vmap(jax.vmap(of, (None, 0, 0)), (0, None, 0))
+    return each(opening.streams.training, jnp.arange(sizes.shape[1]), sizes)
+
+
 def _events(
     plan: Plan,
     federation: Federation,
+    work: jax.Array,
     trained: jax.Array,
     reported: jax.Array,
     bill: Bill,
@@ -115,8 +131,12 @@ def _events(
     losses: int,
     server_examples: int,
 ) -> Events:
-    """The round's counts; `trained` is the cohort and `reported` those of it whose training arrived, bool [S, N]."""
-    work = schedule.num_examples(plan.trainer.work, federation.train_sizes)
+    """The round's counts.
+
+    `work` is the examples that each client's training takes, int32 [S, N]; `trained` is the cohort and `reported` those
+    of it whose training arrived, bool [S, N].
+    """
+    optimizer = plan.trainer.optimizer
     on = facts.reported(federation, plan.loss_on)
     arrived = reported.sum(axis=1, dtype=jnp.int32)
 
@@ -128,8 +148,12 @@ def _events(
         + bill.probe_models_down
         + start.probe_models_down,
         models_up=arrived + bill.probe_models_up + start.probe_models_up,
+        # Before the first round all that an optimizer remembers is zero, and need not be sent.
+        vectors_down=optimizer.vectors_down
+        * ((trained | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up),
+        vectors_up=optimizer.vectors_up * arrived,
         answers=bill.answers + start.answers,
-        losses_reported=losses * arrived,
+        floats_reported=(losses + optimizer.floats_up) * arrived,
         examples_trained=of(trained | bill.trained, work)
         + of(start.trained, work)
         + bill.examples_trained

@@ -18,8 +18,8 @@ from fedjax_sel.models import Params
 from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import devices, information, keys, sanitise
 from fedjax_sel.simulation.bill import Bill
-from fedjax_sel.simulation.information import Opening
 from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.opening import Opening
 from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.reads import of_outcome
 from fedjax_sel.simulation.recording import evaluate_for_strategy, record
@@ -33,6 +33,7 @@ from fedjax_sel.strategies.base import (
 )
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED
 from fedjax_sel.training import client, server
+from fedjax_sel.training.optimizers.base import Memory
 
 
 def one_round(
@@ -52,18 +53,23 @@ def one_round(
     """
     params = carry.params
     available = _available(plan, federation, streams, round)
-    opening = open_round(plan, federation, streams, params, round, available)
+    opening = open_round(plan, federation, streams, params, carry.memory, round, available)
     selection, state, info, bill = _select(plan.strategy, opening, carry)
 
     reports = _reporting(plan, streams, round, selection)
     reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
     weights = _weights(plan, federation, reports)
-    trained, sums = _train_cohorts(plan, opening, selection, weights, carry.client_optimizers, reads.updates)
+    trained, sums = _train_cohorts(plan, opening, selection, reports, weights, carry.client_optimizers, reads.updates)
     info, bill = information.learn(opening, info, bill, reports.ids, reports.mask, trained.training_loss)
     optimizers = _keep(carry.client_optimizers, trained.optimizer_states, selection, trained.finite)
+    memory = Memory(
+        own=_keep(carry.memory.own, trained.own, reports, trained.finite),
+        shared=jax.tree.map(jnp.add, carry.memory.shared, sums.contributed),
+    )
 
-    mean_update = jax.vmap(partial(server.mean_of_reports, skip=plan.skip_nonfinite))(sums, weights, trained.finite)
-    new_params, server_state = server.step(plan.server, carry.server, params, mean_update)
+    mean = jax.vmap(partial(server.mean_of_reports, skip=plan.skip_nonfinite))
+    mean_update = jax.vmap(plan.trainer.optimizer.combine)(mean(sums.averaged, weights, trained.finite))
+    new_params, server_state = jax.vmap(partial(server.step, plan.server))(carry.server, params, mean_update)
     evaluation = evaluate_for_strategy(plan, federation, new_params)
 
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
@@ -85,14 +91,17 @@ def one_round(
     bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
     losses = int(reads.losses_before) + int(reads.losses_after)
     records = record(plan, opening, carry, new_params, selection, reports, trained.finite, bill, losses)
-    return Carry(new_params, server_state, state, information.age(info), optimizers, evaluation, carry.start), records
+    carry = Carry(new_params, server_state, state, information.age(info), optimizers, memory, evaluation, carry.start)
+    return carry, records
 
 
-def open_round(plan: Plan, federation: Federation, streams: Streams, params: Params, round, available) -> Opening:
+def open_round(
+    plan: Plan, federation: Federation, streams: Streams, params: Params, memory: Memory, round, available
+) -> Opening:
     """What the facts of a round are measured on."""
     return Opening(
         plan.mesh, plan.trainer, plan.strategy, plan.loss_on, plan.aggregation, plan.num_selected, plan.facts_at_once,
-        federation, params, streams, round, available,
+        federation, params, memory, streams, round, available,
     )  # fmt: skip
 
 
@@ -167,15 +176,29 @@ class Trained(NamedTuple):
     loss_after: jax.Array
     training_loss: jax.Array
     optimizer_states: Any  # None unless clients keep them
+    own: Any  # what the federated optimizer has each of them remember
+
+
+class Sums(NamedTuple):
+    """Of the finite reports, [S, ...]."""
+
+    averaged: Any  # with the aggregation's weights
+    contributed: Any  # with 1/N each
 
 
 def _train_cohorts(
-    plan: Plan, opening: Opening, selection: Selection, weights: jax.Array, kept: Any, keep_updates: bool
-) -> tuple[Trained, Params]:
+    plan: Plan,
+    opening: Opening,
+    selection: Selection,
+    reports: Selection,
+    weights: jax.Array,
+    kept: Any,
+    keep_updates: bool,
+) -> tuple[Trained, Sums]:
     """Trains all cohorts from their replicate's model. What nobody reads of the result is not computed.
 
     Returns:
-        What each client reports, and the weighted sums of the finite updates, [S, ...].
+        What each client reports, and the sums over those whose training arrives.
     """
     round = opening.round
     num_replicates, num_selected = selection.ids.shape
@@ -187,29 +210,34 @@ def _train_cohorts(
     own = jax.tree.map(lambda leaf: leaf[replicates, clients], kept)
 
     def train(shared, job):
-        federation, params, round = shared
+        federation, params, memory, round = shared
         replicate, who, key, optimizer_state = job
-        received = devices.of_replicate(params, replicate)
+        received, remembered = devices.of_replicate(params, replicate), memory.of_client(replicate, who)
         result = client.train_and_report(
-            plan.trainer, federation, received, replicate, who, key, round, statistic, optimizer_state
+            plan.trainer, federation, received, replicate, who, key, round, statistic, optimizer_state, remembered
         )
+        report = plan.trainer.optimizer.report(result.finished, remembered)
+        sums = Sums(report.averaged, report.contributed)
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
         trained = jax.tree.map(jnp.add, received, result.update)
-        finite = server.is_finite(result.update)
-        report = Trained(
+        finite = server.is_finite(sums)
+        told = Trained(
             result.update if keep_updates else None,
             finite,
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
             result.training_loss,
             None if kept is None else result.optimizer_state,
+            report.own,
         )
-        return report, server.finite_part(result.update, finite)
+        return told, server.finite_part(sums, finite)
 
     jobs = (replicates, clients, job_keys, own)
-    shared = (opening.federation, opening.params, round)
-    reports, sums = devices.spread_and_add(plan.mesh, train, shared, jobs, plan.clients_at_once, weights)
-    trained: Trained = devices.unflatten(reports, num_replicates)
+    shared = (opening.federation, opening.params, opening.memory, round)
+    num_clients = opening.federation.starts.shape[1]
+    factors = Sums(weights, jnp.where(reports.mask, 1.0 / num_clients, 0.0))
+    told, sums = devices.spread_and_add(plan.mesh, train, shared, jobs, plan.clients_at_once, factors)
+    trained: Trained = devices.unflatten(told, num_replicates)
     if not keep_updates:
         nothing = jax.tree.map(lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), opening.params)
         trained = trained._replace(updates=nothing)
@@ -217,11 +245,13 @@ def _train_cohorts(
 
 
 def _keep(kept: Any, states: Any, selection: Selection, finite: jax.Array) -> Any:
-    """The clients' optimizer states after the round; a broken update leaves its client's as it was."""
-    num_clients = None if kept is None else jax.tree.leaves(kept)[0].shape[1]
-    rows = jnp.where(selection.mask & finite, selection.ids, num_clients or 0)
-    write = jax.vmap(lambda table, rows, values: table.at[rows].set(values, mode="drop"))
-    return jax.tree.map(lambda table, values: write(table, rows, values), kept, states)
+    """What clients keep after the round; a broken update leaves its client's as it was."""
+
+    def write(table: jax.Array, values: jax.Array) -> jax.Array:
+        rows = jnp.where(selection.mask & finite, selection.ids, table.shape[1])
+        return jax.vmap(lambda table, rows, values: table.at[rows].set(values, mode="drop"))(table, rows, values)
+
+    return jax.tree.map(write, kept, states)
 
 
 def _weights(plan: Plan, federation: Federation, selection: Selection) -> jax.Array:
@@ -229,7 +259,9 @@ def _weights(plan: Plan, federation: Federation, selection: Selection) -> jax.Ar
     if selection.weights is not None:
         return jnp.where(selection.mask, selection.weights, 0.0)
     sizes = jnp.take_along_axis(federation.train_sizes, selection.ids, axis=1)
-    return jax.vmap(partial(server.cohort_weights, plan.aggregation))(sizes, selection.mask)
+    total = federation.train_sizes.sum(axis=1)
+    of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
+    return of(sizes, selection.mask, total, selection.inclusion)
 
 
 def many_rounds(

@@ -21,6 +21,7 @@ from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.recording import evaluate_for_strategy
 from fedjax_sel.simulation.round import many_rounds, open_round
 from fedjax_sel.strategies.base import Env, Information, keep_state
+from fedjax_sel.training.optimizers.base import Memory
 
 
 class Program(NamedTuple):
@@ -175,19 +176,25 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
 
     carry = Carry(
         params=params,
-        server=plan.server.init(params),
+        server=jax.vmap(plan.server.init)(params),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes),
         info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
-        client_optimizers=_of_all_clients(plan, params, num_clients) if plan.keep_client_optimizers else None,
+        client_optimizers=_of_all_clients(plan.trainer.client_optimizer.init, params, num_clients)
+        if plan.keep_client_optimizers
+        else None,
+        memory=Memory(
+            _of_all_clients(plan.trainer.optimizer.init_own, params, num_clients),
+            jax.vmap(plan.trainer.optimizer.init_shared)(params),
+        ),
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=bills.nothing(num_replicates, num_clients, len(plan.strategy.requests)),
     )
     return carry, streams
 
 
-def _of_all_clients(plan: Plan, params: Any, num_clients: int) -> Any:
-    """A fresh optimizer state for every client, [S, N, ...]."""
-    fresh = jax.vmap(plan.trainer.optimizer.init)(params)
+def _of_all_clients(init: Callable[[Any], Any], params: Any, num_clients: int) -> Any:
+    """What every client starts with, [S, N, ...]."""
+    fresh = jax.vmap(init)(params)
     return jax.tree.map(
         lambda leaf: jnp.zeros((leaf.shape[0], num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None], fresh
     )
@@ -198,7 +205,7 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     if any(request.when.before_first_round for request in plan.strategy.requests):
 
         def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
-            opening = open_round(plan, federation, streams, carry.params, jnp.int32(0), None)
+            opening = open_round(plan, federation, streams, carry.params, carry.memory, jnp.int32(0), None)
             return information.measure_at_start(opening, carry.info, carry.start)
 
         given = (devices.PER_SEED, SPECS, devices.PER_SEED)

@@ -7,9 +7,9 @@ form `mypackage.module:factory` is a strategy of anybody's own.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fedjax_sel import hyperparameters as hyper
+from fedjax_sel import plugins
 from fedjax_sel.names import one_of
-from fedjax_sel.strategies import hyperparameters as hyper
-from fedjax_sel.strategies import plugins
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered
@@ -46,6 +46,9 @@ TABLE: dict[str, Entry] = {
 }
 
 
+_WANTED = plugins.Wanted("--algo", Strategy)
+
+
 def names() -> tuple[str, ...]:
     """The names that `make` and `--algo` take."""
     return tuple(TABLE)
@@ -67,8 +70,8 @@ def make(name: str, **hyperparameters: Any) -> Strategy:
             does not return a strategy.
     """
     factory = _factory(name)
-    values = hyper.convert(name, factory, hyperparameters)
-    return plugins.build(name, factory, values) if plugins.is_plugin(name) else factory(**values)
+    values = hyper.convert("--algo-args", name, factory, hyperparameters)
+    return plugins.build(name, _WANTED, factory, values) if plugins.is_plugin(name) else factory(**values)
 
 
 def parameters(name: str) -> dict[str, hyper.Parameter]:
@@ -77,4 +80,4 @@ def parameters(name: str) -> dict[str, hyper.Parameter]:
 
 
 def _factory(name: str) -> Callable[..., Strategy]:
-    return plugins.load(name) if plugins.is_plugin(name) else TABLE[one_of("--algo", name, TABLE)].factory
+    return plugins.load(name, _WANTED) if plugins.is_plugin(name) else TABLE[one_of("--algo", name, TABLE)].factory

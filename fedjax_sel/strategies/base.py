@@ -125,6 +125,7 @@ class Selection(NamedTuple):
     ids: jax.Array  # int32 [K]
     weights: jax.Array | None  # float32 [K]; None: the simulator's aggregation rule applies
     mask: jax.Array  # bool [K]; False: nobody trains in this place
+    inclusion: jax.Array | None = None  # how often each is expected in the cohort, float32 [K]; None: not known
 
 
 @jax.tree_util.register_static

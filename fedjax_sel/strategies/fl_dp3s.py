@@ -93,15 +93,18 @@ def fl_dp3s(
         del info, round
         k = state.num_selected.value
         if available is None:
-            ids = _sample_at_any_rank(key, state.eigenvalues, state.eigenvectors, k)
-            return Selection(ids, None, jnp.ones((k,), bool))
+            spectrum = _of_sufficient_rank(state.eigenvalues, state.eigenvectors, k)
+            ids = kdpp.sample(key, *spectrum, k)
+            return Selection(ids, None, jnp.ones((k,), bool), kdpp.inclusion_probabilities(*spectrum, k)[ids])
         eigenvalues, eigenvectors = lax.cond(
             available.all(),
             lambda: (state.eigenvalues, state.eigenvectors),
             lambda: kdpp.eigendecompose_subset(state.similarity, available),
         )
-        ids = _sample_available(key, eigenvalues, eigenvectors, k, available)
-        return Selection(ids, None, available[ids])
+        spectrum = _of_sufficient_rank(eigenvalues, eigenvectors, k)
+        ids = _sample_available(key, spectrum, k, available)
+        inclusion = jnp.where(available.sum() >= k, kdpp.inclusion_probabilities(*spectrum, k)[ids], 1.0)
+        return Selection(ids, None, available[ids], inclusion)
 
     def init_pool(key: jax.Array, env: Env) -> PoolState:
         del key
@@ -120,12 +123,11 @@ def fl_dp3s(
         drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
         similarity = similarity_of_profiles(profiles[drawn])
         if available is None:
-            return Selection(
-                drawn[_sample_at_any_rank(key_cohort, *kdpp.eigendecompose(similarity), k)], None, jnp.ones((k,), bool)
-            )
+            spectrum = _of_sufficient_rank(*kdpp.eigendecompose(similarity), k)
+            return Selection(drawn[kdpp.sample(key_cohort, *spectrum, k)], None, jnp.ones((k,), bool))
         there = available[drawn]
-        spectrum = kdpp.eigendecompose_subset(similarity, there)
-        ids = drawn[_sample_available(key_cohort, *spectrum, k, there)]
+        spectrum = _of_sufficient_rank(*kdpp.eigendecompose_subset(similarity, there), k)
+        ids = drawn[_sample_available(key_cohort, spectrum, k, there)]
         return Selection(ids, None, available[ids])
 
     if pool is not None:
@@ -133,9 +135,9 @@ def fl_dp3s(
     return Strategy(name="fl_dp3s", init=init, select=select, requests=(request,), prepare=prepare)
 
 
-def _sample_available(key, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int, available: jax.Array) -> jax.Array:
+def _sample_available(key, spectrum: tuple[jax.Array, jax.Array], k: int, available: jax.Array) -> jax.Array:
     """The k-DPP of those who are available; everyone of them, and others, where they are fewer than k."""
-    diverse = _sample_at_any_rank(key, eigenvalues, eigenvectors, k)
+    diverse = kdpp.sample(key, *spectrum, k)
     everyone = sampling.uniform_without_replacement(key, available.shape[0], k, available)
     return jnp.where(available.sum() >= k, diverse, everyone)
 
@@ -157,9 +159,8 @@ def similarity_of_profiles(profiles: jax.Array) -> jax.Array:
     return jnp.where(largest > 0, similarity, jnp.eye(profiles.shape[0], dtype=profiles.dtype))
 
 
-def _sample_at_any_rank(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
-    """The k-DPP of L, or of L + delta I where the rank of L is below k. Items that take no part have zero rows."""
+def _of_sufficient_rank(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """Of L, or of L + delta I where the rank of L is below k. Items that take no part have zero rows."""
     taking_part = jnp.sum(eigenvectors**2, axis=0)  # 1, or 0 for the columns of unavailable clients
     delta = 1e-6 * eigenvalues.sum() / jnp.maximum(taking_part.sum(), 1.0)
-    eigenvalues = jnp.where(kdpp.rank(eigenvalues) < k, eigenvalues + delta * taking_part, eigenvalues)
-    return kdpp.sample(key, eigenvalues, eigenvectors, k)
+    return jnp.where(kdpp.rank(eigenvalues) < k, eigenvalues + delta * taking_part, eigenvalues), eigenvectors

@@ -47,7 +47,11 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
             ids = sampling.uniform_without_replacement(key, state.importance.shape[0], k, available)
         else:
             ids = sampling.without_replacement(key, state.importance, k, available)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        mask = jnp.ones((k,), bool) if available is None else available[ids]
+        if variant == "weighted-wor":  # the probabilities of being drawn at all have no closed form
+            return Selection(ids, None, mask)
+        there = state.importance.shape[0] if available is None else jnp.maximum(available.sum(), k)
+        return Selection(ids, None, mask, jnp.full((k,), k / there, jnp.float32))
 
     def select_multinomial(key, state, info, round, available) -> Selection:
         del info, round

@@ -1,4 +1,4 @@
-"""One client's local work: SGD on its own data from the received model, and means over its data.
+"""One client's local work: training on its own data from the received model, and means over its data.
 
 Pure functions of one (replicate, client); `simulation/devices.py` runs many of them at once.
 """
@@ -15,6 +15,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.models import Model, Params
 from fedjax_sel.training import schedule, shuffle
+from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
 
 
@@ -24,14 +25,16 @@ class Trainer(NamedTuple):
     Attributes:
         model: the network.
         work: how many steps on which batches.
-        optimizer: of the clients, without the learning rate, which the round decides.
+        optimizer: the federated one, which says what clients step on and report.
+        client_optimizer: their own, on that gradient; without the learning rate, which the round decides.
         learning_rate: round -> learning rate.
         evaluation_block: examples of one client evaluated at once.
     """
 
     model: Model
     work: LocalWork
-    optimizer: optax.GradientTransformation
+    optimizer: FederatedOptimizer
+    client_optimizer: optax.GradientTransformation
     learning_rate: Callable[[jax.Array], jax.Array]
     evaluation_block: int
 
@@ -78,13 +81,14 @@ def train(
     client: jax.Array,
     key: jax.Array,
     round: jax.Array,
+    memory: Memory = NOTHING_REMEMBERED,
 ) -> Params:
     """Local training of one client; see `train_and_report`.
 
     Returns:
         The update, w_k - w, in the pytree of the model.
     """
-    return train_and_report(trainer, federation, params, replicate, client, key, round).update
+    return train_and_report(trainer, federation, params, replicate, client, key, round, memory=memory).update
 
 
 class LocalResult(NamedTuple):
@@ -93,6 +97,14 @@ class LocalResult(NamedTuple):
     update: Params  # w_k - w, in the pytree of the model
     training_loss: jax.Array  # the statistic that was asked for, nats; zero without
     optimizer_state: optax.OptState
+    num_examples: jax.Array  # that it went through, int32
+    coefficient: jax.Array  # see `coefficient`
+    learning_rate: jax.Array
+
+    @property
+    def finished(self) -> Finished:
+        """What the federated optimizer is told."""
+        return Finished(self.update, self.coefficient, self.learning_rate)
 
 
 def train_and_report(
@@ -105,6 +117,7 @@ def train_and_report(
     round: jax.Array,
     statistic: str | None = None,
     optimizer_state: optax.OptState | None = None,
+    memory: Memory = NOTHING_REMEMBERED,
 ) -> LocalResult:
     """Local training of one client, and its training loss on the way.
 
@@ -121,17 +134,19 @@ def train_and_report(
         round: from 0, for the learning rate.
         statistic: of the losses of its mini-batches, before each step: `mean`, `last-pass` (over the last pass alone),
             `rms-first-pass` (root mean square over the single examples of the first pass), or None for none.
-        optimizer_state: where the client's optimizer goes on; None: anew.
+        optimizer_state: where the client's own optimizer goes on; None: anew.
+        memory: what the federated optimizer remembers: of this client, and of the server.
 
     Returns:
-        The update, the statistic and the optimizer's last state.
+        The update, the statistic, the client optimizer's last state, and what the update is made of.
     """
     work = trainer.work
     part = fed.train_part(federation, replicate, client)
     order_key, dropout_key = jax.random.split(key)
     drawn = schedule.orders(work, order_key)
     learning_rate = trainer.learning_rate(round)
-    steps = schedule.num_steps(work, part.size)
+    epochs = schedule.epochs(work, key)
+    steps = schedule.num_steps(work, part.size, epochs)
 
     def seen(index, losses, counts):
         """What a step adds to the statistic: a total and a count."""
@@ -155,15 +170,49 @@ def train_and_report(
         gradient, losses = jax.grad(objective, has_aux=True)(weights)
         if statistic is not None:
             total += seen(index, losses, counts)
-        direction, optimizer_state = trainer.optimizer.update(gradient, optimizer_state, weights)
+        gradient = trainer.optimizer.gradient(gradient, weights, params, memory)
+        direction, optimizer_state = trainer.client_optimizer.update(gradient, optimizer_state, weights)
         return jax.tree.map(lambda w, d: w - learning_rate * d, weights, direction), optimizer_state, total
 
-    fresh = trainer.optimizer.init(params) if optimizer_state is None else optimizer_state
+    fresh = trainer.client_optimizer.init(params) if optimizer_state is None else optimizer_state
     last = steps if work.equal_steps is None else work.equal_steps
     weights, final, (total, count) = lax.fori_loop(0, last, step, (params, fresh, jnp.zeros((2,))))
     mean = total / jnp.maximum(count, 1.0)
     update = jax.tree.map(lambda after, before: after - before, weights, params)
-    return LocalResult(update, jnp.sqrt(mean) if statistic == "rms-first-pass" else mean, final)
+    return LocalResult(
+        update=update,
+        training_loss=jnp.sqrt(mean) if statistic == "rms-first-pass" else mean,
+        optimizer_state=final,
+        num_examples=schedule.num_examples(work, part.size, epochs),
+        coefficient=coefficient(trainer, last, learning_rate),
+        learning_rate=learning_rate,
+    )
+
+
+def coefficient(trainer: Trainer, steps: jax.Array | int, learning_rate: jax.Array) -> jax.Array:
+    """|a|_1 of FedNova: how far a client goes, in learning rates, when every gradient is one.
+
+    Its optimizer takes the same steps on a single weight, from zero. For SGD it is the number of steps.
+
+    Args:
+        trainer: static.
+        steps: that the client takes.
+        learning_rate: of the round.
+
+    Returns:
+        A scalar.
+    """
+    zero = jnp.zeros(())
+    memory = Memory(trainer.optimizer.init_own(zero), trainer.optimizer.init_shared(zero))
+
+    def step(_, carry):
+        gone, state = carry
+        weight = -learning_rate * gone
+        gradient = trainer.optimizer.gradient(jnp.ones(()), weight, zero, memory)
+        direction, state = trainer.client_optimizer.update(gradient, state, weight)
+        return gone + direction, state
+
+    return lax.fori_loop(0, steps, step, (zero, trainer.client_optimizer.init(zero)))[0]
 
 
 def mean_over(

@@ -2,6 +2,7 @@
 
 `local_steps`   E steps of min(batch, n) examples; the shuffled data are cycled, so a batch may straddle two passes.
 `local_epochs`  E passes; each ends with a partial batch where n is no multiple of the batch.
+                With a range, each client's E is drawn anew each round.
 Every pass has an order of its own.
 """
 
@@ -22,26 +23,33 @@ class LocalWork:
     Attributes:
         batch_size: B, the examples of a full batch.
         steps: E of `local_steps`, or None.
-        epochs: E of `local_epochs`, or None.
+        epochs: the fewest and the most E of `local_epochs`, or None.
         max_passes: the most passes over its data that any client begins.
         equal_steps: the number of steps where it is the same for all clients, else None.
     """
 
     batch_size: int
     steps: int | None
-    epochs: int | None
+    epochs: tuple[int, int] | None
     max_passes: int
     equal_steps: int | None
 
+    @property
+    def varies(self) -> bool:
+        """Whether a client's work differs from round to round."""
+        return self.epochs is not None and self.epochs[0] < self.epochs[1]
 
-def plan(sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | None, full_batch: bool) -> LocalWork:
+
+def plan(
+    sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | tuple[int, int] | None, full_batch: bool
+) -> LocalWork:
     """Fits the local work to a federation.
 
     Args:
         sizes: training examples of every client (any shape).
         batch_size: examples a step.
         steps: of `local_steps`, or None.
-        epochs: of `local_epochs`, or None.
+        epochs: of `local_epochs`, a number or the fewest and the most, or None.
         full_batch: a step takes all data of the client, and is one pass.
 
     Returns:
@@ -54,16 +62,33 @@ def plan(sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | No
         taken = steps * np.minimum(batch_size, sizes)
         return LocalWork(batch_size, steps, None, int(np.max(-(-taken // sizes))) + 1, steps)
     assert epochs is not None
-    counts = epochs * -(-np.unique(sizes) // batch_size)
-    return LocalWork(batch_size, None, epochs, epochs, int(counts[0]) if (counts == counts[0]).all() else None)
+    low, high = (epochs, epochs) if isinstance(epochs, int) else epochs
+    counts = high * -(-np.unique(sizes) // batch_size)
+    equal = low == high and (counts == counts[0]).all()
+    return LocalWork(batch_size, None, (low, high), high, int(counts[0]) if equal else None)
 
 
-def num_steps(work: LocalWork, size: jax.Array) -> jax.Array:
-    """Steps that a client with `size` examples takes."""
+_EPOCHS = 2  # of a client's key in a round, beside the order (0) and dropout (1)
+
+
+def epochs(work: LocalWork, key: jax.Array) -> jax.Array | int:
+    """E of a client in a round; 0 where its work is counted in steps.
+
+    Args:
+        work: the local work.
+        key: of this client in this round.
+    """
+    if work.epochs is None:
+        return 0
+    low, high = work.epochs
+    return jax.random.randint(jax.random.fold_in(key, _EPOCHS), (), low, high + 1) if work.varies else low
+
+
+def num_steps(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.Array:
+    """Steps that a client with `size` examples takes in a round of so many epochs."""
     if work.steps is not None:
         return jnp.full_like(size, work.steps)
-    assert work.epochs is not None
-    return work.epochs * -(-size // work.batch_size)
+    return epochs * -(-size // work.batch_size)
 
 
 def steps_a_pass(work: LocalWork, size: jax.Array) -> jax.Array:
@@ -71,12 +96,11 @@ def steps_a_pass(work: LocalWork, size: jax.Array) -> jax.Array:
     return -(-size // jnp.minimum(size, work.batch_size))
 
 
-def num_examples(work: LocalWork, size: jax.Array) -> jax.Array:
+def num_examples(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.Array:
     """Examples that such a client goes through, repetitions counted."""
     if work.steps is not None:
         return work.steps * jnp.minimum(size, work.batch_size)
-    assert work.epochs is not None
-    return work.epochs * size
+    return epochs * size
 
 
 class Orders(NamedTuple):

@@ -1,4 +1,6 @@
-"""What the server does with the cohort's updates: weights, the weighted mean, the server optimizer's step."""
+"""What the server does with the cohort's reports: weights, the weighted mean, the server optimizer's step."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -7,19 +9,33 @@ import optax
 from fedjax_sel.models import Params
 
 
-def cohort_weights(rule: str, sizes: jax.Array, mask: jax.Array) -> jax.Array:
-    """The aggregation weights of a cohort; zero where nobody trained. They sum to one unless the cohort is empty.
+def cohort_weights(
+    rule: str, sizes: jax.Array, mask: jax.Array, total: jax.Array | int, inclusion: jax.Array | None = None
+) -> jax.Array:
+    """The aggregation weights of a cohort; zero where nobody trained.
 
     Args:
-        rule: `uniform`, 1 / K (FedCor Eq. 4), or `samples`, n_k / sum over the cohort (FL-DP3S Eq. 6).
+        rule: `uniform`, 1 / K (FedCor Eq. 4); `samples`, n_k / sum over the cohort (FL-DP3S Eq. 6); `global-samples`,
+            n_k / sum over all clients, so that the rest of the mass stays on the old model; or `unbiased`, p_k over the
+            expected number of times that k is in the cohort, so that the expected model is sum p_k w_k. The first two
+            sum to one unless the cohort is empty.
         sizes: training examples of the cohort, int32 [K].
         mask: bool [K].
+        total: training examples of all clients.
+        inclusion: that expected number, float32 [K]; for `unbiased` alone.
 
     Returns:
         float32 [K].
     """
-    raw = {"uniform": jnp.ones_like(sizes, jnp.float32), "samples": sizes.astype(jnp.float32)}[rule]
-    return renormalise(raw, mask)
+    if rule == "uniform":
+        return renormalise(jnp.ones_like(sizes, jnp.float32), mask)
+    if rule == "samples":
+        return renormalise(sizes.astype(jnp.float32), mask)
+    shares = sizes / jnp.asarray(total, jnp.float32)
+    if rule == "unbiased":
+        assert inclusion is not None, "refused before the run"
+        shares = shares / inclusion
+    return jnp.where(mask, shares, 0.0)
 
 
 def renormalise(weights: jax.Array, mask: jax.Array) -> jax.Array:
@@ -28,28 +44,28 @@ def renormalise(weights: jax.Array, mask: jax.Array) -> jax.Array:
     return kept / jnp.where(kept.sum() > 0, kept.sum(), 1.0)
 
 
-def is_finite(update: Params) -> jax.Array:
-    """Whether an update holds only finite numbers, a scalar."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(update)]).all()
+def is_finite(report: Any) -> jax.Array:
+    """Whether a pytree holds only finite numbers, a scalar."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(report)]).all()
 
 
-def finite_part(update: Params, finite: jax.Array) -> Params:
-    """The update, or zeros if it is not finite: a weight of zero does not silence a NaN."""
-    return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), update)
+def finite_part(report: Any, finite: jax.Array) -> Any:
+    """The pytree, or zeros if it is not finite: a weight of zero does not silence a NaN."""
+    return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), report)
 
 
-def mean_of_reports(sums: Params, weights: jax.Array, finite: jax.Array, skip: bool) -> Params:
-    """sum_k weights_k update_k, from the sum over those whose updates are finite.
+def mean_of_reports(sums: Any, weights: jax.Array, finite: jax.Array, skip: bool) -> Any:
+    """sum_k weights_k report_k, from the sum over those whose reports are finite.
 
     Args:
-        sums: that sum, the pytree of the model.
+        sums: that sum, a pytree.
         weights: float32 [K], zero where nobody trained.
         finite: bool [K].
         skip: whether those who are not finite count as not having trained: their weight goes to the others, and
             without any others the mean is zero. Else the mean is NaN.
 
     Returns:
-        The pytree of the model.
+        The pytree.
     """
     broken = (~finite & (weights != 0)).any()
     kept = jnp.where(finite, weights, 0.0).sum()
@@ -57,19 +73,14 @@ def mean_of_reports(sums: Params, weights: jax.Array, finite: jax.Array, skip: b
     return jax.tree.map(lambda leaf: jnp.where(broken, leaf * (others if skip else jnp.nan), leaf), sums)
 
 
-def optimizer(learning_rate: float) -> optax.GradientTransformation:
-    """The server's optimizer on the pseudo-gradient, minus the mean update; SGD(1.0) is plain averaging."""
-    return optax.sgd(learning_rate)
-
-
 def step(server: optax.GradientTransformation, state: optax.OptState, params: Params, mean_update: Params):
     """One server step.
 
     Args:
-        server: the optimizer.
+        server: the optimizer, of the pseudo-gradient, minus the mean update; SGD(1.0) is plain averaging.
         state: its state.
         params: the global model.
-        mean_update: the weighted mean of the cohort's updates.
+        mean_update: what the federated optimizer makes of the weighted mean of the cohort's reports.
 
     Returns:
         The new model and the new state.

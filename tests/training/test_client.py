@@ -8,7 +8,7 @@ import pytest
 
 from fedjax_sel import models
 from fedjax_sel.data import federation as fed
-from fedjax_sel.training import client, schedule
+from fedjax_sel.training import client, optimizers, schedule
 
 SIZES = (9, 16, 5)
 CLASSES, SIDE = 3, 3
@@ -47,7 +47,9 @@ def make_trainer(momentum=0.0, weight_decay=0.0, milestones=None, **kind):
     settings = {"batch_size": 4, "steps": None, "epochs": None, "full_batch": False, **kind}
     work = schedule.plan(np.array(SIZES), **settings)
     rate = optax.piecewise_constant_schedule(0.1, milestones)
-    return client.Trainer(MODEL, work, client.sgd(momentum, weight_decay), rate, evaluation_block=4)
+    return client.Trainer(
+        MODEL, work, optimizers.make("fedavg"), client.sgd(momentum, weight_decay), rate, evaluation_block=4
+    )
 
 
 def examples(who, part="train"):
@@ -72,7 +74,7 @@ def twin(trainer, who, key, learning_rate, momentum, weight_decay):
     treedef = jax.tree.structure(PARAMS)
     buffers = {path: 0.0 for path in weights}
     gradient = jax.jit(jax.grad(plain_loss))
-    for step in range(int(schedule.num_steps(trainer.work, size))):
+    for step in range(int(schedule.num_steps(trainer.work, size, schedule.epochs(trainer.work, key)))):
         positions, counts = schedule.batch(trainer.work, drawn, jnp.int32(step), size)
         rows = np.asarray(positions)[np.asarray(counts)]
         current = jax.tree.unflatten(treedef, [jnp.float32(leaf) for leaf in weights.values()])

@@ -11,7 +11,7 @@ from fedjax_sel.training import schedule
 def taken(work, size, key=0):
     """What a client takes in each step: a list of arrays of positions."""
     drawn = schedule.orders(work, jax.random.key(key))
-    steps = int(schedule.num_steps(work, jnp.int32(size)))
+    steps = int(schedule.num_steps(work, jnp.int32(size), schedule.epochs(work, jax.random.key(key))))
     one = jax.jit(lambda step: schedule.batch(work, drawn, step, jnp.int32(size)))
     return [np.asarray(positions)[np.asarray(counts)] for positions, counts in map(one, range(steps))]
 
@@ -27,7 +27,9 @@ def test_epochs_take_every_example_once_a_pass_and_keep_the_last_partial_batch(s
         assert (np.sort(order) == np.arange(size)).all()
     assert any((passes[0] != passes[i]).any() for i in (1, 2))
     assert [len(b) for b in batches[:a_pass]] == [8] * (size // 8) + ([size % 8] if size % 8 else [])
-    assert sum(map(len, batches)) == schedule.num_examples(work, jnp.int32(size))
+    assert sum(map(len, batches)) == schedule.num_examples(
+        work, jnp.int32(size), schedule.epochs(work, jax.random.key(0))
+    )
 
 
 @pytest.mark.parametrize("size", [3, 8, 13, 20])
@@ -40,7 +42,7 @@ def test_steps_cycle_through_shuffled_data_and_a_small_client_uses_all_it_has(si
         assert (np.sort(stream[start : start + size]) == np.arange(size)).all()
     rest = stream[len(stream) // size * size :]
     assert len(set(rest)) == len(rest)
-    assert len(stream) == schedule.num_examples(work, jnp.int32(size))
+    assert len(stream) == schedule.num_examples(work, jnp.int32(size), schedule.epochs(work, jax.random.key(0)))
 
 
 def test_full_batch_takes_everything_in_every_step():
@@ -66,3 +68,22 @@ def test_different_clients_and_passes_get_different_orders():
     work = schedule.plan(np.array([32]), batch_size=32, steps=None, epochs=2, full_batch=False)
     (one, two), (other, _) = taken(work, 32, key=0), taken(work, 32, key=1)
     assert (one != two).any() and (one != other).any()
+
+
+def test_a_range_of_epochs_draws_each_clients_work_anew():
+    work = schedule.plan(np.array([4, 9]), batch_size=4, steps=None, epochs=(1, 3), full_batch=False)
+    assert work.varies and work.max_passes == 3 and work.equal_steps is None
+    keys = jax.random.split(jax.random.key(0), 600)
+    drawn = np.asarray(jax.vmap(lambda key: schedule.epochs(work, key))(keys))
+    counts = np.bincount(drawn, minlength=5)
+    assert counts[0] == counts[4] == 0 and (np.abs(counts[1:4] - 200) < 5 * np.sqrt(200)).all()
+    for key in range(6):
+        passes = int(schedule.epochs(work, jax.random.key(key)))
+        assert len(taken(work, 9, key)) == passes * 3
+        assert schedule.num_examples(work, jnp.int32(9), passes) == 9 * passes
+
+
+def test_a_range_of_one_number_is_that_number():
+    settings = dict(batch_size=4, steps=None, full_batch=False)
+    sizes = np.array([4, 9])
+    assert schedule.plan(sizes, epochs=(2, 2), **settings) == schedule.plan(sizes, epochs=2, **settings)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fedjax_sel.training import server
@@ -19,14 +20,14 @@ def sums(updates, weights):
 @pytest.mark.parametrize("rule", ["uniform", "samples"])
 @pytest.mark.parametrize("mask", [(1, 1, 1), (1, 0, 1), (0, 0, 1)])
 def test_weights_are_a_distribution_over_those_who_trained(rule, mask):
-    weights = np.asarray(server.cohort_weights(rule, SIZES, jnp.array(mask, bool)))
+    weights = np.asarray(server.cohort_weights(rule, SIZES, jnp.array(mask, bool), 400))
     assert (weights >= 0).all() and abs(weights.sum() - 1) < 1e-6
     raw = np.array(mask) * (np.asarray(SIZES) if rule == "samples" else 1.0)
     np.testing.assert_allclose(weights, raw / raw.sum(), rtol=1e-6)
 
 
 def test_an_empty_cohort_has_no_weights_and_leaves_the_model():
-    weights = server.cohort_weights("samples", SIZES, jnp.zeros(3, bool))
+    weights = server.cohort_weights("samples", SIZES, jnp.zeros(3, bool), 400)
     np.testing.assert_array_equal(weights, 0)
     everyone = jnp.ones(3, bool)
     for leaf in jax.tree.leaves(server.mean_of_reports(sums(UPDATES, weights), weights, everyone, skip=False)):
@@ -36,8 +37,8 @@ def test_an_empty_cohort_has_no_weights_and_leaves_the_model():
 def test_the_mean_update_is_the_mean_model_minus_the_old():
     old = {"w": jnp.array([[5.0, -3.0]]), "b": jnp.array(0.5)}
     models = jax.tree.map(lambda u, w: u + w, UPDATES, old)
-    weights = server.cohort_weights("samples", SIZES, jnp.ones(3, bool))
-    optimizer = server.optimizer(1.0)
+    weights = server.cohort_weights("samples", SIZES, jnp.ones(3, bool), 400)
+    optimizer = optax.sgd(1.0)
     new, _ = server.step(optimizer, optimizer.init(old), old, sums(UPDATES, weights))
     for name in ("w", "b"):
         expected = sum(float(weights[k]) * np.asarray(models[name][k]) for k in range(3))
@@ -46,7 +47,7 @@ def test_the_mean_update_is_the_mean_model_minus_the_old():
 
 def test_the_server_learning_rate_scales_the_step():
     old = {"b": jnp.array(1.0)}
-    optimizer = server.optimizer(0.25)
+    optimizer = optax.sgd(0.25)
     new, _ = server.step(optimizer, optimizer.init(old), old, {"b": jnp.array(2.0)})
     assert float(new["b"]) == 1.5
 

@@ -1,4 +1,4 @@
-"""Strategies of anybody's own: `--algo mypackage.module:factory`."""
+"""Strategies and optimizers of anybody's own: `--algo mypackage.module:factory`."""
 
 import difflib
 import importlib
@@ -6,11 +6,17 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.names import did_you_mean
-from fedjax_sel.strategies.base import Strategy
+
+
+class Wanted(NamedTuple):
+    """What a plug-in is for, for messages."""
+
+    flag: str  # e.g. "--algo"
+    kind: type  # what the factory must return
 
 
 def is_plugin(name: Any) -> bool:
@@ -18,13 +24,14 @@ def is_plugin(name: Any) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def load(name: str) -> Callable[..., Strategy]:
+def load(name: str, wanted: Wanted) -> Callable[..., Any]:
     """The function that a name points at.
 
     A module may also lie in the working directory, whichever way Python was started.
 
     Args:
         name: `module:factory`, e.g. "mypackage.module:factory".
+        wanted: what for.
 
     Returns:
         The factory, not yet called.
@@ -34,54 +41,54 @@ def load(name: str) -> Callable[..., Strategy]:
     """
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
-        raise UserError(f"--algo {name}: not of the form mypackage.module:factory")
-    module = _import(name, module_name)
+        raise UserError(f"{wanted.flag} {name}: not of the form mypackage.module:factory")
+    module = _import(name, module_name, wanted)
     if not hasattr(module, attribute):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         near = difflib.get_close_matches(attribute, functions, n=1)
-        raise UserError(
-            f"--algo {name}: {module_name!r} has no {attribute!r}; "
-            f"{did_you_mean(attribute, functions) if near else 'name a function of it that returns a Strategy'}"
-        )
+        advice = did_you_mean(attribute, functions) if near else f"name a function of it that returns {_a_kind(wanted)}"
+        raise UserError(f"{wanted.flag} {name}: {module_name!r} has no {attribute!r}; {advice}")
     factory = getattr(module, attribute)
     if not callable(factory):
         raise UserError(
-            f"--algo {name}: {attribute!r} is {_a(factory)} and cannot be called; "
-            "name a function that returns a Strategy"
+            f"{wanted.flag} {name}: {attribute!r} is {_a(factory)} and cannot be called; "
+            f"name a function that returns a {wanted.kind.__name__}"
         )
-    return cast(Callable[..., Strategy], factory)  # whether it returns one shows when it is called
+    return factory  # whether it returns one shows when it is called
 
 
-def build(name: str, factory: Callable[..., Strategy], values: dict[str, Any]) -> Strategy:
+def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[str, Any]) -> Any:
     """Calls somebody's factory.
 
     Args:
         name: as given, for messages.
+        wanted: what for.
         factory: from `load`.
         values: its keyword arguments, of the right types.
 
     Returns:
-        The strategy.
+        What it makes, of the kind that is wanted.
 
     Raises:
         UserError: it raises, or returns something else.
     """
     try:
-        strategy = factory(**values)
+        made = factory(**values)
     except UserError:
         raise
     except Exception as error:
         raise UserError(
-            f"--algo {name}: calling it raised {_told(error)}; mend that, or give other --algo-args"
+            f"{wanted.flag} {name}: calling it raised {_told(error)}; mend that, or give other {wanted.flag}-args"
         ) from error
-    if not isinstance(strategy, Strategy):
+    if not isinstance(made, wanted.kind):
         raise UserError(
-            f"--algo {name}: it returned {_a(strategy)}; it must return a fedjax_sel.strategies.base.Strategy"
+            f"{wanted.flag} {name}: it returned {_a(made)}; it must return a "
+            f"{wanted.kind.__module__}.{wanted.kind.__name__}"
         )
-    return strategy
+    return made
 
 
-def _import(name: str, module_name: str) -> Any:
+def _import(name: str, module_name: str, wanted: Wanted) -> Any:
     here = os.getcwd()
     if "" not in sys.path and here not in sys.path:
         sys.path.append(here)
@@ -92,11 +99,20 @@ def _import(name: str, module_name: str) -> Any:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(missing + "."):
             raise UserError(
-                f"--algo {name}: there is no module {missing!r}; start from the folder that holds it, or install it"
+                f"{wanted.flag} {name}: there is no module {missing!r}; "
+                "start from the folder that holds it, or install it"
             ) from error
-        raise UserError(f"--algo {name}: importing {module_name!r} raised {_told(error)}; mend that first") from error
+        raise UserError(
+            f"{wanted.flag} {name}: importing {module_name!r} raised {_told(error)}; mend that first"
+        ) from error
     except Exception as error:
-        raise UserError(f"--algo {name}: importing {module_name!r} raised {_told(error)}; mend that first") from error
+        raise UserError(
+            f"{wanted.flag} {name}: importing {module_name!r} raised {_told(error)}; mend that first"
+        ) from error
+
+
+def _a_kind(wanted: Wanted) -> str:
+    return f"a {wanted.kind.__name__}"
 
 
 def _told(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A strategy's hyperparameters: what its function takes, and values as a command line gives them.
+"""Hyperparameters of a strategy or an optimizer: what its function takes, and values as a command line gives them.
 
 A value is converted by the parameter's annotation, else to the type of its default, else a text that reads as a number
 becomes one.
@@ -48,11 +48,12 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
 
 
-def convert(strategy: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def convert(flag: str, owner: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Hyperparameters of the types that a factory wants.
 
     Args:
-        strategy: its name, for messages.
+        flag: that gives them, for messages.
+        owner: the name of what they are for, for messages.
         factory: takes them.
         given: name -> value; values may be texts.
 
@@ -66,12 +67,12 @@ def convert(strategy: str, factory: Callable[..., Any], given: Mapping[str, Any]
     values = {}
     for name, value in given.items():
         if not open_ended or name in parameters:
-            one_of(f"--algo-args of {strategy}", name, parameters)
+            one_of(f"{flag} of {owner}", name, parameters)
         kind = parameters[name].kind if name in parameters else Any
-        values[name] = _convert(strategy, name, value, kind)
+        values[name] = _convert(_Asked(flag, owner, name), value, kind)
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
-            raise UserError(f"--algo-args of {strategy}: {name!r} is missing and has no default; give {name}=...")
+            raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
     return values
 
 
@@ -79,24 +80,32 @@ def _kind_of(default: Any) -> Any:
     return type(default) if type(default) in _WANTED else Any
 
 
-def _convert(strategy: str, name: str, value: Any, kind: Any) -> Any:
+class _Asked(NamedTuple):
+    """Whose value it is, for messages."""
+
+    flag: str
+    owner: str
+    name: str
+
+
+def _convert(asked: _Asked, value: Any, kind: Any) -> Any:
     if typing.get_origin(kind) is Literal:
         by_text = {str(choice): choice for choice in typing.get_args(kind)}
         text = value if isinstance(value, str) or value not in by_text.values() else str(value)
-        return by_text[one_of(f"--algo-args {name} of {strategy}", text, by_text)]
+        return by_text[one_of(f"{asked.flag} {asked.name} of {asked.owner}", text, by_text)]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return _first_that_fits(strategy, name, value, typing.get_args(kind))
+        return _first_that_fits(asked, value, typing.get_args(kind))
     if kind not in _WANTED:
         return _number(value)
     try:
         return _scalar(value, kind)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
         raise UserError(
-            f"--algo-args {name}={value} of {strategy}: {value!r} is not of type {_WANTED[kind]}"
+            f"{asked.flag} {asked.name}={value} of {asked.owner}: {value!r} is not of type {_WANTED[kind]}"
         ) from error
 
 
-def _first_that_fits(strategy: str, name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
     """A value of `int | None` and the like: the first of the types that it can be."""
     if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
         return None
@@ -105,13 +114,13 @@ def _first_that_fits(strategy: str, name: str, value: Any, kinds: tuple[Any, ...
         if kind is types.NoneType:
             continue
         try:
-            return _convert(strategy, name, value, kind)
+            return _convert(asked, value, kind)
         except UserError as error:
             failures.append(error)
     if len(failures) == 1:
         raise failures[0]
     wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
-    raise UserError(f"--algo-args {name}={value} of {strategy}: {value!r} is not of type {wanted}")
+    raise UserError(f"{asked.flag} {asked.name}={value} of {asked.owner}: {value!r} is not of type {wanted}")
 
 
 def _scalar(value: Any, kind: type) -> Any:

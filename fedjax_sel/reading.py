@@ -1,0 +1,122 @@
+"""Reading values as users give them: texts of a command line, JSON, or Python; one sentence where they are wrong."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedjax_sel.errors import UserError
+
+MOST_SEEDS = 10_000
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list from a text, a single value, or anything that can be gone through."""
+    if isinstance(value, str):
+        return value.replace(",", " ").split()
+    return list(value) if isinstance(value, Iterable) else [value]
+
+
+def scalar(flag: str, value: Any, kind: type) -> Any:
+    """One number, truth value or text.
+
+    Args:
+        flag: for messages.
+        value: what the user gave.
+        kind: int, float, bool or str.
+
+    Raises:
+        UserError: it is not one.
+    """
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
+    try:
+        if kind is bool:
+            if isinstance(value, bool):
+                return value
+            return {"true": True, "false": False}[str(value).lower()]
+        if kind is str:
+            if value is None:
+                raise ValueError
+            return str(value)
+        if isinstance(value, bool) or value is None:
+            raise ValueError
+        converted = kind(value)
+        if kind is int and not isinstance(value, str) and converted != value:
+            raise ValueError
+        return converted
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise UserError(f"{flag}: {value!r} is not {wanted}") from error
+
+
+def availability(value: Any) -> str:
+    """A share in its shortest form, or the name of a file."""
+    text = scalar("--available", value, str)
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
+
+
+_EXAMPLES = {
+    "--algo-args": "profile=fc1-relu",
+    "--optimizer-args": "mu=0.01",
+    "--client-optimizer-args": "b1=0.8",
+    "--server-optimizer-args": "momentum=0.9",
+}
+
+
+def epochs(value: Any) -> int | str | None:
+    """A count, or a range as lowest:highest."""
+    if value is None or (isinstance(value, str) and value.lower() == "none"):
+        return None
+    if not isinstance(value, str) or ":" not in value:
+        return scalar("--local-epochs", value, int)
+    low, high = (scalar("--local-epochs", part, int) for part in value.split(":", 1))
+    if low > high:
+        raise UserError(f"--local-epochs: {value!r} ends below its beginning; give {high}:{low}")
+    return low if low == high else f"{low}:{high}"
+
+
+def seeds(value: Any) -> tuple[int, ...]:
+    """A count, or the seeds themselves. One number is a count; "7," is the one seed 7."""
+    items = as_list(value)
+    if not isinstance(value, Iterable) or (isinstance(value, str) and len(items) == 1 and "," not in value):
+        count = scalar("--seeds", items[0], int)
+        if count < 1:
+            raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
+        return tuple(range(min(count, MOST_SEEDS + 1)))
+    return tuple(scalar("--seeds", item, int) for item in items)
+
+
+def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
+    """(key, value) pairs, sorted, from a mapping, from pairs, or from texts of the form key=value."""
+    if isinstance(value, Mapping):
+        return tuple(sorted(value.items()))
+    found: dict[str, Any] = {}
+    for item in value.split() if isinstance(value, str) else as_list(value):
+        key, equals, text = item.partition("=") if isinstance(item, str) else _pair(item)
+        if not equals or not key:
+            raise UserError(f"{flag}: {item!r} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
+        if key in found:
+            raise UserError(f"{flag}: {key!r} is given twice; give it once")
+        found[key] = text
+    return tuple(sorted(found.items()))
+
+
+def _pair(item: Any) -> tuple[Any, bool, Any]:
+    return (item[0], True, item[1]) if isinstance(item, tuple | list) and len(item) == 2 else (None, False, None)
+
+
+def mesh_shape(text: str) -> tuple[int, int]:
+    """Devices along seeds and along clients, from `seeds=2,clients=4`; what is left out is 1.
+
+    Raises:
+        UserError: it is not of that form.
+    """
+    shape = {"seeds": 1, "clients": 1}
+    given = [part.strip().partition("=") for part in text.split(",")]
+    names = [name for name, _, _ in given]
+    if len(set(names)) < len(names) or any(
+        name not in shape or not value.isascii() or not value.isdecimal() or int(value) < 1 for name, _, value in given
+    ):
+        raise UserError(f"--mesh: {text!r} is not of the form seeds=2,clients=4, with whole numbers from 1")
+    shape.update({name: int(value) for name, _, value in given})
+    return shape["seeds"], shape["clients"]

@@ -1,0 +1,59 @@
+"""Any optimizer of Optax by its name, for the clients or for the server."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+
+from fedjax_sel import hyperparameters as hyper
+from fedjax_sel.errors import UserError
+from fedjax_sel.names import one_of
+
+_NOT_HERE = ("lbfgs", "noisy_sgd")  # needs the loss of a step; draws noise from a key of its own
+
+
+def names() -> tuple[str, ...]:
+    """Functions of Optax that take a learning rate and return a transformation of gradients."""
+    return tuple(sorted(name for name in vars(optax) if _is_optimizer(name)))
+
+
+def _is_optimizer(name: str) -> bool:
+    candidate = getattr(optax, name)
+    if name.startswith(("_", "scale_by_")) or name in _NOT_HERE or not inspect.isfunction(candidate):
+        return False
+    signature = inspect.signature(candidate)
+    return "learning_rate" in signature.parameters and "GradientTransformation" in str(signature.return_annotation)
+
+
+def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
+    """Builds an optimizer of Optax, and tries it.
+
+    Args:
+        flag: that names it, for messages; its parameters come by `flag-args`.
+        name: of the function in Optax, e.g. "adam".
+        arguments: its parameters; values may be texts.
+        learning_rate: a number.
+
+    Returns:
+        The transformation.
+
+    Raises:
+        UserError: no such optimizer or parameter, or one that needs more than gradients and weights.
+    """
+    factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
+    if "learning_rate" in arguments:
+        raise UserError(f"{flag}-args of {name}: learning_rate has a flag of its own; leave it out here")
+    values = hyper.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
+    try:
+        made = factory(**values)
+        params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,))}
+        made.update(params, made.init(params), params)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        raise UserError(
+            f"{flag} {name}: it cannot be used here ({type(error).__name__}: {lines[0] if lines else 'no message'}); "
+            f"mend {flag}-args, or choose another such as sgd or adam"
+        ) from error
+    return made

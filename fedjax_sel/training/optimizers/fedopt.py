@@ -1,0 +1,160 @@
+"""FedAvgM (Hsu et al. 2019) and FedAdagrad, FedAdam, FedYogi (Reddi et al., ICLR 2021, Alg. 2).
+
+The server treats the mean update Delta as minus a gradient and takes a step of its own:
+
+    FedAvgM     m <- beta m + Delta                       w <- w + eta m
+    the others  m <- beta1 m + (1 - beta1) Delta          w <- w + eta m / (sqrt(v) + tau)
+    FedAdagrad  v <- v + Delta^2
+    FedAdam     v <- beta2 v + (1 - beta2) Delta^2
+    FedYogi     v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)
+
+v starts at tau^2 and there is no bias correction: in both Optax's own `adam`, `yogi` and `adagrad` differ, and
+`--server-optimizer` offers those too. Clients do what they do in FedAvg. Traffic: the baseline.
+
+The transformations are Optax's, of the pseudo-gradient -Delta, and serve wherever one of Optax does.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.training.optimizers.base import FederatedOptimizer
+
+ADAPTIVE_LEARNING_RATE = 0.01  # eta where nothing else is said; the paper tunes it for each task, 10^-3 to 10^0.5
+
+SecondMoment = Callable[[jax.Array, jax.Array, float], jax.Array]  # (v, Delta^2, beta2) -> v
+
+
+class FedOptState(NamedTuple):
+    """Two moments of the pseudo-gradient, pytrees of the model."""
+
+    first: Any  # m, of -Delta
+    second: Any  # v
+
+
+def scale_by_fedopt(
+    second_moment: SecondMoment, beta1: float, beta2: float, tau: float
+) -> optax.GradientTransformation:
+    """The direction m / (sqrt(v) + tau), as the paper has it.
+
+    Args:
+        second_moment: how v goes on.
+        beta1: of the first moment.
+        beta2: of the second.
+        tau: adaptivity; v starts at tau^2.
+    """
+
+    def init(params: optax.Params) -> FedOptState:
+        return FedOptState(
+            jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
+        )
+
+    def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[Any, FedOptState]:
+        del params
+        first = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.first, updates)
+        second = jax.tree.map(lambda v, g: second_moment(v, g * g, beta2), state.second, updates)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + tau), first, second), FedOptState(first, second)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _adagrad(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    del beta2
+    return v + squared
+
+
+def _adam(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    return beta2 * v + (1 - beta2) * squared
+
+
+def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    return v - (1 - beta2) * squared * jnp.sign(v - squared)
+
+
+def fedavgm(*, momentum: float = 0.9, nesterov: bool = False) -> FederatedOptimizer:
+    """FedAvgM: the server's SGD has momentum.
+
+    Args:
+        momentum: beta, in [0, 1).
+        nesterov: whether it looks ahead.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        UserError: the momentum is out of range.
+    """
+    _share("momentum", momentum)
+    return FederatedOptimizer("fedavgm", server=partial(optax.sgd, momentum=momentum, nesterov=nesterov))
+
+
+def fedadagrad(*, beta1: float = 0.0, tau: float = 1e-3) -> FederatedOptimizer:
+    """FedAdagrad.
+
+    Args:
+        beta1: of the first moment, in [0, 1); the paper uses 0.
+        tau: adaptivity, above 0.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        UserError: a number out of range.
+    """
+    return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau)
+
+
+def fedadam(*, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> FederatedOptimizer:
+    """FedAdam.
+
+    Args:
+        beta1: of the first moment, in [0, 1).
+        beta2: of the second moment, in [0, 1).
+        tau: adaptivity, above 0.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        UserError: a number out of range.
+    """
+    return _adaptive("fedadam", _adam, beta1, beta2, tau)
+
+
+def fedyogi(*, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> FederatedOptimizer:
+    """FedYogi.
+
+    Args:
+        beta1: of the first moment, in [0, 1).
+        beta2: of the second moment, in [0, 1).
+        tau: adaptivity, above 0.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        UserError: a number out of range.
+    """
+    return _adaptive("fedyogi", _yogi, beta1, beta2, tau)
+
+
+def _adaptive(name: str, rule: SecondMoment, beta1: float, beta2: float, tau: float) -> FederatedOptimizer:
+    _share("beta1", beta1)
+    _share("beta2", beta2)
+    if not 0 < tau < float("inf"):
+        raise UserError(f"--optimizer-args tau={tau}: must be a positive number; the paper uses 0.001")
+
+    def server(learning_rate: float) -> optax.GradientTransformation:
+        return optax.chain(scale_by_fedopt(rule, beta1, beta2, tau), optax.scale_by_learning_rate(learning_rate))
+
+    return FederatedOptimizer(name, server=server, server_learning_rate=ADAPTIVE_LEARNING_RATE)
+
+
+def _share(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise UserError(f"--optimizer-args {name}={value}: is outside 0 (included) to 1 (excluded)")

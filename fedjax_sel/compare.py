@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.compare`: several strategies under the same conditions, in one table and its pictures."""
+"""`python -m fedjax_sel.compare`: several strategies under the same conditions, in tables and their pictures."""
 
 import re
 import shlex
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fedjax_sel.runs.sweep import Job
 
 DESCRIPTION = """Runs several selection strategies under the same conditions: the same partitions, initial models and
-random streams. They differ in their cohorts, and in the weights of the updates only where a strategy derives them."""
+random streams. They differ in their cohorts, and in the weights of the updates only where a strategy derives them. With
+--optimizers every strategy runs under every federated optimizer as well."""
 EPILOG = """examples:
   python -m fedjax_sel.compare --algos random fl_dp3s --out runs/digits
                                                                two strategies on the embedded digits
@@ -23,14 +24,18 @@ EPILOG = """examples:
                                                                parameters in brackets: name[key=value,key=value]
   python -m fedjax_sel.compare --algos random fl_dp3s --presets fedcor/fmnist-1spc fedcor/fmnist-2spc --out runs/grid
                                                                a grid: every strategy in every setting
+  python -m fedjax_sel.compare --algos random fedcor --optimizers fedavg "fedprox[mu=1]" scaffold --out runs/both
+                                                               every strategy under every optimizer
 
 An item of --algos is a name (python -m fedjax_sel.train --list) or mypackage.module:factory, with its parameters in
-brackets; quote it, for brackets mean something to most shells. A flag wins over the presets.
+brackets; quote it, for brackets mean something to most shells. Items of --optimizers are written likewise. A flag wins
+over the presets.
 
-Each run has its folder: DIR/ALGO, or DIR/PRESET/ALGO with --presets. Everything is checked before the first run starts.
-Finished runs are read, not repeated: the same command goes on after an interruption, and one with more strategies adds
-them. If one needs examples of the server's own (gpfl does), all runs leave the server the same share, so that the
-clients' parts stay equal: give --server-validation 0.05 from the start if you mean to add such a strategy later.
+Each run has its folder: DIR/ALGO, or DIR/PRESET/OPTIMIZER/ALGO where several are given. Everything is checked before
+the first run starts. Finished runs are read, not repeated: the same command goes on after an interruption, and one with
+more strategies adds them. If one needs examples of the server's own (gpfl does), all runs leave the server the same
+share, so that the clients' parts stay equal: give --server-validation 0.05 from the start if you mean to add such a
+strategy later.
 DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
 
 Exit codes: 0 done, or stopped by SIGTERM; 2 something to mend; 3 some run failed (the others are in the table);
@@ -54,45 +59,57 @@ def main(arguments: Sequence[str]) -> int:
         "--algos", nargs="+", required=True, metavar="ALGO", help='strategies, e.g. random "fl_dp3s[profile=gradient]"'
     )
     parser.add_argument("--presets", nargs="+", metavar="NAME", help="several settings instead of one --preset")
+    parser.add_argument(
+        "--optimizers", nargs="+", metavar="NAME", help='several instead of --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
+    )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the comparison")
     config, flags = command_line.parse(parser, arguments)
     if flags.presets is None:
         settings = {flags.preset: config}
     else:
-        if any(argument.split("=")[0] == "--preset" for argument in arguments):
-            raise UserError("--preset and --presets: give one of them")
+        _give_one_of(arguments, "--preset", "--presets")
         # the last --preset wins, and every other flag over it
         settings = {name: command_line.parse(parser, [*arguments, "--preset", name])[0] for name in flags.presets}
         if len(settings) < len(flags.presets):
             raise UserError(f"--presets: {' '.join(flags.presets)} names a setting twice; give each once")
+    if flags.optimizers is not None:
+        _give_one_of(arguments, "--optimizer", "--optimizers")
+        _give_one_of(arguments, "--optimizer-args", "--optimizers")
     for config in settings.values():
         validate(config)
-    return compare(make_jobs(settings, flags.algos, flags.out, flags.presets is not None), flags.out, arguments)
+    jobs = make_jobs(settings, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
+    return compare(jobs, flags.out, arguments)
 
 
-def parse_algo(text: str) -> tuple[str, dict[str, str]]:
-    """Reads an item of --algos: `name` or `name[key=value,key=value]`.
+def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
+    if any(argument.split("=")[0] == one for argument in arguments):
+        raise UserError(f"{one} and {several}: give one of them")
+
+
+def parse_algo(text: str, flag: str = "--algos") -> tuple[str, dict[str, str]]:
+    """Reads an item of --algos or --optimizers: `name` or `name[key=value,key=value]`.
 
     Args:
         text: the item.
+        flag: whose it is, for messages.
 
     Returns:
-        The strategy's name and its parameters in alphabetical order.
+        The name and the parameters in alphabetical order.
 
     Raises:
         UserError: it is not of that form.
     """
     match = re.fullmatch(r"([^\[\]=,\s]+)(?:\[(.*)\])?", text.strip())
-    example = 'e.g. "fl_dp3s[profile=gradient]"'
+    example = {"--algos": 'e.g. "fl_dp3s[profile=gradient]"', "--optimizers": 'e.g. "fedprox[mu=0.1]"'}[flag]
     if match is None:
-        raise UserError(f"--algos: {text!r} is not of the form name or name[key=value,key=value], {example}")
+        raise UserError(f"{flag}: {text!r} is not of the form name or name[key=value,key=value], {example}")
     values: dict[str, str] = {}
     for pair in filter(None, (match[2] or "").split(",")):
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not (key and equals and value):
-            raise UserError(f"--algos: {pair!r} in {text!r} is not of the form key=value, {example}")
+            raise UserError(f"{flag}: {pair!r} in {text!r} is not of the form key=value, {example}")
         if key in values:
-            raise UserError(f"--algos: {text!r} gives {key!r} twice; give it once")
+            raise UserError(f"{flag}: {text!r} gives {key!r} twice; give it once")
         values[key] = value
     return match[1], dict(sorted(values.items()))
 
@@ -102,41 +119,53 @@ def label(name: str, values: dict[str, str]) -> str:
     return f"{name}[{','.join(f'{key}={value}' for key, value in values.items())}]" if values else name
 
 
-def make_jobs(settings: dict[str, Config], algos: Sequence[str], out: Path, subfolders: bool) -> "list[Job]":
-    """Every strategy in every setting.
+def make_jobs(
+    settings: dict[str, Config],
+    algos: Sequence[str],
+    out: Path,
+    subfolders: bool,
+    optimizers: Sequence[str] | None = None,
+) -> "list[Job]":
+    """Every strategy in every setting, under every optimizer.
 
     Args:
         settings: name -> configuration, without strategy and folder.
         algos: items as `parse_algo` reads them.
         out: folder of the comparison.
         subfolders: whether each setting has a folder of its own.
+        optimizers: items likewise; each has a folder of its own. None: the settings' own.
 
     Raises:
         UserError: an item that cannot be read, or two that are the same.
     """
-    parsed = [parse_algo(text) for text in algos]
-    folders: dict[str, str] = {}
-    for name, values in parsed:
-        folder = re.sub(r"[^\w.=-]+", "-", label(name, values)).strip("-")
-        if folder in folders:
-            raise UserError(f"--algos: {label(name, values)!r} and {folders[folder]!r} are the same; give it once")
-        folders[folder] = label(name, values)
+    strategies = _items("--algos", algos)
+    chosen = {} if optimizers is None else _items("--optimizers", optimizers)
 
     from fedjax_sel.runs.sweep import Job
 
-    return [
-        Job(
-            setting,
-            algo,
-            config.replace(
-                algo=name,
-                algo_args=values,
-                out=str((out / setting.replace("/", "-") if subfolders else out) / folder),
-            ),
-        )
-        for setting, config in settings.items()
-        for (name, values), (folder, algo) in zip(parsed, folders.items())
-    ]
+    jobs = []
+    for setting, config in settings.items():
+        for optimizer, (optimizer_folder, change) in chosen.items() or {"": ("", None)}.items():
+            if change is not None:
+                config = config.replace(optimizer=change[0], optimizer_args=change[1])
+            place = (out / setting.replace("/", "-") if subfolders else out) / optimizer_folder
+            for algo, (folder, (name, values)) in strategies.items():
+                run = config.replace(algo=name, algo_args=values, out=str(place / folder))
+                jobs.append(Job(setting, algo, run, optimizer))
+    return jobs
+
+
+def _items(flag: str, texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, dict[str, str]]]]:
+    """What a flag lists: label -> (name of its folder, (name, parameters))."""
+    items, folders = {}, {}
+    for name, values in (parse_algo(text, flag) for text in texts):
+        shown = label(name, values)
+        folder = re.sub(r"[^\w.=-]+", "-", shown).strip("-")
+        if folder in folders:
+            raise UserError(f"{flag}: {shown!r} and {folders[folder]!r} are the same; give it once")
+        folders[folder] = shown
+        items[shown] = (folder, (name, values))
+    return items
 
 
 def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
@@ -157,13 +186,13 @@ def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
             job, result = one.job, one.result
             if result is None:
                 _say(f"failed: {one.error}")
-                failed.append(f"{job.algo}, {job.setting}: {one.error}")
+                failed.append(f"{job.algo}, {job.conditions}: {one.error}")
             elif not result.finished:
                 interrupted, stopped_by = True, result.stopped_by
             else:
-                rows.append(comparison.row(job.setting, job.algo, result, one.selection_seconds))
+                rows.append(comparison.row(job.setting, job.algo, result, one.selection_seconds, job.optimizer))
                 results.append(result)
-                titles[job.setting] = plots.title(result.config, result.data_source)
+                titles[job.conditions] = plots.title(result.config, result.data_source)
             if result is not None and not (picture := Path(str(job.config.run.out)) / "curves.png").exists():
                 plots.curves({job.algo: result}, picture)
             # after every run: what is there so far can be read while the others go on

@@ -39,6 +39,7 @@ class Row(NamedTuple):
 
     setting: str  # the preset
     algo: str  # the strategy and its parameters
+    optimizer: str  # the federated optimizer and its parameters; empty where only one is compared
     rounds: int
     target_accuracy: float | None
     final_accuracy: Spread
@@ -53,6 +54,11 @@ class Row(NamedTuple):
     rounds_until_all_seen: Spread
     seconds_per_round: float  # wall-clock, all seeds together, compilation included
     selection_seconds_per_round: float  # of them for selection alone, timed apart; NaN: not timed
+
+    @property
+    def conditions(self) -> str:
+        """Rows of the same conditions stand in one table."""
+        return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
 
 
 _MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen")
@@ -72,7 +78,7 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
     return Spread(float(values.mean()), deviation, float(np.median(values)), reached, len(values))
 
 
-def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan) -> Row:
+def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan, optimizer: str = "") -> Row:
     """What the table says of a run.
 
     Args:
@@ -80,6 +86,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         algo: name of the strategy.
         result: the finished run.
         selection_seconds: seconds of selection a round, if known.
+        optimizer: name of the federated optimizer, where several are compared.
     """
     target = result.config.run.target_accuracy
     down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
@@ -93,6 +100,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
     return Row(
         setting=setting,
         algo=algo,
+        optimizer=optimizer,
         rounds=result.num_rounds,
         target_accuracy=target,
         final_accuracy=spread(metrics.last_measured(result.test_accuracy)),
@@ -117,7 +125,7 @@ def as_csv(rows: Iterable[Row]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ["setting", "algo", "seeds", "rounds", "target_accuracy"]
+    columns = ["setting", "algo", "optimizer", "seeds", "rounds", "target_accuracy"]
     spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
     clocks = ["seconds_per_round", "selection_seconds_per_round"]
     for name in spreads:
@@ -125,7 +133,8 @@ def as_csv(rows: Iterable[Row]) -> str:
         columns += [f"{name}_median", f"{name}_seeds_reached"] if name in _MAY_FAIL else []
     writer.writerow(columns + clocks)
     for row in rows:
-        cells = [row.setting, row.algo, str(row.final_accuracy.seeds), str(row.rounds), _plain(row.target_accuracy)]
+        cells = [row.setting, row.algo, row.optimizer, str(row.final_accuracy.seeds), str(row.rounds)]
+        cells.append(_plain(row.target_accuracy))
         for name in spreads:
             cells += _cells(getattr(row, name), name in _MAY_FAIL)
         writer.writerow(cells + [_plain(getattr(row, name)) for name in clocks])
@@ -166,17 +175,49 @@ def document(rows: Sequence[Row], titles: Mapping[str, str], failed: Sequence[st
 
 
 def tables(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
-    """One table a setting, in Markdown.
+    """One table for each setting and optimizer, in Markdown; behind those of a setting, strategies by optimizers.
 
     Args:
         rows: finished runs.
-        titles: setting -> a line that says what it is, and where its pixels come from.
+        titles: their conditions -> a line that says what they are, and where the pixels come from.
     """
-    settings = dict.fromkeys(row.setting for row in rows)
-    return "\n\n".join(
-        f"## {setting}\n\n{titles[setting]}\n\n{as_markdown([row for row in rows if row.setting == setting])}"
-        for setting in settings
-    )
+    parts = []
+    for setting in dict.fromkeys(row.setting for row in rows):
+        here = [row for row in rows if row.setting == setting]
+        for conditions in dict.fromkeys(row.conditions for row in here):
+            own = [row for row in here if row.conditions == conditions]
+            parts.append(f"## {conditions}\n\n{titles[conditions]}\n\n{as_markdown(own)}")
+        if len({row.optimizer for row in here}) > 1:
+            parts.append(f"## {setting}: strategies by optimizers\n\n{by_optimizer(here)}")
+    return "\n\n".join(parts)
+
+
+def by_optimizer(rows: Sequence[Row]) -> str:
+    """A line a strategy and a column an optimizer, for accuracy and for what the target costs.
+
+    Args:
+        rows: of one setting, at least one.
+    """
+    target = rows[0].target_accuracy
+    numbers = {f"mean test accuracy of the last {LAST_ROUNDS} rounds": ("last_rounds_accuracy", 4)}
+    if target is not None:
+        share = f"{100 * target:.4g}%"
+        numbers |= {
+            f"rounds to {share}": ("rounds_to_target", 1),
+            f"MB down until {share}": ("megabytes_down_to_target", 1),
+            f"MB up until {share}": ("megabytes_up_to_target", 1),
+        }
+    optimizers = list(dict.fromkeys(row.optimizer for row in rows))
+    found = {(row.algo, row.optimizer): row for row in rows}
+    parts = []
+    for about, (field, digits) in numbers.items():
+        lines = [f"| {about} | " + " | ".join(optimizers) + " |", "|---|" + "---|" * len(optimizers)]
+        for algo in dict.fromkeys(row.algo for row in rows):
+            runs = [found.get((algo, optimizer)) for optimizer in optimizers]
+            cells = ["" if run is None else _mean_and_deviation(getattr(run, field), digits) for run in runs]
+            lines.append(f"| {algo} | " + " | ".join(cells) + " |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def as_markdown(rows: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of a comparison: many strategies in one panel, one panel a setting.
+"""Pictures of a comparison: many strategies in one panel, one panel for each setting and optimizer.
 
 accuracy_by_round.png, accuracy_by_megabytes_down.png, accuracy_by_megabytes_up.png
 to_target.png              rounds and megabytes to the target accuracy, N/A where a seed fails
@@ -6,6 +6,7 @@ selection_counts.png       rounds in which each client trained, the busiest clie
 clients_seen.png           clients that have trained at least once
 gemd.png                   GEMD of the cohorts
 selection_seconds.png      seconds of selection a round
+optimizers.png             strategies by optimizers: accuracy at the end, rounds to the target; where there are several
 """
 
 import itertools
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import metrics, plots
-from fedjax_sel.comparison import NOT_REACHED, Row, Spread
+from fedjax_sel.comparison import LAST_ROUNDS, NOT_REACHED, Row, Spread
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs.records import Result
 
@@ -39,9 +40,9 @@ class Style(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A setting: what is drawn in one place."""
+    """A setting and an optimizer: what is drawn in one place."""
 
-    setting: str
+    conditions: str
     rows: list[Row]
     results: list[Result]
 
@@ -59,11 +60,11 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     """
     panels = [
         Panel(
-            setting,
-            [row for row in rows if row.setting == setting],
-            [result for row, result in zip(rows, results) if row.setting == setting],
+            conditions,
+            [row for row in rows if row.conditions == conditions],
+            [result for row, result in zip(rows, results) if row.conditions == conditions],
         )
-        for setting in dict.fromkeys(row.setting for row in rows)
+        for conditions in dict.fromkeys(row.conditions for row in rows)
     ]
     styles = styles_of(row.algo for row in rows)
     for name, painter in {
@@ -81,6 +82,8 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         _bars(panels, styles, amounts, _to_target_label, folder / "to_target.png")
     else:
         (folder / "to_target.png").unlink(missing_ok=True)  # of an earlier call with a target
+    if any(row.optimizer for row in rows):
+        _optimizers(rows, folder / "optimizers.png")
     seconds = {"milliseconds of selection a round": "selection_seconds_per_round"}
     _bars(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
 
@@ -181,7 +184,9 @@ def _figure(width: float, height: float) -> Any:
 def _headline(panel: Panel, width: float) -> str:
     """The setting and the pixels' source, in lines that fit a panel of so many inches."""
     first = panel.results[0]
-    return "\n".join([panel.setting, *textwrap.wrap(plots.title(first.config, first.data_source), round(10.5 * width))])
+    return "\n".join(
+        [panel.conditions, *textwrap.wrap(plots.title(first.config, first.data_source), round(10.5 * width))]
+    )
 
 
 def _lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
@@ -204,6 +209,35 @@ def _lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, pat
     figure.legend(
         [handles[name] for name in ordered], ordered, loc="outside right upper", frameon=False, handlelength=3.5
     )
+    _save(figure, path)
+
+
+def _optimizers(rows: Sequence[Row], path: Path) -> None:
+    """For each setting a chessboard of strategies and optimizers; darker is better."""
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
+    numbers = {f"mean test accuracy of the last {LAST_ROUNDS} rounds": ("last_rounds_accuracy", "{:.3f}", 1.0)}
+    if any(row.target_accuracy is not None for row in rows):
+        numbers["rounds to the target"] = ("rounds_to_target", "{:.0f}", -1.0)
+    width = 1.6 + 1.05 * len(optimizers)
+    figure = _figure(width * len(numbers) + 1.0, (1.3 + 0.5 * len(algos)) * len(settings))
+    axes = figure.subplots(len(settings), len(numbers), squeeze=False)
+    for setting, line in zip(settings, axes):
+        found = {(row.algo, row.optimizer): row for row in rows if row.setting == setting}
+        for axis, (about, (field, form, better)) in zip(line, numbers.items()):
+            values = np.full((len(algos), len(optimizers)), np.nan)
+            for place, key in enumerate(itertools.product(algos, optimizers)):
+                amount = getattr(found[key], field) if key in found else None
+                values.flat[place] = np.nan if amount is None else amount.mean
+                text = NOT_REACHED if np.isnan(values.flat[place]) else form.format(values.flat[place])
+                axis.text(place % len(optimizers), place // len(optimizers), text, ha="center", va="center")
+            known = better * values[~np.isnan(values)]
+            low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
+            # the darkest is half-way, so that black numbers can be read on it
+            axis.imshow(better * values, cmap="Greens", aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
+            axis.set_xticks(range(len(optimizers)), optimizers, fontsize="small")
+            axis.set_yticks(range(len(algos)), algos)
+            axis.set_title(f"{setting}: {about}", fontsize="small")
     _save(figure, path)
 
 

@@ -31,10 +31,14 @@ def title(config: Config, data_source: str) -> str:
         "dirichlet": f" {settings.alpha:g} ({settings.dirichlet_form})",
     }.get(settings.partition, "")
     seeds = len(config.run.seeds)
+    training = config.training
+    arguments = ", ".join(f"{key}={value}" for key, value in training.optimizer_args)
+    optimizer = f"; {training.optimizer}" + (f" ({arguments})" if arguments else "")
     return (
         f"{config.data.dataset.split(':')[0]} ({data_source}), {settings.partition}{detail}; "
         f"{settings.num_clients} clients, "
         f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
+        f"{'' if training.optimizer == 'fedavg' else optimizer}"
     )
 
 

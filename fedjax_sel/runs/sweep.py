@@ -32,9 +32,15 @@ _T = TypeVar("_T")
 class Job(NamedTuple):
     """A run that is to be done; `config.run.out` is its folder."""
 
-    setting: str  # jobs of one setting differ in strategy and folder only
+    setting: str  # the preset
     algo: str  # the strategy with its parameters, for people
     config: Config
+    optimizer: str = ""  # the federated optimizer with its parameters, where several are compared
+
+    @property
+    def conditions(self) -> str:
+        """Jobs of the same conditions differ in strategy and folder only."""
+        return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
 
 
 class Checked(NamedTuple):
@@ -56,8 +62,8 @@ class Done(NamedTuple):
 def check(jobs: Sequence[Job]) -> list[Checked]:
     """Checks all jobs: configuration, data, strategy and folder. Nothing is run and nothing is written.
 
-    If a strategy of a setting needs the server to hold data, the server holds the same share in all jobs of the
-    setting: else their partitions would differ.
+    If a strategy needs the server to hold data, the server holds the same share in all jobs under the same conditions:
+    else their partitions would differ.
 
     Args:
         jobs: in the order in which they will run.
@@ -74,19 +80,19 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
             raise UserError("--distributed: a comparison runs on one machine; run its strategies one by one with train")
         _blame(job, lambda job=job: check_alone(job.config))
     # a first look with a strategy that asks for nothing: what is wrong here is wrong whatever the strategy
-    common = {job.setting: pose(_with_random(job.config)) for job in jobs}
+    common = {job.conditions: pose(_with_random(job.config)) for job in jobs}
     posed = [_blame(job, lambda job=job: pose(_first_seed(job.config))) for job in jobs]
     shares: dict[str, float] = {}
     for job, problem in zip(jobs, posed):
-        shares[job.setting] = max(shares.get(job.setting, 0.0), server_validation(job.config, problem.strategy))
+        shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, problem.strategy))
     checked = []
     for job, problem in zip(jobs, posed):
-        share = shares[job.setting]
-        if share != server_validation(job.config, common[job.setting].strategy):
+        share = shares[job.conditions]
+        if share != server_validation(job.config, common[job.conditions].strategy):
             job = job._replace(config=job.config.replace(server_validation=share))
-            if common[job.setting].config.data.server_validation != share:
-                common[job.setting] = pose(_with_random(job.config))
-        problem = dataclasses.replace(common[job.setting], config=job.config, strategy=problem.strategy)
+            if common[job.conditions].config.data.server_validation != share:
+                common[job.conditions] = pose(_with_random(job.config))
+        problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=problem.strategy)
         checked.append(Checked(job, problem))
     for job, _ in checked:
         finished(_path(job), job.config)
@@ -105,7 +111,7 @@ def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bo
         What became of each job, as soon as it has.
     """
     for number, (job, problem) in enumerate(checked, start=1):
-        heading = f"run {number} of {len(checked)}: {job.algo}, {job.setting}"
+        heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"
         try:
             result = finished(_path(job), job.config)
             say(heading if result is None else f"{heading} (finished before)")

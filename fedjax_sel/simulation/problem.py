@@ -95,7 +95,7 @@ def check(config: Config) -> Strategy:
     if config.training.aggregation == "unbiased" and selection.weights is None and selection.inclusion is None:
         raise UserError(
             f"--aggregation: 'unbiased' needs to know how often each client is selected, which {strategy.name} with "
-            "these parameters cannot say; choose uniform, samples or global-samples, or --algo random, fl_dp3s or clustered"
+            "these parameters cannot say; choose another rule, or --algo random, fl_dp3s or clustered"
         )
     return strategy
 

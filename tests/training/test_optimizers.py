@@ -96,7 +96,7 @@ def test_without_a_proximal_term_clients_step_on_their_own_gradient(name):
     np.testing.assert_array_equal(found["w"], gradient["w"])
 
 
-# ---- strongly convex quadratics with heterogeneous clients, F_i(w) = 1/2 (w - b_i)' A_i (w - b_i), exact gradients ----
+# ---- strongly convex quadratics, F_i(w) = 1/2 (w - b_i)' A_i (w - b_i), heterogeneous clients, exact gradients ----
 
 CLIENTS, SIZE = 4, 3
 TAUS = np.array([2, 5, 9, 16])
@@ -267,7 +267,7 @@ def test_adaptive_servers_equal_their_twin(name):
 def test_their_defaults_are_the_papers():
     for name in ("fedadam", "fedyogi"):
         assert {key: value.default for key, value in optimizers.parameters(name).items()} == {
-            "beta1": 0.9, "beta2": 0.99, "tau": 1e-3,
+            "beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "learning_rate": 0.01,
         }  # fmt: skip
         np.testing.assert_allclose(
             server_path(optimizers.make(name), DELTAS, 0.1),
@@ -360,7 +360,7 @@ def test_optax_by_name_takes_its_parameters():
     [
         ("adamm", {}, "--client-optimizer: unknown 'adamm'; did you mean 'adam'"),
         ("lbfgs", {}, "--client-optimizer: unknown 'lbfgs'"),
-        ("adam", {"b3": 1}, "--client-optimizer-args of adam: unknown 'b3'; did you mean"),
+        ("adam", {"b3": 1}, "--client-optimizer-args of adam: unknown 'b3'; choose from b1, b2"),
         ("adam", {"learning_rate": 1}, "learning_rate has a flag of its own"),
         ("sgd", {"momentum": "lots"}, "cannot be used here"),
     ],

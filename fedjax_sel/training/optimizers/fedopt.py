@@ -76,12 +76,13 @@ def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
     return v - (1 - beta2) * squared * jnp.sign(v - squared)
 
 
-def fedavgm(*, momentum: float = 0.9, nesterov: bool = False) -> FederatedOptimizer:
+def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
     """FedAvgM: the server's SGD has momentum.
 
     Args:
         momentum: beta, in [0, 1).
         nesterov: whether it looks ahead.
+        learning_rate: eta, unless --server-learning-rate says otherwise.
 
     Returns:
         The optimizer.
@@ -90,15 +91,20 @@ def fedavgm(*, momentum: float = 0.9, nesterov: bool = False) -> FederatedOptimi
         UserError: the momentum is out of range.
     """
     _share("momentum", momentum)
-    return FederatedOptimizer("fedavgm", server=partial(optax.sgd, momentum=momentum, nesterov=nesterov))
+    _positive("learning_rate", learning_rate)
+    server = partial(optax.sgd, momentum=momentum, nesterov=nesterov)
+    return FederatedOptimizer("fedavgm", server=server, server_learning_rate=learning_rate)
 
 
-def fedadagrad(*, beta1: float = 0.0, tau: float = 1e-3) -> FederatedOptimizer:
+def fedadagrad(
+    *, beta1: float = 0.0, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+) -> FederatedOptimizer:
     """FedAdagrad.
 
     Args:
         beta1: of the first moment, in [0, 1); the paper uses 0.
         tau: adaptivity, above 0.
+        learning_rate: eta, unless --server-learning-rate says otherwise.
 
     Returns:
         The optimizer.
@@ -106,16 +112,19 @@ def fedadagrad(*, beta1: float = 0.0, tau: float = 1e-3) -> FederatedOptimizer:
     Raises:
         UserError: a number out of range.
     """
-    return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau)
+    return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau, learning_rate)
 
 
-def fedadam(*, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> FederatedOptimizer:
+def fedadam(
+    *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+) -> FederatedOptimizer:
     """FedAdam.
 
     Args:
         beta1: of the first moment, in [0, 1).
         beta2: of the second moment, in [0, 1).
         tau: adaptivity, above 0.
+        learning_rate: eta, unless --server-learning-rate says otherwise.
 
     Returns:
         The optimizer.
@@ -123,16 +132,19 @@ def fedadam(*, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Fe
     Raises:
         UserError: a number out of range.
     """
-    return _adaptive("fedadam", _adam, beta1, beta2, tau)
+    return _adaptive("fedadam", _adam, beta1, beta2, tau, learning_rate)
 
 
-def fedyogi(*, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> FederatedOptimizer:
+def fedyogi(
+    *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+) -> FederatedOptimizer:
     """FedYogi.
 
     Args:
         beta1: of the first moment, in [0, 1).
         beta2: of the second moment, in [0, 1).
         tau: adaptivity, above 0.
+        learning_rate: eta, unless --server-learning-rate says otherwise.
 
     Returns:
         The optimizer.
@@ -140,19 +152,26 @@ def fedyogi(*, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Fe
     Raises:
         UserError: a number out of range.
     """
-    return _adaptive("fedyogi", _yogi, beta1, beta2, tau)
+    return _adaptive("fedyogi", _yogi, beta1, beta2, tau, learning_rate)
 
 
-def _adaptive(name: str, rule: SecondMoment, beta1: float, beta2: float, tau: float) -> FederatedOptimizer:
+def _adaptive(
+    name: str, rule: SecondMoment, beta1: float, beta2: float, tau: float, learning_rate: float
+) -> FederatedOptimizer:
     _share("beta1", beta1)
     _share("beta2", beta2)
-    if not 0 < tau < float("inf"):
-        raise UserError(f"--optimizer-args tau={tau}: must be a positive number; the paper uses 0.001")
+    _positive("tau", tau)
+    _positive("learning_rate", learning_rate)
 
-    def server(learning_rate: float) -> optax.GradientTransformation:
-        return optax.chain(scale_by_fedopt(rule, beta1, beta2, tau), optax.scale_by_learning_rate(learning_rate))
+    def server(rate: float) -> optax.GradientTransformation:
+        return optax.chain(scale_by_fedopt(rule, beta1, beta2, tau), optax.scale_by_learning_rate(rate))
 
-    return FederatedOptimizer(name, server=server, server_learning_rate=ADAPTIVE_LEARNING_RATE)
+    return FederatedOptimizer(name, server=server, server_learning_rate=learning_rate)
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise UserError(f"--optimizer-args {name}={value}: must be a positive number")
 
 
 def _share(name: str, value: float) -> None:

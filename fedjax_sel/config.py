@@ -152,6 +152,11 @@ class RunConfig:
     host_images: bool | None = _setting(
         None, "keep training images in host memory and send each batch (default: if devices cannot hold them)"
     )
+    host_client_state: bool | None = _setting(
+        None,
+        "keep what is kept of each client (SCAFFOLD's variates, momentum that goes on) in host memory and send the "
+        "cohort's (default: if devices cannot hold it)",
+    )
     seeds_at_once: int | None = _setting(
         None, "seeds that are on the devices together, others take turns (default: as many as memory holds)"
     )
@@ -189,7 +194,8 @@ PAIRS = tuple(  # fields of key=value
 
 # May differ between a run and the one that goes on with it.
 NOT_OF_THE_TRAJECTORY = {
-    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_images", "keep", "mesh",
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_client_state",
+    "host_images", "keep", "mesh",
     "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip
 

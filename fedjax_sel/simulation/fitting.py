@@ -64,7 +64,7 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     step = memory.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, image))
     return (
         images
-        + (memory.of_arrays(tables) + 3 * memory.of_arrays(carry)) // groups
+        + (memory.of_arrays(tables) + layout.COPIES * memory.of_arrays(carry)) // groups
         + (jobs + cohort) * model_bytes
         + together * (3 * model_bytes + step)
     )

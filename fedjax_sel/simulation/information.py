@@ -17,7 +17,7 @@ from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import devices, facts, keys, probes, sanitise
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.facts import KINDS, Question
-from fedjax_sel.simulation.opening import Opening
+from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
 from fedjax_sel.strategies.base import Fact, Information, Strategy
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, NEVER, SELECTED, Request
 
@@ -213,20 +213,18 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
     def of(stream: jax.Array) -> jax.Array:
         return jax.vmap(lambda s, k: keys.of_client(stream[s], round, k))(replicates, clients)
 
-    def answer(shared: Any, job: Any) -> jax.Array:
-        federation, params, memory, round = shared
+    def answer(given: ToTrain, job: Any) -> jax.Array:
         replicate, who, training_key, facts_key = job
         question = Question(
-            opening.trainer, request, opening.loss_on, federation, devices.of_replicate(params, replicate),
-            memory.of_client(replicate, who), replicate, who, training_key, facts_key, round,
+            opening.trainer, request, opening.loss_on, given.federation, given.received(replicate),
+            given.memory(replicate, who), replicate, who, training_key, facts_key, given.round,
         )  # fmt: skip
         kind = KINDS[request.kind].answer
         assert kind is not None
         return kind(question)
 
     jobs = (replicates, clients, of(streams.training), of(streams.facts))
-    shared = (opening.federation, params, opening.memory, round)
-    values = devices.spread(opening.mesh, answer, shared, jobs, opening.at_once)
+    values = devices.spread(opening.mesh, answer, to_train(opening, params), jobs, opening.at_once)
     return devices.unflatten(values, ids.shape[0])
 
 

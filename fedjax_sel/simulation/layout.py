@@ -2,13 +2,16 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import optax
 
 from fedjax_sel import reading
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.simulation import devices, evaluation, memory, optimization
+from fedjax_sel.errors import UserError
+from fedjax_sel.simulation import client_table, devices, evaluation, memory, optimization
+from fedjax_sel.simulation.client_table import HostStore, Kept
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.simulation.problem import Problem
@@ -17,6 +20,7 @@ from fedjax_sel.training import client, schedule
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 ACCELERATOR_JOBS = 8  # blocks, or clients that are measured, that it works on together: bounds the memory
 MOST_OF_A_DEVICE = 0.7  # of its memory, for images; models and state need the rest
+COPIES = 3  # of the state that a device holds at most: the old, the new, and one that is being saved
 CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
 
 
@@ -55,6 +59,23 @@ def images_stay_on_host(problem: Problem) -> bool:
     return limit is not None and problem.dataset.train_images.nbytes > MOST_OF_A_DEVICE * limit
 
 
+def _store(problem: Problem, trainer: client.Trainer, keep_client_optimizers: bool) -> HostStore | None:
+    """Where what is kept of clients lies in host memory; None where devices keep it, or nothing is kept."""
+    run, num_clients = problem.config.run, problem.config.partition.num_clients
+    params = jax.eval_shape(problem.model.init, jax.random.key(0))
+    of_own = jax.eval_shape(trainer.client_optimizer.init, params) if keep_client_optimizers else None
+    row = Kept(of_own, jax.eval_shape(trainer.optimizer.init_own, params))
+    needed, limit = len(run.seeds) * num_clients * memory.of_arrays(row), memory.of_device()
+    wanted = run.host_client_state
+    if wanted is None:  # the table as it was, as it is, and one that is being saved
+        wanted = limit is not None and COPIES * needed > MOST_OF_A_DEVICE * limit and not run.distributed
+    if not wanted or not needed:
+        return None
+    if run.distributed:
+        raise UserError("--host-client-state: several machines keep it on their devices; leave this flag out")
+    return client_table.make_store(row, len(run.seeds), num_clients)
+
+
 def _test_blocks(problem: Problem) -> int:
     """Blocks of test images that a CPU would evaluate for one replicate: the other work that devices share."""
     return -(-len(problem.dataset.test_images) // problem.model.cpu_block)
@@ -88,6 +109,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         )
         # Clients in turn also need no padding to the longest.
         at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
+    keeps = optimization.keeps_client_states(training)
     return Plan(
         mesh=mesh,
         strategy=problem.strategy,
@@ -95,7 +117,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         server=chosen.server,
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
-        keep_client_optimizers=optimization.keeps_client_states(training),
+        keep_client_optimizers=keeps,
+        store=_store(problem, trainer, keeps),
         skip_nonfinite=config.run.on_nonfinite == "skip",
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,

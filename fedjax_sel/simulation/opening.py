@@ -1,12 +1,14 @@
 """The state of the federation when a round opens: what facts are measured on, and what the cohort trains from."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh
 
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
+from fedjax_sel.simulation import client_table, devices
+from fedjax_sel.simulation.client_table import HostTable, Kept
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.training.client import Trainer
@@ -25,7 +27,36 @@ class Opening(NamedTuple):
     at_once: int  # clients that a device measures together
     federation: Federation
     params: Params
-    memory: Memory  # of the federated optimizer
+    clients: Kept | HostTable  # what is kept of each client
+    shared: Any  # what the federated optimizer has the server remember
     streams: Streams
     round: jax.Array
     available: jax.Array | None  # bool [S, N]; None: everyone
+
+
+class ToTrain(NamedTuple):
+    """What clients train from, as `devices.spread` hands it to every job."""
+
+    federation: Federation
+    params: Params  # [S, ...]
+    clients: Kept | HostTable
+    shared: Any
+    round: jax.Array
+
+    def received(self, replicate: jax.Array) -> Params:
+        """The model that the clients of a replicate receive."""
+        return devices.of_replicate(self.params, replicate)
+
+    def kept(self, replicate: jax.Array, client: jax.Array) -> Kept:
+        """What is kept of a client."""
+        return client_table.row(self.clients, replicate, client)
+
+    def memory(self, replicate: jax.Array, client: jax.Array) -> Memory:
+        """What the federated optimizer remembers of a client, and of the server."""
+        return Memory(self.kept(replicate, client).own, devices.of_replicate(self.shared, replicate))
+
+
+def to_train(opening: Opening, params: Params | None = None) -> ToTrain:
+    """What clients train from: the round's model, or another."""
+    params = opening.params if params is None else params
+    return ToTrain(opening.federation, params, opening.clients, opening.shared, opening.round)

@@ -8,10 +8,10 @@ from jax.sharding import Mesh
 
 from fedjax_sel.models import Params
 from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.strategies.base import Evaluation, Information, Strategy
 from fedjax_sel.training.client import Trainer
-from fedjax_sel.training.optimizers.base import Memory
 
 
 class Plan(NamedTuple):
@@ -24,6 +24,7 @@ class Plan(NamedTuple):
     aggregation: str
     loss_on: str
     keep_client_optimizers: bool
+    store: HostStore | None  # where what is kept of clients lies; None: on the devices
     skip_nonfinite: bool
     available: float | None  # share of the clients that can be reached in a round; None: the federation says who
     report_failure_rate: float  # share of the cohort whose training never reaches the server
@@ -36,6 +37,12 @@ class Plan(NamedTuple):
     facts_at_once: int  # clients that a device measures together
     blocks_at_once: int
 
+    def kept_at_first(self, params: Params) -> Kept:
+        """What is kept of a client that never trained."""
+        trainer = self.trainer
+        of_own = trainer.client_optimizer.init(params) if self.keep_client_optimizers else None
+        return Kept(of_own, trainer.optimizer.init_own(params))
+
 
 class Carry(NamedTuple):
     """What a round hands to the next; every leaf has the leading axis [S]."""
@@ -44,8 +51,8 @@ class Carry(NamedTuple):
     server: optax.OptState
     strategy: Any
     info: Information
-    client_optimizers: optax.OptState | None  # [S, N, ...] where clients keep it between rounds, else None
-    memory: Memory  # of the federated optimizer: its `own` is [S, N, ...]
+    clients: Kept | HostTable  # what is kept of each client, [S, N, ...] on the devices
+    shared: Any  # what the federated optimizer has the server remember
     evaluation: Evaluation | None  # of `params`, on the data that the strategy asked the server to use
     start: Bill  # what was bought before the first round, which pays for it
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedjax_sel.models import Params
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import devices, keys
-from fedjax_sel.simulation.opening import Opening
+from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
 from fedjax_sel.training import client, server
 
 
@@ -48,19 +48,19 @@ def probe(opening: Opening, number: int) -> Probe:
     replicates, clients = devices.pairs(num_replicates, cohorts)
     job_keys = jax.vmap(lambda s, k: jax.random.fold_in(own[s], k))(replicates, clients)
 
-    def train(shared, job):
-        federation, params, memory, round = shared
+    def train(given: ToTrain, job):
         replicate, who, key = job
-        received, remembered = devices.of_replicate(params, replicate), memory.of_client(replicate, who)
-        result = client.train_and_report(trainer, federation, received, replicate, who, key, round, memory=remembered)
-        averaged = trainer.optimizer.report(result.finished, remembered).averaged
+        memory = given.memory(replicate, who)
+        result = client.train_and_report(
+            trainer, given.federation, given.received(replicate), replicate, who, key, given.round, memory=memory
+        )
+        averaged = trainer.optimizer.report(result.finished, memory).averaged
         finite = server.is_finite(averaged)
         return (finite, result.num_examples), server.finite_part(averaged, finite)
 
     weights = _weights(opening, cohorts, took_part)
-    shared = (federation, opening.params, opening.memory, opening.round)
     jobs = (replicates, clients, job_keys)
-    reports, sums = devices.spread_and_add(opening.mesh, train, shared, jobs, opening.at_once, weights)
+    reports, sums = devices.spread_and_add(opening.mesh, train, to_train(opening), jobs, opening.at_once, weights)
     finite, num_examples = devices.unflatten(reports, num_replicates)
     mean = jax.vmap(partial(server.mean_of_reports, skip=True))(sums, weights, finite)
     step = jax.vmap(trainer.optimizer.combine)(mean)

@@ -16,10 +16,11 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, information, keys, sanitise
+from fedjax_sel.simulation import client_table, devices, information, keys, sanitise
 from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.opening import Opening
+from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
 from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.reads import of_outcome
 from fedjax_sel.simulation.recording import evaluate_for_strategy, record
@@ -33,7 +34,6 @@ from fedjax_sel.strategies.base import (
 )
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED
 from fedjax_sel.training import client, server
-from fedjax_sel.training.optimizers.base import Memory
 
 
 def one_round(
@@ -53,19 +53,15 @@ def one_round(
     """
     params = carry.params
     available = _available(plan, federation, streams, round)
-    opening = open_round(plan, federation, streams, params, carry.memory, round, available)
+    opening = open_round(plan, federation, streams, carry, round, available)
     selection, state, info, bill = _select(plan.strategy, opening, carry)
 
     reports = _reporting(plan, streams, round, selection)
     reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
     weights = _weights(plan, federation, reports)
-    trained, sums = _train_cohorts(plan, opening, selection, reports, weights, carry.client_optimizers, reads.updates)
+    trained, sums = _train_cohorts(plan, opening, selection, reports, weights, reads.updates)
     info, bill = information.learn(opening, info, bill, reports.ids, reports.mask, trained.training_loss)
-    optimizers = _keep(carry.client_optimizers, trained.optimizer_states, selection, trained.finite)
-    memory = Memory(
-        own=_keep(carry.memory.own, trained.own, reports, trained.finite),
-        shared=jax.tree.map(jnp.add, carry.memory.shared, sums.contributed),
-    )
+    shared = jax.tree.map(jnp.add, carry.shared, sums.contributed)
 
     mean = jax.vmap(partial(server.mean_of_reports, skip=plan.skip_nonfinite))
     mean_update = jax.vmap(plan.trainer.optimizer.combine)(mean(sums.averaged, weights, trained.finite))
@@ -91,17 +87,23 @@ def one_round(
     bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
     losses = int(reads.losses_before) + int(reads.losses_after)
     records = record(plan, opening, carry, new_params, selection, reports, trained.finite, bill, losses)
-    carry = Carry(new_params, server_state, state, information.age(info), optimizers, memory, evaluation, carry.start)
-    return carry, records
+    carry = carry._replace(
+        params=new_params, server=server_state, strategy=state, info=information.age(info), shared=shared,
+        evaluation=evaluation,
+    )  # fmt: skip
+    # A broken update leaves its client's row as it was.
+    kept = selection.mask & trained.finite
+    everything = (carry._replace(clients=None), records)
+    return carry._replace(
+        clients=client_table.write(carry.clients, selection.ids, kept, trained.kept, after=everything)
+    ), records
 
 
-def open_round(
-    plan: Plan, federation: Federation, streams: Streams, params: Params, memory: Memory, round, available
-) -> Opening:
+def open_round(plan: Plan, federation: Federation, streams: Streams, carry: Carry, round, available) -> Opening:
     """What the facts of a round are measured on."""
     return Opening(
         plan.mesh, plan.trainer, plan.strategy, plan.loss_on, plan.aggregation, plan.num_selected, plan.facts_at_once,
-        federation, params, memory, streams, round, available,
+        federation, carry.params, carry.clients, carry.shared, streams, round, available,
     )  # fmt: skip
 
 
@@ -175,8 +177,7 @@ class Trained(NamedTuple):
     loss_before: jax.Array
     loss_after: jax.Array
     training_loss: jax.Array
-    optimizer_states: Any  # None unless clients keep them
-    own: Any  # what the federated optimizer has each of them remember
+    kept: Kept
 
 
 class Sums(NamedTuple):
@@ -192,7 +193,6 @@ def _train_cohorts(
     selection: Selection,
     reports: Selection,
     weights: jax.Array,
-    kept: Any,
     keep_updates: bool,
 ) -> tuple[Trained, Sums]:
     """Trains all cohorts from their replicate's model. What nobody reads of the result is not computed.
@@ -207,16 +207,16 @@ def _train_cohorts(
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
-    own = jax.tree.map(lambda leaf: leaf[replicates, clients], kept)
-
-    def train(shared, job):
-        federation, params, memory, round = shared
-        replicate, who, key, optimizer_state = job
-        received, remembered = devices.of_replicate(params, replicate), memory.of_client(replicate, who)
+    def train(given: ToTrain, job):
+        replicate, who, key, arrives = job
+        federation, received = given.federation, given.received(replicate)
+        kept, memory = given.kept(replicate, who), given.memory(replicate, who)
         result = client.train_and_report(
-            plan.trainer, federation, received, replicate, who, key, round, statistic, optimizer_state, remembered
+            plan.trainer, federation, received, replicate, who, key, given.round, statistic, kept.optimizer, memory
         )
-        report = plan.trainer.optimizer.report(result.finished, remembered)
+        report = plan.trainer.optimizer.report(result.finished, memory)
+        # The server does not have the change of a client whose report is lost.
+        own = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), report.own, memory.own)
         sums = Sums(report.averaged, report.contributed)
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
         trained = jax.tree.map(jnp.add, received, result.update)
@@ -227,31 +227,19 @@ def _train_cohorts(
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
             result.training_loss,
-            None if kept is None else result.optimizer_state,
-            report.own,
+            Kept(None if kept.optimizer is None else result.optimizer_state, own),
         )
         return told, server.finite_part(sums, finite)
 
-    jobs = (replicates, clients, job_keys, own)
-    shared = (opening.federation, opening.params, opening.memory, round)
+    jobs = (replicates, clients, job_keys, reports.mask.reshape(-1))
     num_clients = opening.federation.starts.shape[1]
     factors = Sums(weights, jnp.where(reports.mask, 1.0 / num_clients, 0.0))
-    told, sums = devices.spread_and_add(plan.mesh, train, shared, jobs, plan.clients_at_once, factors)
+    told, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.clients_at_once, factors)
     trained: Trained = devices.unflatten(told, num_replicates)
     if not keep_updates:
         nothing = jax.tree.map(lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), opening.params)
         trained = trained._replace(updates=nothing)
     return trained, sums
-
-
-def _keep(kept: Any, states: Any, selection: Selection, finite: jax.Array) -> Any:
-    """What clients keep after the round; a broken update leaves its client's as it was."""
-
-    def write(table: jax.Array, values: jax.Array) -> jax.Array:
-        rows = jnp.where(selection.mask & finite, selection.ids, table.shape[1])
-        return jax.vmap(lambda table, rows, values: table.at[rows].set(values, mode="drop"))(table, rows, values)
-
-    return jax.tree.map(write, kept, states)
 
 
 def _weights(plan: Plan, federation: Federation, selection: Selection) -> jax.Array:

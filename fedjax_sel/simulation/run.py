@@ -12,8 +12,9 @@ import numpy as np
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, information, keys, layout
+from fedjax_sel.simulation import client_table, devices, information, keys, layout
 from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation.client_table import HostStore, Kept
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.plan import Carry, Plan, Records
@@ -21,7 +22,6 @@ from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.recording import evaluate_for_strategy
 from fedjax_sel.simulation.round import many_rounds, open_round
 from fedjax_sel.strategies.base import Env, Information, keep_state
-from fedjax_sel.training.optimizers.base import Memory
 
 
 class Program(NamedTuple):
@@ -84,14 +84,27 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         tables = {name: getattr(host, name)[own] for name in fed.PER_REPLICATE}
         federation = Federation(**shared, **devices.place(mesh, tables, per_seed))
         carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
+        if resumed is not None:
+            carry = jax.tree.map(itemgetter(own), resumed.carry)
+        if plan.store is not None:
+            carry = _stored(plan, plan.store, carry, own, resumed is None)
         if resumed is None:
             carry = _before_first_round(plan, carry, federation, streams)
-        else:
-            carry = jax.tree.map(itemgetter(own), resumed.carry)
         waits = seeds_at_once < len(run.seeds)
         carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
         programs.append(Program(plan, carry, federation, streams, first, length, chunk))
     return programs
+
+
+def _stored(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: bool) -> Carry:
+    """The carry with a table of clients in host memory, which it fills."""
+    if fresh:
+        store.fill(seeds, devices.fetch(jax.jit(jax.vmap(plan.kept_at_first))(carry.params)))
+    else:
+        assert isinstance(carry.clients, Kept), "a checkpoint holds the table itself"
+        store.load(seeds, carry.clients)
+    slots = np.arange(seeds.start, seeds.start + len(jax.tree.leaves(carry.params)[0]), dtype=np.int32)
+    return carry._replace(clients=devices.place(plan.mesh, client_table.on_host(store, slots), devices.PER_SEED))
 
 
 class State(NamedTuple):
@@ -105,7 +118,9 @@ def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
     """The shapes and dtypes of the carry of all seeds."""
     group = shapes_of_group(problem, laid_out)
     count = len(problem.config.run.seeds)
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
+    carry = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
+    store = laid_out.plan.store
+    return carry if store is None else carry._replace(clients=store.shapes())
 
 
 def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
@@ -179,25 +194,14 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
         server=jax.vmap(plan.server.init)(params),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes),
         info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
-        client_optimizers=_of_all_clients(plan.trainer.client_optimizer.init, params, num_clients)
-        if plan.keep_client_optimizers
-        else None,
-        memory=Memory(
-            _of_all_clients(plan.trainer.optimizer.init_own, params, num_clients),
-            jax.vmap(plan.trainer.optimizer.init_shared)(params),
-        ),
+        clients=client_table.on_devices(plan.kept_at_first, params, num_clients)
+        if plan.store is None
+        else client_table.on_host(plan.store, jnp.zeros((num_replicates,), jnp.int32)),  # their places come later
+        shared=jax.vmap(plan.trainer.optimizer.init_shared)(params),
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=bills.nothing(num_replicates, num_clients, len(plan.strategy.requests)),
     )
     return carry, streams
-
-
-def _of_all_clients(init: Callable[[Any], Any], params: Any, num_clients: int) -> Any:
-    """What every client starts with, [S, N, ...]."""
-    fresh = jax.vmap(init)(params)
-    return jax.tree.map(
-        lambda leaf: jnp.zeros((leaf.shape[0], num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None], fresh
-    )
 
 
 def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:
@@ -205,7 +209,7 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     if any(request.when.before_first_round for request in plan.strategy.requests):
 
         def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
-            opening = open_round(plan, federation, streams, carry.params, carry.memory, jnp.int32(0), None)
+            opening = open_round(plan, federation, streams, carry, jnp.int32(0), None)
             return information.measure_at_start(opening, carry.info, carry.start)
 
         given = (devices.PER_SEED, SPECS, devices.PER_SEED)
@@ -253,13 +257,14 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
             records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
         left = plan.num_rounds - first
         records = records if left >= length else jax.tree.map(itemgetter(slice(left)), records)
-        yield Chunk(first, records, partial(_copy_state, min(first + length, plan.num_rounds), carries))
+        yield Chunk(first, records, partial(_copy_state, min(first + length, plan.num_rounds), carries, plan.store))
 
 
-def _copy_state(rounds: int, carries: list[Any]) -> State:
-    if len(carries) > 1:
-        return State(rounds, jax.tree.map(_joined, *carries))
-    return State(rounds, _copy(carries[0]))
+def _copy_state(rounds: int, carries: list[Any], store: HostStore | None) -> State:
+    if store is not None:  # it is whole when the chunk is computed
+        carries = [carry._replace(clients=None) for carry in jax.block_until_ready(carries)]
+    carry = jax.tree.map(_joined, *carries) if len(carries) > 1 else _copy(carries[0])
+    return State(rounds, carry if store is None else carry._replace(clients=store.copy()))
 
 
 def _joined(*leaves: Any) -> Any:

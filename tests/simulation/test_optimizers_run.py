@@ -88,9 +88,9 @@ def test_scaffold_equals_its_twin_over_rounds_with_changing_cohorts():
         own[cohort] += changes
     carry, _ = play(program)
     np.testing.assert_allclose(ravel(carry.params), w, atol=2e-5)
-    np.testing.assert_allclose(ravel(carry.memory.shared), c, atol=2e-5)
-    np.testing.assert_allclose(ravel(carry.memory.shared), own.mean(0), atol=2e-5)
-    found = np.concatenate([leaf[0].reshape(N, -1) for leaf in jax.tree.leaves(carry.memory.own)], axis=1)
+    np.testing.assert_allclose(ravel(carry.shared), c, atol=2e-5)
+    np.testing.assert_allclose(ravel(carry.shared), own.mean(0), atol=2e-5)
+    found = np.concatenate([leaf[0].reshape(N, -1) for leaf in jax.tree.leaves(carry.clients.own)], axis=1)
     np.testing.assert_allclose(found, own, atol=5e-5)
 
 
@@ -100,7 +100,7 @@ def test_scaffolds_variate_of_the_server_stays_the_mean_of_the_clients(failure):
     carry, records = play(program_of(optimizer="scaffold", local_epochs=2, **failure))
     lost = records.events.reports_lost.sum() + records.events.updates_skipped.sum()
     assert lost > 0
-    for own, shared in zip(jax.tree.leaves(carry.memory.own), jax.tree.leaves(carry.memory.shared)):
+    for own, shared in zip(jax.tree.leaves(carry.clients.own), jax.tree.leaves(carry.shared)):
         np.testing.assert_allclose(own.mean(axis=1), shared, rtol=1e-3, atol=1e-5 * max(1.0, np.abs(shared).max()))
         assert np.isfinite(own).all()
 
@@ -169,7 +169,7 @@ def test_losses_that_select_do_not_contain_the_proximal_term():
 def test_a_persistent_client_optimizer_by_name_goes_on_where_it_stopped():
     named = {"client_optimizer": "adam", "momentum_buffer": "persistent", "learning_rate": 0.01}
     carry, _ = play(program_of(**named))
-    counts = carry.client_optimizers[0][0].count[0]  # steps that each client's Adam has taken
+    counts = carry.clients.optimizer[0][0].count[0]  # steps that each client's Adam has taken
     program = program_of(**named)
     rounds = np.bincount(np.concatenate([(2 * t + np.arange(K)) % N for t in range(4)]), minlength=N)
     steps = 5 * -(-sizes_of(program) // 10)

@@ -413,6 +413,6 @@ def test_a_clients_momentum_goes_on_where_it_stopped():
     carry, _ = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(params)):
         np.testing.assert_allclose(a[0], b, atol=1e-5)
-    for leaf in jax.tree.leaves(carry.client_optimizers):
+    for leaf in jax.tree.leaves(carry.clients.optimizer):
         touched = np.asarray(jnp.abs(leaf[0]).reshape(12, -1).sum(axis=1)) > 0
         assert set(np.flatnonzero(touched)) <= set(ids)

@@ -25,11 +25,6 @@ class Memory(NamedTuple):
     own: Any = ()  # of each client, between the rounds in which it trains
     shared: Any = ()  # of the server, which sends it to the cohort with the model
 
-    def of_client(self, replicate: jax.Array, client: jax.Array) -> "Memory":
-        """One client's, of tables with the leading axes [S, N] and [S]."""
-        own = jax.tree.map(lambda leaf: leaf[replicate, client], self.own)
-        return Memory(own, jax.tree.map(lambda leaf: leaf[replicate], self.shared))
-
 
 NOTHING_REMEMBERED = Memory()
 

@@ -20,7 +20,9 @@ from fedjax_sel.simulation.padding import padded_share
 from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.simulation.problem import Problem, pose
 from fedjax_sel.strategies import costs
-from fedjax_sel.training import schedule
+from fedjax_sel.training import optimizers, schedule
+from fedjax_sel.training.optimizers import by_name
+from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 
 def _console() -> Console:
@@ -28,7 +30,7 @@ def _console() -> Console:
 
 
 def choices() -> None:
-    """Prints strategies (paper, what they buy, what that costs, parameters), data sets, partitions, models, presets."""
+    """Prints what there is: strategies and optimizers with what they send, models, data sets, partitions, presets."""
     console = _console()
     table = Table(
         "strategy", "paper", "buys", "sends beyond K models down and up a round", "--algo-args", title="Strategies"
@@ -45,6 +47,18 @@ def choices() -> None:
         "A client that is asked and then selected in one round downloads the model once.\n"
         "--algo mypackage.module:factory runs a strategy of your own (docs/add_a_strategy.md)."
     )
+    table = Table(
+        "optimizer", "paper", "what it does", "sends beyond", "--optimizer-args", title="Federated optimizers"
+    )
+    for name, entry in optimizers.TABLE.items():
+        parameters = [f"{key}={default}" for key, (_, default) in optimizers.parameters(name).items()]
+        table.add_row(name, entry.paper, entry.about, _sends(optimizers.make(name)), "\n".join(parameters))
+    console.print(table)
+    console.print(
+        "--client-optimizer and --server-optimizer take sgd or any of Optax by name:\n"
+        f"{', '.join(by_name.names())}.\n"
+        "docs/optimizers.md says which strategies and optimizers go together."
+    )
     table = Table("model", "what it is", title="Models")
     for name, entry in models.TABLE.items():
         table.add_row(name, entry.about)
@@ -52,6 +66,14 @@ def choices() -> None:
     console.print("Data sets:  " + ", ".join(data.names()) + ", and any prepared TFDS image-classification set")
     console.print("Partitions: " + ", ".join(partition.SCHEMES) + "   (python -m fedjax_sel.data shows one)")
     console.print("Presets:    " + ", ".join(PRESETS))
+
+
+def _sends(optimizer: FederatedOptimizer) -> str:
+    """What a client of the cohort receives and sends beside models, e.g. "K x P floats down, K x P floats up"."""
+    down = [f"{'' if count == 1 else f'{count} '}K x P floats down" for count in [optimizer.vectors_down] if count]
+    up = [f"{'' if count == 1 else f'{count} '}K x P floats up" for count in [optimizer.vectors_up] if count]
+    up += [f"{'' if count == 1 else f'{count} '}K floats up" for count in [optimizer.floats_up] if count]
+    return ", ".join(down + up) or "nothing"
 
 
 def result(outcome: Result) -> None:
@@ -145,6 +167,7 @@ def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, 
         "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
         "a round sends": f"{k} models down, {k} up: {k * model_bytes / 1e6:.2f} MB each way, a seed",
         f"{config.selection.algo} adds": costs.costs(problem.strategy),
+        f"{plan.trainer.optimizer.name} adds": _sends(plan.trainer.optimizer),
         "devices": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}, {_layout(plan)}",
         "padded work": f"{100 * padded_share(plan, steps):.1f}% of the devices' training time",
         "seeds": f"{all_seeds}, " + ("all at once" if turns == 1 else f"{seeds} at once, in {turns} turns"),

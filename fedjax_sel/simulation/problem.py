@@ -92,7 +92,7 @@ def check(config: Config) -> Strategy:
         config.run.rounds,
         everyone_available=config.selection.available_share == 1,
     )
-    if config.training.aggregation == "unbiased" and selection.weights is None and selection.inclusion is None:
+    if config.training.aggregation == "unbiased" and selection.inclusion is None:
         raise UserError(
             f"--aggregation: 'unbiased' needs to know how often each client is selected, which {strategy.name} with "
             "these parameters cannot say; choose another rule, or --algo random, fl_dp3s or clustered"

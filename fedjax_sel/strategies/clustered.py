@@ -178,7 +178,9 @@ def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Ar
     if available is not None:
         mask &= available[ids]
     draws = (ids[:, None] == ids).sum(axis=1)  # r
-    return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
+    # Every client has K n_i of the urns' K n; fewer clients do not fill them so evenly.
+    inclusion = k * sizes[ids] / sizes.sum() if available is None else None
+    return Selection(ids, jnp.where(mask, draws / k, 0.0), mask, inclusion)
 
 
 def _distances(vectors: jax.Array, others: jax.Array, distance: str) -> jax.Array:

@@ -61,7 +61,7 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
         first = sampling.first_occurrence(ids)
         draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, how often this client was drawn
         mask = first & (shares.sum() > 0)
-        return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
+        return Selection(ids, jnp.where(mask, draws / k, 0.0), mask, k * (shares / shares.sum())[ids])
 
     multinomial = variant == "md"
     return Strategy(

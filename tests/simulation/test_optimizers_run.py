@@ -269,8 +269,27 @@ def test_unbiased_weights_of_diverse_cohorts(there):
     assert kdpp.rank(jnp.linalg.eigvalsh(kernel)) == 6
 
 
+@pytest.mark.parametrize("algo,parameters", [("random", {"variant": "md"}), ("clustered", {})])
+def test_weights_of_their_own_are_unbiased_where_strategies_say_how_often_they_draw(algo, parameters):
+    """r / K for a client drawn r times: on average p_k, its share of the data."""
+    sizes, k, number = np.array([5, 1, 9, 20, 3]), 2, 6000
+    strategy = strategies.make(algo, **parameters)
+    env = base.Env(5, k, 5, 4, 9, jnp.asarray(sizes), jnp.asarray(sizes / sizes.sum(), jnp.float32))
+    state = strategy.init(jax.random.key(0), env)
+    info = base.Information(algo, {})
+    draws = jax.random.split(jax.random.key(1), number)
+    answers = jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(0), None))(draws)
+    shares = sizes / sizes.sum()
+    np.testing.assert_allclose(answers.inclusion, k * shares[np.asarray(answers.ids)], rtol=1e-5)
+    weights = np.zeros((number, 5))
+    np.add.at(weights, (np.arange(number)[:, None], np.asarray(answers.ids)), np.asarray(answers.weights))
+    deviation = weights.std(axis=0) / np.sqrt(number)
+    assert (np.abs(weights.mean(axis=0) - shares) < 5 * deviation + 1e-6).all()
+
+
 def test_a_strategy_that_cannot_say_how_often_it_selects_is_refused():
-    for algo, parameters in (("fedcor", {}), ("random", {"variant": "weighted-wor"}), ("fl_dp3s", {"pool": 8})):
+    refused = {"fedcor": {}, "divfl": {}, "random": {"variant": "weighted-wor"}, "fl_dp3s": {"pool": 8}}
+    for algo, parameters in refused.items():
         with pytest.raises(
             UserError, match="--aggregation: 'unbiased' needs to know how often each client is selected"
         ):

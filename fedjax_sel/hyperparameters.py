@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from fedjax_sel import reading
 from fedjax_sel.errors import UserError
 from fedjax_sel.names import one_of
 
@@ -98,7 +99,7 @@ def _convert(asked: _Asked, value: Any, kind: Any) -> Any:
     if kind not in _WANTED:
         return _number(value)
     try:
-        return _scalar(value, kind)
+        return reading.as_kind(value, kind)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
         raise UserError(
             f"{asked.flag} {asked.name}={value} of {asked.owner}: {value!r} is not of type {_WANTED[kind]}"
@@ -121,21 +122,6 @@ def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
         raise failures[0]
     wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
     raise UserError(f"{asked.flag} {asked.name}={value} of {asked.owner}: {value!r} is not of type {wanted}")
-
-
-def _scalar(value: Any, kind: type) -> Any:
-    if kind is bool:
-        return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
-    if kind is str:
-        if value is None:
-            raise ValueError
-        return str(value)
-    if isinstance(value, bool) or value is None:
-        raise ValueError
-    converted = kind(value)
-    if kind is int and not isinstance(value, str) and converted != value:
-        raise ValueError
-    return converted
 
 
 def _number(value: Any) -> Any:

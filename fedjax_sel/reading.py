@@ -28,22 +28,25 @@ def scalar(flag: str, value: Any, kind: type) -> Any:
     """
     wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
     try:
-        if kind is bool:
-            if isinstance(value, bool):
-                return value
-            return {"true": True, "false": False}[str(value).lower()]
-        if kind is str:
-            if value is None:
-                raise ValueError
-            return str(value)
-        if isinstance(value, bool) or value is None:
-            raise ValueError
-        converted = kind(value)
-        if kind is int and not isinstance(value, str) and converted != value:
-            raise ValueError
-        return converted
+        return as_kind(value, kind)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise UserError(f"{flag}: {value!r} is not {wanted}") from error
+
+
+def as_kind(value: Any, kind: type) -> Any:
+    """The same without a sentence: one of TypeError, ValueError, KeyError and OverflowError where it is not one."""
+    if kind is bool:
+        return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+    if kind is str:
+        if value is None:
+            raise ValueError
+        return str(value)
+    if isinstance(value, bool) or value is None:
+        raise ValueError
+    converted = kind(value)
+    if kind is int and not isinstance(value, str) and converted != value:
+        raise ValueError
+    return converted
 
 
 def availability(value: Any) -> str:

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "errors": set(),
     "names": {"errors"},
     "reading": {"errors"},
-    "hyperparameters": BOTTOM,
+    "hyperparameters": BOTTOM | {"reading"},
     "plugins": BOTTOM,
     "numerics": set(),
     "metrics": set(),

@@ -206,6 +206,20 @@ def test_a_server_optimizer_by_name_is_optaxs():
     np.testing.assert_allclose(ravel(carry.params), ravel(jax.tree.map(lambda leaf: leaf[None], params)), atol=2e-5)
 
 
+def test_the_step_that_strategies_see_is_the_servers_own():
+    """GPFL's direction D under FedYogi: w^(t+1) - w^t, and not the mean update."""
+    strategy = in_turns()._replace(
+        init=lambda key, env: jax.tree.map(jnp.zeros_like, models.make("mlp", (4, 4, 1), 4).init(jax.random.key(0))),
+        update=lambda state, info, round, selection, outcome: outcome.step,
+    )
+    config = SMALL.replace(optimizer="fedyogi", optimizer_args={"tau": 0.1}, rounds=1, chunk=1)
+    program = run.prepare(dataclasses.replace(pose(config), strategy=strategy))
+    before = ravel(program.carry.params)
+    carry, _ = play(program)
+    np.testing.assert_allclose(ravel(carry.strategy), ravel(carry.params) - before, atol=1e-7)
+    assert np.abs(ravel(carry.strategy)).max() <= 0.01  # of its learning rate
+
+
 # ---- weights ----
 
 

@@ -190,7 +190,9 @@ def _headline(panel: Panel, width: float) -> str:
 
 
 def _lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
-    columns = min(len(panels), PANELS_A_ROW)
+    # with several optimizers a setting has a row of its own
+    optimizers = {panel.rows[0].optimizer for panel in panels}
+    columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
     rows = -(-len(panels) // columns)
     legend_width = 0.8 + 0.085 * max(map(len, styles))
     figure = _figure(4.8 * columns + legend_width, 4.2 * rows)

@@ -1,5 +1,7 @@
 """Layers against XLA's own convolution and pooling; initialisers and dropout against their laws."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,16 +10,19 @@ from jax import lax
 
 from fedjax_sel import models
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import layers
+from fedjax_sel.models import layers, winograd
 
 
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 @pytest.mark.parametrize(
-    "size,channels,features,side",
-    [(5, 1, 20, 12), (3, 4, 7, 9), (3, 16, 7, 9), (3, 20, 5, 6), (3, 16, 2, 3), (1, 2, 3, 4)],
-)
-def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features, side):
-    x = jax.random.normal(jax.random.key(0), (2, side, side, channels))
+    "size,channels,features,side,batch",
+    [
+        (5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2), (3, 16, 2, 3, 2), (1, 2, 3, 4, 2),
+        (3, 16, 7, 10, 64), (3, 18, 5, 11, 29),  # tiles enough to be large ones, whole and hanging over
+    ],
+)  # fmt: skip
+def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features, side, batch):
+    x = jax.random.normal(jax.random.key(0), (batch, side, side, channels))
     conv = layers.Conv(features, size, form=form)
     params = conv.init(jax.random.key(1), x)["params"]["Dense_0"]["Dense_0"]
     # inputs go over columns of the window, then rows, then channels
@@ -36,7 +41,24 @@ def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features,
     theirs, theirs_x = jax.grad(lambda k, x: (xlas(k, x) * weights).sum(), (0, 1))(kernel, x)
     np.testing.assert_allclose(mine_x, theirs_x, atol=1e-4)
     mine = mine.T.reshape(size, size, channels, features).transpose(1, 0, 2, 3)
-    np.testing.assert_allclose(mine, theirs, atol=5e-4)
+    np.testing.assert_allclose(mine, theirs, atol=5e-4 * max(1.0, batch / 8))  # sums over the batch
+
+
+def test_winograds_tiles_are_large_where_there_are_many():
+    assert winograd.tiling_of(10, 28, 28) is winograd.FOUR and winograd.tiling_of(29, 9, 9) is winograd.FOUR
+    assert winograd.tiling_of(50, 4, 4) is winograd.TWO and winograd.tiling_of(2, 8, 8) is winograd.TWO
+
+
+@pytest.mark.parametrize("tiling", [winograd.TWO, winograd.FOUR], ids=["two", "four"])
+def test_winograds_matrices_convolve_exactly(tiling):
+    """On one line, in exact fractions: A' [(G g) * (B' d)] is the convolution of d with g."""
+    pixels, kernels, outputs = (np.array(matrix, object) for matrix in tiling)
+    kernels = np.vectorize(lambda value: Fraction(value).limit_denominator(24))(kernels)
+    d = [Fraction(value) for value in (3, -1, 4, 1, -5, 9)][: tiling.pixels_a_side]
+    g = [Fraction(value) for value in (2, -7, 1)]
+    found = outputs.dot((kernels.dot(g)) * (pixels.dot(d)))
+    expected = [sum(d[i + j] * g[j] for j in range(3)) for i in range(tiling.outputs_a_side)]
+    assert list(found) == expected
 
 
 @pytest.mark.parametrize("side", [6, 7])

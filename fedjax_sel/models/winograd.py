@@ -1,10 +1,10 @@
 """3x3 convolutions with fewer multiplications: Winograd's F(2x2, 3x3) and F(4x4, 3x3).
 
 Y = A' [ (G g G') * (B' d B) ] A for every tile d of (m + 2)^2 pixels, each overlapping its neighbours by two, and the
-m x m outputs Y of it (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, Eq. 8, and its sections
-4.1 and 4.2). An output takes 4 multiplications with m = 2 and 2.25 with m = 4, instead of 9. Over channels the elementwise
-products are (m + 2)^2 matrix products of tiles x channels with channels x features, which vmap over clients as batched
-products do. What is written to memory on the way is 4 or 2.25 times the images, where patches are 9 times.
+m x m outputs Y of it (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, Eq. 8 and the two
+sections behind it). An output takes 4 multiplications with m = 2 and 2.25 with m = 4, instead of 9. Over channels the
+elementwise products are (m + 2)^2 matrix products of tiles x channels with channels x features, which vmap over clients
+as batched products do. What is written to memory on the way is 4 or 2.25 times the images, where patches are 9 times.
 
 The backward pass is spelled out: it is the transposes of the same four linear maps, and XLA's own derivative of the
 slices scatters. In float32 the result differs from the direct sum's by a millionth of the largest output with m = 2, and

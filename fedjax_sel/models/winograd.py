@@ -7,8 +7,8 @@ elementwise products are (m + 2)^2 matrix products of tiles x channels with chan
 as batched products do. What is written to memory on the way is 4 or 2.25 times the images, where patches are 9 times.
 
 The backward pass is spelled out: it is the transposes of the same four linear maps, and XLA's own derivative of the
-slices scatters. In float32 the result differs from the direct sum's by a millionth of the largest output with m = 2, and
-by a hundred-thousandth with m = 4.
+slices scatters. In float32 the result differs from the direct sum's by a millionth of the largest output with m = 2,
+and by a hundred-thousandth with m = 4.
 """
 
 import operator

@@ -11,8 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.numerics import sampling
+
 _dot = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
+_LAST = 0xFFFFFFFF  # in any order
 _SMALLEST_VARIANCE = 1e-12
 _KNOWN = 1e-10  # a client whose variance is below is as good as known: it is picked when nobody else is left
 
@@ -21,8 +24,7 @@ class _Pool(NamedTuple):
     """The Gaussian conditioned on the picks so far; Sigma = X^T P X + noise^2 I among those not picked."""
 
     shrinkage: jax.Array  # P, the embedding space's covariance, [d, d]
-    gain: jax.Array  # q = sum of p_i x_i over those not picked, [d]
-    along: jax.Array  # (P q)^T x_k, [N]
+    along: jax.Array  # (P q)^T x_k with q = sum of p_i x_i over those not picked, [N]
     variance: jax.Array  # v = diag Sigma, [N]
     taken: jax.Array  # bool [N]
 
@@ -56,7 +58,8 @@ def select_greedily(
     """
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
     num_clients = embeddings.shape[1]
-    order = jnp.arange(num_clients) if key is None else jax.random.permutation(key, num_clients)
+    places = jnp.arange(num_clients, dtype=jnp.uint32)
+    order = places if key is None else sampling.random_words(key, num_clients)[0]
     there = jnp.ones((num_clients,), bool) if available is None else available
 
     def pick(pool: _Pool, _):
@@ -65,7 +68,7 @@ def select_greedily(
         allowed = tier == tier.max()
         scores = jnp.where(allowed & ~jnp.isnan(scores), scores, -jnp.inf)
         best = allowed & (scores == scores.max())
-        client = jnp.argmin(jnp.where(best, order, num_clients)).astype(jnp.int32)
+        client = jnp.argmin(jnp.where(best, order, jnp.uint32(_LAST))).astype(jnp.int32)
         return _condition(pool, embeddings, importance, noise, client), client
 
     _, ids = lax.scan(pick, _prior(embeddings, importance, noise), length=num_selected)
@@ -100,11 +103,9 @@ def posterior_gains(
 
 def _prior(embeddings: jax.Array, importance: jax.Array, noise: float | jax.Array) -> _Pool:
     dimension, num_clients = embeddings.shape
-    gain = _dot(embeddings, importance)
     return _Pool(
         jnp.eye(dimension, dtype=embeddings.dtype),
-        gain,
-        _dot(gain, embeddings),
+        _dot(_dot(embeddings, importance), embeddings),
         jnp.sum(embeddings**2, axis=0) + noise**2,
         jnp.zeros((num_clients,), bool),
     )
@@ -123,13 +124,13 @@ def _condition(pool: _Pool, embeddings, importance, noise, client) -> _Pool:
     variance = jnp.maximum(jnp.maximum(_dot(embedding, column), 0.0) + noise**2, _SMALLEST_VARIANCE)
     least = jnp.maximum(noise**2, _SMALLEST_VARIANCE)
     shrinkage = pool.shrinkage - column[:, None] * (column / variance)
-    gain = pool.gain - importance[client] * embedding
-    # one pass over X for both: of many clients, reading it is what a pick costs
-    covariance, along = _dot(jnp.stack([column, _dot(shrinkage, gain)]), embeddings)
+    # P' q' = (P - u u^T / s) (q - p_k x_k) = P q - u (p_k + (u^T q - p_k u^T x_k) / s), where u^T q = x_k^T P q.
+    weight = importance[client]
+    factor = weight + (pool.along[client] - weight * _dot(embedding, column)) / variance
+    covariance = _dot(column, embeddings)  # the one pass over X: of many clients, reading it is what a pick costs
     return _Pool(
         shrinkage,
-        gain,
-        along,
+        pool.along - factor * covariance,
         jnp.maximum(pool.variance - covariance**2 / variance, least),
         pool.taken.at[client].set(True),
     )

@@ -450,7 +450,9 @@ def test_wrong_hyperparameters(parameters, message):
 def test_names_and_hyperparameters_as_texts():
     kinds = strategies.hyper.of(fedcor)[0]
     assert {name for name, kind in kinds.items() if kind.default is None} == set(kinds) - {"preset", "task"}
-    values = strategies.hyper.convert("fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"})
+    values = strategies.hyper.convert(
+        "--algo-args", "fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"}
+    )
     assert values == {"warmup": 20, "anneal": 0.9, "mean": "discounted"}
     assert fedcor(**values).name == "fedcor" and fedgp().name == "fedgp"
 

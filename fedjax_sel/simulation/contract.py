@@ -47,9 +47,7 @@ class _StandIn(NamedTuple):
     profile_size: int = PROFILE_SIZE
 
 
-def check(
-    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
-) -> Selection:
+def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
     """Traces every hook, without running anything.
 
     Args:
@@ -58,9 +56,6 @@ def check(
         num_selected: K.
         num_rounds: T, that the strategy is told of.
         everyone_available: whether `available` is None or bool [N].
-
-    Returns:
-        The shapes of what `select` answers.
 
     Raises:
         UserError: the first rule that is broken, or what a hook raised for the user to read.
@@ -76,8 +71,24 @@ def check(
             candidates(trace("candidates", table["candidates"]), num_clients)
         for name in ("prepare", "observe", "update"):
             same_state(name, state, trace(name, table[name]))
-        answer: Selection = table["update"][1][3]
-        return answer
+
+
+def knows_inclusion(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> bool:
+    """Whether a strategy can say how often it selects each client; arguments as for `check`.
+
+    Raises:
+        UserError: it says it in another form.
+    """
+    if strategy.inclusion is None:
+        return False
+    table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+    with _named(strategy):
+        found = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
+        if found is not None and (getattr(found, "shape", None) != (num_clients,) or found.dtype != jnp.float32):
+            raise BrokenContractError("`inclusion` must answer float32 [N], or None where it cannot say")
+    return found is not None
 
 
 def traced(
@@ -254,10 +265,10 @@ def selection(answer: Any, num_selected: int) -> None:
     k = num_selected
     is_selection(answer)
     fields: dict[str, Any] = answer._asdict()
-    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32", "inclusion": "float32"}.items():
+    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
         leaf = fields[name]
         if leaf is None:
-            if name in ("weights", "inclusion"):
+            if name == "weights":
                 continue
             raise BrokenContractError(f"the selection has no `{name}`; give {dtype} [{k}], with K = {k}")
         if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:

@@ -85,14 +85,10 @@ def check(config: Config) -> Strategy:
     optimization.of(config.training)
     contract.requests(strategy)
     information.check(strategy, config.data.holdout, server_validation(config, strategy))
-    selection = contract.check(
-        strategy,
-        config.partition.num_clients,
-        config.selection.num_selected,
-        config.run.rounds,
-        everyone_available=config.selection.available_share == 1,
-    )
-    if config.training.aggregation == "unbiased" and selection.inclusion is None:
+    shape = (config.partition.num_clients, config.selection.num_selected, config.run.rounds)
+    everyone = config.selection.available_share == 1
+    contract.check(strategy, *shape, everyone_available=everyone)
+    if config.training.aggregation == "unbiased" and not contract.knows_inclusion(strategy, *shape, everyone):
         raise UserError(
             f"--aggregation: 'unbiased' needs to know how often each client is selected, which {strategy.name} with "
             "these parameters cannot say; choose another rule, or --algo random, fl_dp3s or clustered"

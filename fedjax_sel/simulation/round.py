@@ -58,7 +58,7 @@ def one_round(
 
     reports = _reporting(plan, streams, round, selection)
     reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
-    weights = _weights(plan, federation, reports)
+    weights = _weights(plan, opening, state, info, reports)
     trained, sums = _train_cohorts(plan, opening, selection, reports, weights, reads.updates)
     info, bill = information.learn(opening, info, bill, reports.ids, reports.mask, trained.training_loss)
     shared = jax.tree.map(jnp.add, carry.shared, sums.contributed)
@@ -242,14 +242,22 @@ def _train_cohorts(
     return trained, sums
 
 
-def _weights(plan: Plan, federation: Federation, selection: Selection) -> jax.Array:
+def _weights(plan: Plan, opening: Opening, state: Any, info: Information, selection: Selection) -> jax.Array:
     """Aggregation weights, float32 [S, K]: the strategy's own where it derives them, else the runner's rule."""
     if selection.weights is not None:
         return jnp.where(selection.mask, selection.weights, 0.0)
-    sizes = jnp.take_along_axis(federation.train_sizes, selection.ids, axis=1)
-    total = federation.train_sizes.sum(axis=1)
+    all_sizes = opening.federation.train_sizes
+    sizes, inclusion = jnp.take_along_axis(all_sizes, selection.ids, axis=1), None
+    if plan.aggregation == "unbiased":
+        expected = plan.strategy.inclusion
+        assert expected is not None, "refused before the run"
+        of_all = jax.vmap(lambda state, info, there: expected(state, info, opening.round, there))(
+            state, info, opening.available
+        )
+        assert of_all is not None, "refused before the run"
+        inclusion = jnp.take_along_axis(of_all, selection.ids, axis=1)
     of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
-    return of(sizes, selection.mask, total, selection.inclusion)
+    return of(sizes, selection.mask, all_sizes.sum(axis=1), inclusion)
 
 
 def many_rounds(

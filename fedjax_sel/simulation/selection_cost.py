@@ -234,8 +234,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         metrics=_metrics(strategy, level),
     )
     state = strategy.update(state, info, round, selection, outcome)
-    # what no round reads is not computed in a run either
-    return _Carry(state, information.age(info)), selection._replace(inclusion=None)
+    return _Carry(state, information.age(info)), selection
 
 
 def _metrics(strategy: Strategy, level: jax.Array) -> ServerMetrics | Unrequested:

@@ -125,7 +125,6 @@ class Selection(NamedTuple):
     ids: jax.Array  # int32 [K]
     weights: jax.Array | None  # float32 [K]; None: the simulator's aggregation rule applies
     mask: jax.Array  # bool [K]; False: nobody trains in this place
-    inclusion: jax.Array | None = None  # how often each is expected in the cohort, float32 [K]; None: not known
 
 
 @jax.tree_util.register_static
@@ -197,6 +196,9 @@ class Strategy(NamedTuple):
         candidates: (key, state, info, round, available) -> int32 [d], distinct: whom requests to CANDIDATES ask. Facts
             that they answered have age 0 in `select`; unavailable clients among them do not answer. None where no
             request asks them.
+        inclusion: (state, info, round, available) -> how often `select` is expected to name each client, float32 [N],
+            positive where it can; None where it cannot say for such an `available`. It serves the aggregation rule
+            `unbiased` and nothing else. None for strategies whose law has no closed form.
     """
 
     name: str
@@ -208,3 +210,4 @@ class Strategy(NamedTuple):
     update: Callable[[State, Information, jax.Array, Selection, Outcome], State] = keep_state
     candidates: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], jax.Array] | None = None
     observe: Callable[[State, Information, jax.Array, jax.Array | None], State] = keep_state
+    inclusion: Callable[[State, Information, jax.Array, jax.Array | None], jax.Array | None] | None = None

@@ -32,7 +32,7 @@ Differs from the paper:
   then stands for everybody who is available, with probabilities n_i.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -139,7 +139,16 @@ def clustered(
         select=select_by_size if by_size else select,
         with_replacement=True,
         update=keep_state if by_size else update,
+        inclusion=_inclusion,
     )
+
+
+def _inclusion(state: Any, info, round, available) -> jax.Array | None:
+    """Every client has K n_i of the urns' K n. Where some are away the urns are no longer filled so evenly."""
+    del info, round
+    if available is not None:
+        return None
+    return state.num_selected.value * state.sizes / state.sizes.sum()
 
 
 def similarity_urns(
@@ -178,9 +187,7 @@ def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Ar
     if available is not None:
         mask &= available[ids]
     draws = (ids[:, None] == ids).sum(axis=1)  # r
-    # Every client has K n_i of the urns' K n; fewer clients do not fill them so evenly.
-    inclusion = k * sizes[ids] / sizes.sum() if available is None else None
-    return Selection(ids, jnp.where(mask, draws / k, 0.0), mask, inclusion)
+    return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
 
 
 def _distances(vectors: jax.Array, others: jax.Array, distance: str) -> jax.Array:

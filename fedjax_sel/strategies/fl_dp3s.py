@@ -95,7 +95,7 @@ def fl_dp3s(
         if available is None:
             spectrum = _of_sufficient_rank(state.eigenvalues, state.eigenvectors, k)
             ids = kdpp.sample(key, *spectrum, k)
-            return Selection(ids, None, jnp.ones((k,), bool), kdpp.inclusion_probabilities(*spectrum, k)[ids])
+            return Selection(ids, None, jnp.ones((k,), bool))
         eigenvalues, eigenvectors = lax.cond(
             available.all(),
             lambda: (state.eigenvalues, state.eigenvectors),
@@ -103,8 +103,15 @@ def fl_dp3s(
         )
         spectrum = _of_sufficient_rank(eigenvalues, eigenvectors, k)
         ids = _sample_available(key, spectrum, k, available)
-        inclusion = jnp.where(available.sum() >= k, kdpp.inclusion_probabilities(*spectrum, k)[ids], 1.0)
-        return Selection(ids, None, available[ids], inclusion)
+        return Selection(ids, None, available[ids])
+
+    def inclusion(state: State, info, round, available) -> jax.Array:
+        del info, round
+        k = state.num_selected.value
+        if available is None:
+            return kdpp.inclusion_probabilities(*_of_sufficient_rank(state.eigenvalues, state.eigenvectors, k), k)
+        spectrum = _of_sufficient_rank(*kdpp.eigendecompose_subset(state.similarity, available), k)
+        return jnp.where(available.sum() >= k, kdpp.inclusion_probabilities(*spectrum, k), 1.0)
 
     def init_pool(key: jax.Array, env: Env) -> PoolState:
         del key
@@ -132,7 +139,7 @@ def fl_dp3s(
 
     if pool is not None:
         return Strategy(name="fl_dp3s", init=init_pool, select=select_from_pool, requests=(request,))
-    return Strategy(name="fl_dp3s", init=init, select=select, requests=(request,), prepare=prepare)
+    return Strategy(name="fl_dp3s", init=init, select=select, requests=(request,), prepare=prepare, inclusion=inclusion)
 
 
 def _sample_available(key, spectrum: tuple[jax.Array, jax.Array], k: int, available: jax.Array) -> jax.Array:

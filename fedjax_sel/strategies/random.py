@@ -47,21 +47,26 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
             ids = sampling.uniform_without_replacement(key, state.importance.shape[0], k, available)
         else:
             ids = sampling.without_replacement(key, state.importance, k, available)
-        mask = jnp.ones((k,), bool) if available is None else available[ids]
-        if variant == "weighted-wor":  # the probabilities of being drawn at all have no closed form
-            return Selection(ids, None, mask)
-        there = state.importance.shape[0] if available is None else jnp.maximum(available.sum(), k)
-        return Selection(ids, None, mask, jnp.full((k,), k / there, jnp.float32))
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
 
     def select_multinomial(key, state, info, round, available) -> Selection:
         del info, round
         k = state.num_selected.value
-        shares = state.importance if available is None else jnp.where(available, state.importance, 0.0)
+        shares = _shares(state, available)
         ids = sampling.with_replacement(key, shares, k)
         first = sampling.first_occurrence(ids)
         draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, how often this client was drawn
         mask = first & (shares.sum() > 0)
-        return Selection(ids, jnp.where(mask, draws / k, 0.0), mask, k * (shares / shares.sum())[ids])
+        return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
+
+    def inclusion(state: State, info, round, available) -> jax.Array:
+        del info, round
+        k, num_clients = state.num_selected.value, state.importance.shape[0]
+        if multinomial:
+            shares = _shares(state, available)
+            return k * shares / shares.sum()
+        there = num_clients if available is None else jnp.maximum(available.sum(), k)
+        return jnp.full((num_clients,), k / there, jnp.float32)
 
     multinomial = variant == "md"
     return Strategy(
@@ -69,4 +74,11 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
         init=init,
         select=select_multinomial if multinomial else select_distinct,
         with_replacement=multinomial,
+        # of weighted draws without replacement the probabilities have no closed form
+        inclusion=None if variant == "weighted-wor" else inclusion,
     )
+
+
+def _shares(state: State, available: jax.Array | None) -> jax.Array:
+    """Data shares of those who can be reached."""
+    return state.importance if available is None else jnp.where(available, state.importance, 0.0)

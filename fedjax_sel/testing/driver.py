@@ -132,7 +132,7 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
     for leaf in jax.tree.leaves(state):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             nan |= jnp.isnan(leaf).any()
-    return Carry(state, _older(info)), Record(selection.ids, selection.weights, selection.mask, candidates, nan)
+    return Carry(state, _older(info)), Record(*selection, candidates, nan)
 
 
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:

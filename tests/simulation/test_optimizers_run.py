@@ -244,14 +244,14 @@ def expected_mean(law, inclusion, sizes, updates):
 
 
 def select_all_of(strategy, sizes, k, info, number=400, available=None):
-    """What a strategy answers to many keys: ids [number, k] and inclusion [number, k]."""
+    """What a strategy answers to many keys, [number, k], and how often it says it selects each client, [N]."""
     shares = jnp.asarray(sizes / sizes.sum(), jnp.float32)
     env = base.Env(len(sizes), k, 5, 4, 9, jnp.asarray(sizes), shares)
     state = strategy.init(jax.random.key(0), env)
     state = strategy.prepare(state, info)
     draws = jax.random.split(jax.random.key(1), number)
     answers = jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(0), available))(draws)
-    return np.asarray(answers.ids), np.asarray(answers.inclusion)
+    return np.asarray(answers.ids), np.asarray(strategy.inclusion(state, info, jnp.int32(0), available))
 
 
 @pytest.mark.parametrize("there", [None, np.array([True, False, True, True, True])])
@@ -285,7 +285,10 @@ def test_unbiased_weights_of_diverse_cohorts(there):
     law = {cohort: np.linalg.det(kernel[np.ix_(cohort, cohort)]) for cohort in itertools.combinations(clients, k)}
     law = {cohort: value / sum(law.values()) for cohort, value in law.items()}
     exact = np.array([sum(p for cohort, p in law.items() if i in cohort) for i in range(6)])
-    np.testing.assert_allclose(inclusion, exact[ids], rtol=2e-3)
+    clients = np.arange(6) if there is None else np.flatnonzero(there)
+    np.testing.assert_allclose(inclusion[clients], exact[clients], rtol=2e-3)
+    seen = np.bincount(ids.ravel(), minlength=6) / len(ids)
+    assert (np.abs(seen - exact) < 5 * np.sqrt(exact * (1 - exact) / len(ids)) + 1e-6).all()
     found = expected_mean(law, exact.astype(np.float32), sizes, updates)
     shares = (sizes / sizes.sum()) * (1.0 if there is None else there)
     np.testing.assert_allclose(found, shares @ updates, rtol=1e-4)
@@ -303,7 +306,7 @@ def test_weights_of_their_own_are_unbiased_where_strategies_say_how_often_they_d
     draws = jax.random.split(jax.random.key(1), number)
     answers = jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(0), None))(draws)
     shares = sizes / sizes.sum()
-    np.testing.assert_allclose(answers.inclusion, k * shares[np.asarray(answers.ids)], rtol=1e-5)
+    np.testing.assert_allclose(strategy.inclusion(state, info, jnp.int32(0), None), k * shares, rtol=1e-5)
     weights = np.zeros((number, 5))
     np.add.at(weights, (np.arange(number)[:, None], np.asarray(answers.ids)), np.asarray(answers.weights))
     deviation = weights.std(axis=0) / np.sqrt(number)

@@ -125,7 +125,11 @@ def left(out: Path):
 
 @pytest.mark.parametrize(
     "algo,place,number",
-    [("fl_dp3s", "half a row", 6), ("afl", "between data and manifest", 3), ("oort", "any moment", 4)],
+    [
+        ("fl_dp3s", "half a row", 6),
+        pytest.param("afl", "between data and manifest", 3, marks=pytest.mark.slow),
+        pytest.param("oort", "any moment", 4, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_ends_like_one_that_was_not(algo, place, number, tmp_path):
     more = {"any moment": {"rounds": 103, "checkpoint_every": 20}, "between data and manifest": {"rounds": 24}}

@@ -12,15 +12,14 @@ from fedjax_sel import models
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import layers, winograd
 
+SMALL = [(5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2), (3, 16, 2, 3, 2), (1, 2, 3, 4, 2)]
+MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be large ones, whole and hanging over
 
-@pytest.mark.parametrize("form", layers.CONVOLUTIONS)
+
 @pytest.mark.parametrize(
-    "size,channels,features,side,batch",
-    [
-        (5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2), (3, 16, 2, 3, 2), (1, 2, 3, 4, 2),
-        (3, 16, 7, 10, 64), (3, 18, 5, 11, 29),  # tiles enough to be large ones, whole and hanging over
-    ],
-)  # fmt: skip
+    "form,size,channels,features,side,batch",
+    [(form, *case) for form in layers.CONVOLUTIONS for case in SMALL] + [("winograd", *case) for case in MANY_TILES],
+)
 def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features, side, batch):
     x = jax.random.normal(jax.random.key(0), (batch, side, side, channels))
     conv = layers.Conv(features, size, form=form)

@@ -231,6 +231,7 @@ def test_ctrl_c_of_a_real_process(tmp_path):
     assert (out / "random" / "cohorts.npy").exists() and not (out / "fl_dp3s").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["--rounds", "200", "--chunk", "5", "--num-clients", "10", "--num-selected", "2",

@@ -37,8 +37,13 @@ VARIANTS = [
 
 @pytest.mark.parametrize(
     "name",
-    # FedGP is FedCor's code with other numbers
-    [pytest.param(name, marks=pytest.mark.slow) if name == "fedgp" else name for name in strategies.names()],
+    # by default one of each kind: without facts, with facts at the start, on schedule, of the server, with replacement
+    [
+        name
+        if name in ("random", "fl_dp3s", "fedcor", "gpfl", "clustered")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in strategies.names()
+    ],
 )
 def test_conforms(name):
     """All but the ledger of a real run, which tests/simulation/test_bills.py compares with a closed form."""

@@ -206,6 +206,15 @@ def test_a_server_optimizer_by_name_is_optaxs():
     np.testing.assert_allclose(ravel(carry.params), ravel(jax.tree.map(lambda leaf: leaf[None], params)), atol=2e-5)
 
 
+def test_a_server_that_remembers_takes_no_step_when_nobody_reports():
+    config = SMALL.replace(optimizer="fedavgm", num_selected=1, report_failure_rate=0.6, rounds=10, chunk=10)
+    result = fedjax_sel.run(config)
+    lost = result.ledger.reports_lost[0, 1:] == 1
+    assert 0 < lost.sum() < 9
+    same = result.test_loss[0, 1:] == result.test_loss[0, :-1]
+    np.testing.assert_array_equal(same, lost)
+
+
 def test_the_step_that_strategies_see_is_the_servers_own():
     """GPFL's direction D under FedYogi: w^(t+1) - w^t, and not the mean update."""
     strategy = in_turns()._replace(

@@ -35,15 +35,13 @@ VARIANTS = [
 ]
 
 
+# without facts, with facts at the start, on schedule, of the server, with replacement
+ONE_OF_EACH_KIND = ("random", "fl_dp3s", "fedcor", "gpfl", "clustered")
+
+
 @pytest.mark.parametrize(
     "name",
-    # by default one of each kind: without facts, with facts at the start, on schedule, of the server, with replacement
-    [
-        name
-        if name in ("random", "fl_dp3s", "fedcor", "gpfl", "clustered")
-        else pytest.param(name, marks=pytest.mark.slow)
-        for name in strategies.names()
-    ],
+    [pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [pytest.mark.slow]) for name in strategies.names()],
 )
 def test_conforms(name):
     """All but the ledger of a real run, which tests/simulation/test_bills.py compares with a closed form."""

@@ -77,7 +77,7 @@ class TrainingConfig:
     )
     full_batch: bool = _setting(False, "every step takes all data of the client (FL-DP3S Eq. 3-5)")
     batch_size: int = _setting(10, "examples a step; a smaller client uses all it has")
-    learning_rate: float = _setting(0.05, "of the clients' SGD")
+    learning_rate: float = _setting(0.05, "of the clients")
     learning_rate_milestones: tuple[int, ...] = _setting((), "rounds from which the learning rate is decayed once more")
     learning_rate_decay: float = _setting(0.5, "factor at each milestone")
     momentum: float = _setting(0.0, "of the clients' SGD")
@@ -92,7 +92,10 @@ class TrainingConfig:
         "weights of the cohort's models: 1/K; n_k / sum n of the cohort; n_k / sum n of all, the rest for the old "
         "model; or n_k / sum n of all over how often the strategy expects to select k",
     )
-    optimizer: str = _setting("fedavg", "federated optimizer: what clients step on and the server does (--list)")
+    optimizer: str = _setting(
+        "fedavg",
+        "federated optimizer: fedavg, fedprox, fednova, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, or module:factory",
+    )
     optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, e.g. mu=0.01")
     client_optimizer: str = _setting("sgd", "of the clients: sgd, or any of Optax by name, e.g. adam")
     client_optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, e.g. b1=0.8")

@@ -63,5 +63,10 @@ def test_the_optimizer_of_ones_own_runs(tmp_path, monkeypatch):
     sys.modules.pop("mine_of_the_page")
 
 
+def test_the_help_names_every_optimizer():
+    about = " ".join(command_line.make_parser("train", "", "", only={"optimizer"}).format_help().split())
+    assert all(name in about for name in optimizers.names())
+
+
 def test_any_of_optax_can_be_named():
     assert {"adam", "lion", "sgd", "yogi"} <= set(by_name.names())

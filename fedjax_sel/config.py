@@ -94,7 +94,7 @@ class TrainingConfig:
     )
     optimizer: str = _setting(
         "fedavg",
-        "federated optimizer: fedavg, fedprox, fednova, scaffold, fedavgm, fedadagrad, fedadam, fedyogi (--list tells more)",
+        "federated optimizer: fedavg, fedprox, fednova, scaffold, fedavgm, fedadagrad, fedadam, fedyogi (see --list)",
     )
     optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, e.g. mu=0.01")
     client_optimizer: str = _setting("sgd", "of the clients: sgd, or any of Optax by name, e.g. adam")

@@ -70,10 +70,12 @@ def choices() -> None:
 
 def _sends(optimizer: FederatedOptimizer) -> str:
     """What a client of the cohort receives and sends beside models, e.g. "K x P floats down, K x P floats up"."""
-    down = [f"{'' if count == 1 else f'{count} '}K x P floats down" for count in [optimizer.vectors_down] if count]
-    up = [f"{'' if count == 1 else f'{count} '}K x P floats up" for count in [optimizer.vectors_up] if count]
-    up += [f"{'' if count == 1 else f'{count} '}K floats up" for count in [optimizer.floats_up] if count]
-    return ", ".join(down + up) or "nothing"
+    counts = {
+        "K x P floats down": optimizer.vectors_down,
+        "K x P floats up": optimizer.vectors_up,
+        "K floats up": optimizer.floats_up,
+    }
+    return ", ".join(what if count == 1 else f"{count} {what}" for what, count in counts.items() if count) or "nothing"
 
 
 def result(outcome: Result) -> None:

@@ -1,6 +1,5 @@
 """What a round's facts cost, counted on the device as they are served."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -55,21 +54,20 @@ def add(bill: Bill, position: int, request: Request, federation: Federation, ans
     )
 
 
-def add_probes(bill: Bill, took_part: Sequence[jax.Array], num_examples: jax.Array, asked: jax.Array) -> Bill:
-    """Adds the models of probe rounds: cohorts' uploads, and averaged copies to everyone who is asked.
+def add_probe(bill: Bill, took_part: jax.Array, num_examples: jax.Array, asked: jax.Array) -> Bill:
+    """Adds the models of a probe round: its cohort's uploads, and averaged copies to everyone who is asked.
 
     Args:
         bill: so far.
-        took_part: who of each probe's cohort trained, bool [S, K].
-        num_examples: that they trained on, all probes together, int32 [S].
+        took_part: who of its cohort trained, bool [S, K].
+        num_examples: that they trained on, int32 [S].
         asked: bool [S, N].
 
     Returns:
         The bill.
     """
-    trained = jnp.stack([places.sum(axis=1, dtype=jnp.int32) for places in took_part]).sum(axis=0)
     return bill._replace(
-        probe_models_down=bill.probe_models_down + len(took_part) * asked.sum(axis=1, dtype=jnp.int32),
-        probe_models_up=bill.probe_models_up + trained,
+        probe_models_down=bill.probe_models_down + asked.sum(axis=1, dtype=jnp.int32),
+        probe_models_up=bill.probe_models_up + took_part.sum(axis=1, dtype=jnp.int32),
         examples_trained=bill.examples_trained + num_examples,
     )

@@ -217,7 +217,7 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
         replicate, who, training_key, facts_key = job
         question = Question(
             opening.trainer, request, opening.loss_on, given.federation, given.received(replicate),
-            given.memory(replicate, who), replicate, who, training_key, facts_key, given.round,
+            given.memory(replicate, given.kept(replicate, who)), replicate, who, training_key, facts_key, given.round,
         )  # fmt: skip
         kind = KINDS[request.kind].answer
         assert kind is not None
@@ -232,14 +232,12 @@ def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> t
     """Loss on each probe's model less loss on the round's: [S, M, probes]."""
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(opening, as_loss, opening.params, ids)
-    changes, all_probed = [], []
-    for probe in range(request.option("probes", 1)):
-        probed = probes.probe(opening, probe)
-        changes.append(_answers(opening, as_loss, probed.params, ids) - before)
-        all_probed.append(probed)
     answered = jax.vmap(lambda ids, mask: jnp.zeros(opening.federation.starts.shape[1], bool).at[ids].max(mask))(
         ids, mask
     )
-    sum_of_examples = jnp.stack([probed.num_examples for probed in all_probed]).sum(axis=0)
-    bill = bills.add_probes(bill, [probed.took_part for probed in all_probed], sum_of_examples, answered)
+    changes = []
+    for probe in range(request.option("probes", 1)):
+        probed = probes.probe(opening, probe)
+        changes.append(_answers(opening, as_loss, probed.params, ids) - before)
+        bill = bills.add_probe(bill, probed.took_part, probed.num_examples, answered)
     return jnp.stack(changes, axis=-1), bill

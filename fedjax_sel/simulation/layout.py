@@ -11,7 +11,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.simulation import client_table, devices, evaluation, memory, optimization
-from fedjax_sel.simulation.client_table import HostStore, Kept
+from fedjax_sel.simulation.client_table import HostStore
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.simulation.problem import Problem
@@ -59,17 +59,16 @@ def images_stay_on_host(problem: Problem) -> bool:
     return limit is not None and problem.dataset.train_images.nbytes > MOST_OF_A_DEVICE * limit
 
 
-def _store(problem: Problem, trainer: client.Trainer, keep_client_optimizers: bool) -> HostStore | None:
+def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None:
     """Where what is kept of clients lies in host memory; None where devices keep it, or nothing is kept."""
     run, num_clients = problem.config.run, problem.config.partition.num_clients
-    params = jax.eval_shape(problem.model.init, jax.random.key(0))
-    of_own = jax.eval_shape(trainer.client_optimizer.init, params) if keep_client_optimizers else None
-    row = Kept(of_own, jax.eval_shape(trainer.optimizer.init_own, params))
-    needed, limit = len(run.seeds) * num_clients * memory.of_arrays(row), memory.of_device()
-    wanted = run.host_client_state
-    if wanted is None:  # the table as it was, as it is, and one that is being saved
-        wanted = limit is not None and COPIES * needed > MOST_OF_A_DEVICE * limit and not run.distributed
-    if not wanted or not needed:
+    row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax.random.key(0)))
+    groups = plan.mesh.devices.shape[0]
+    of_a_device = seeds_at_once // groups * num_clients * memory.of_arrays(row)
+    limit, wanted = memory.of_device(), run.host_client_state
+    if wanted is None:
+        wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit and not run.distributed
+    if not wanted or not of_a_device:
         return None
     if run.distributed:
         raise UserError("--host-client-state: several machines keep it on their devices; leave this flag out")
@@ -109,16 +108,15 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         )
         # Clients in turn also need no padding to the longest.
         at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
-    keeps = optimization.keeps_client_states(training)
-    return Plan(
+    plan = Plan(
         mesh=mesh,
         strategy=problem.strategy,
         trainer=trainer,
         server=chosen.server,
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
-        keep_client_optimizers=keeps,
-        store=_store(problem, trainer, keeps),
+        keep_client_optimizers=optimization.keeps_client_states(training),
+        store=None,
         skip_nonfinite=config.run.on_nonfinite == "skip",
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
@@ -131,3 +129,4 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
+    return plan._replace(store=_store(problem, plan, seeds_at_once))

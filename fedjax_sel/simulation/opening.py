@@ -51,9 +51,9 @@ class ToTrain(NamedTuple):
         """What is kept of a client."""
         return client_table.row(self.clients, replicate, client)
 
-    def memory(self, replicate: jax.Array, client: jax.Array) -> Memory:
-        """What the federated optimizer remembers of a client, and of the server."""
-        return Memory(self.kept(replicate, client).own, devices.of_replicate(self.shared, replicate))
+    def memory(self, replicate: jax.Array, kept: Kept) -> Memory:
+        """What the federated optimizer remembers: of a client, of whom that is kept, and of the server."""
+        return Memory(kept.own, devices.of_replicate(self.shared, replicate))
 
 
 def to_train(opening: Opening, params: Params | None = None) -> ToTrain:

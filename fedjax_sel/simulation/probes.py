@@ -50,7 +50,7 @@ def probe(opening: Opening, number: int) -> Probe:
 
     def train(given: ToTrain, job):
         replicate, who, key = job
-        memory = given.memory(replicate, who)
+        memory = given.memory(replicate, given.kept(replicate, who))
         result = client.train_and_report(
             trainer, given.federation, given.received(replicate), replicate, who, key, given.round, memory=memory
         )

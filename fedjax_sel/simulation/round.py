@@ -212,7 +212,8 @@ def _train_cohorts(
     def train(given: ToTrain, job):
         replicate, who, key, arrives = job
         federation, received = given.federation, given.received(replicate)
-        kept, memory = given.kept(replicate, who), given.memory(replicate, who)
+        kept = given.kept(replicate, who)
+        memory = given.memory(replicate, kept)
         result = client.train_and_report(
             plan.trainer, federation, received, replicate, who, key, given.round, statistic, kept.optimizer, memory
         )

@@ -73,24 +73,6 @@ def mean_loss(model: Model, params: Params, images, labels, counts, dropout_key=
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
 
-def train(
-    trainer: Trainer,
-    federation: Federation,
-    params: Params,
-    replicate: jax.Array,
-    client: jax.Array,
-    key: jax.Array,
-    round: jax.Array,
-    memory: Memory = NOTHING_REMEMBERED,
-) -> Params:
-    """Local training of one client; see `train_and_report`.
-
-    Returns:
-        The update, w_k - w, in the pytree of the model.
-    """
-    return train_and_report(trainer, federation, params, replicate, client, key, round, memory=memory).update
-
-
 class LocalResult(NamedTuple):
     """What a client's local training leaves."""
 

@@ -52,6 +52,10 @@ def make_trainer(momentum=0.0, weight_decay=0.0, milestones=None, **kind):
     )
 
 
+def update_of(trainer, who, key):
+    return client.train_and_report(trainer, FEDERATION, PARAMS, ZERO, who, key, ROUND).update
+
+
 def examples(who, part="train"):
     """A client's images (normalised) and labels, by hand."""
     start, size, held = (int(a[0, who]) for a in (FEDERATION.starts, FEDERATION.train_sizes, FEDERATION.holdout_sizes))
@@ -98,7 +102,7 @@ def twin(trainer, who, key, learning_rate, momentum, weight_decay):
 )
 def test_local_training_equals_its_twin(kind, momentum, weight_decay, milestones, rate):
     trainer = make_trainer(momentum, weight_decay, milestones, **kind)
-    train = jax.jit(lambda who, key: client.train(trainer, FEDERATION, PARAMS, ZERO, who, key, ROUND))
+    train = jax.jit(lambda who, key: update_of(trainer, who, key))
     for who in range(3):
         key = jax.random.key(who)
         expected = twin(trainer, who, key, rate, momentum, weight_decay)
@@ -112,7 +116,7 @@ def test_clients_of_unequal_length_train_together_as_they_do_alone():
     keys = jax.random.split(jax.random.key(0), 3)
 
     def train(who, key):
-        return client.train(trainer, FEDERATION, PARAMS, ZERO, who, key, ROUND)
+        return update_of(trainer, who, key)
 
     together = jax.jit(jax.vmap(train))(jnp.arange(3), keys)
     for who in range(3):
@@ -123,7 +127,7 @@ def test_clients_of_unequal_length_train_together_as_they_do_alone():
 
 def test_one_full_batch_step_is_one_step_of_gradient_descent():
     trainer = make_trainer(epochs=1, full_batch=True)
-    train = jax.jit(lambda who: client.train(trainer, FEDERATION, PARAMS, ZERO, who, jax.random.key(1), ROUND))
+    train = jax.jit(lambda who: update_of(trainer, who, jax.random.key(1)))
     for who in range(3):
         update = train(jnp.int32(who))
         expected = jax.tree.map(lambda g: -0.1 * g, jax.grad(plain_loss)(PARAMS, *examples(who)))

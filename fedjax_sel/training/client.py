@@ -125,7 +125,7 @@ def train_and_report(
     work = trainer.work
     part = fed.train_part(federation, replicate, client)
     order_key, dropout_key = jax.random.split(key)
-    drawn = schedule.orders(work, order_key)
+    drawn = schedule.orders(work, order_key, part.size)
     learning_rate = trainer.learning_rate(round)
     epochs = schedule.epochs(work, key)
     steps = schedule.num_steps(work, part.size, epochs)
@@ -253,7 +253,7 @@ def batch_loss(
 ) -> jax.Array:
     """Mean loss of a model over `batch_size` random examples of a client (all of them if it has fewer), nats."""
     slots = jnp.arange(batch_size)
-    positions = shuffle.position(shuffle.words(key), jnp.minimum(slots, segment.size - 1), segment.size)
+    positions = shuffle.position(shuffle.order(key, segment.size), jnp.minimum(slots, segment.size - 1), segment.size)
     images, labels = fed.gather(federation, segment, positions)
     return mean_loss(trainer.model, params, images, labels, slots < segment.size)
 

@@ -7,13 +7,12 @@ Every pass has an order of its own.
 """
 
 import dataclasses
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.training import shuffle
+from fedjax_sel.training.shuffle import Order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,19 +102,17 @@ def num_examples(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> j
     return epochs * size
 
 
-class Orders(NamedTuple):
-    """The orders of all passes of one client in one round."""
+def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
+    """Draws the orders of all passes of one client with `size` examples in one round; pass e depends on (key, e) alone.
 
-    words: jax.Array  # uint32 [max_passes, shuffle.PASSES, 2]
-
-
-def orders(work: LocalWork, key: jax.Array) -> Orders:
-    """Draws the orders; pass e depends on (key, e) alone."""
+    Returns:
+        Leaves [max_passes, shuffle.PASSES].
+    """
     keys = jax.vmap(lambda e: jax.random.fold_in(key, e))(jnp.arange(work.max_passes))
-    return Orders(jax.vmap(shuffle.words)(keys))
+    return jax.vmap(lambda key: shuffle.order(key, size))(keys)
 
 
-def batch(work: LocalWork, drawn: Orders, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
+def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The examples of a step.
 
     Args:
@@ -130,15 +127,15 @@ def batch(work: LocalWork, drawn: Orders, step: jax.Array, size: jax.Array) -> t
     slots = jnp.arange(work.batch_size)
     if work.steps is not None:
         length = jnp.minimum(size, work.batch_size)
-        index = step * length + slots
         counts = slots < length
         first = step * length // size
+        index = step * length - first * size + slots
         # a batch is at most one pass long, so it lies in this pass and the next
-        straddles = (index // size > first)[:, None, None]
-        words = jnp.where(straddles, drawn.words[first + 1], drawn.words[first])
-        return shuffle.position(words, index % size, size), counts
+        straddles = index >= size
+        both = jax.tree.map(lambda of: jnp.where(straddles, of[first + 1][:, None], of[first][:, None]), drawn)
+        return shuffle.position(both, jnp.where(straddles, index - size, index), size), counts
     steps_a_pass = -(-size // work.batch_size)
     index = step % steps_a_pass * work.batch_size + slots
     counts = index < size
-    words = drawn.words[step // steps_a_pass]
-    return shuffle.position(words, jnp.minimum(index, size - 1), size), counts
+    this_pass = jax.tree.map(lambda of: of[step // steps_a_pass], drawn)
+    return shuffle.position(this_pass, jnp.minimum(index, size - 1), size), counts

@@ -6,22 +6,37 @@ the hash, so every example comes exactly once. Sorting random numbers, the usual
 (benchmarks/shuffle.py shows the ratio).
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
 PASSES = 24  # the marginal law of a position is uniform to about 2^-12; pairs likewise (tests/training)
 
 
-def words(key: jax.Array) -> jax.Array:
-    """The randomness of one order, uint32 [PASSES, 2]."""
-    return jax.random.bits(key, (PASSES, 2), jnp.uint32)
+class Order(NamedTuple):
+    """What decides one, [PASSES], or one for each of several positions, [PASSES, ...]."""
+
+    offsets: jax.Array  # the word mod n, uint32
+    masks: jax.Array  # of the hash, uint32
 
 
-def position(order_words: jax.Array, index: jax.Array, size: jax.Array) -> jax.Array:
+def order(key: jax.Array, size: jax.Array) -> Order:
+    """Draws the order of n examples; the division by n, slow on every machine, is done here and not for each position.
+
+    Args:
+        key: consumed.
+        size: n, int32 scalar, at least 1.
+    """
+    words = jax.random.bits(key, (PASSES, 2), jnp.uint32)
+    return Order(words[:, 0] % size.astype(jnp.uint32), words[:, 1])
+
+
+def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
     """Where the example at `index` stands in the order: a bijection on 0..size-1.
 
     Args:
-        order_words: from `words`, [..., PASSES, 2], one for all indices or one each.
+        drawn: one order for all indices, or one each.
         index: int32 [...], from 0 to size - 1.
         size: n, int32 scalar, at least 1.
 
@@ -30,9 +45,9 @@ def position(order_words: jax.Array, index: jax.Array, size: jax.Array) -> jax.A
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
-        offset = order_words[..., i, 0] % n
+        offset = drawn.offsets[i]
         partner = jnp.where(x <= offset, offset - x, offset + n - x)
-        mixed = (jnp.maximum(x, partner) ^ order_words[..., i, 1]) * jnp.uint32(0x9E3779B1)
+        mixed = (jnp.maximum(x, partner) ^ drawn.masks[i]) * jnp.uint32(0x9E3779B1)
         mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
         mixed = (mixed ^ (mixed >> 13)) * jnp.uint32(0xC2B2AE3D)
         x = jnp.where(mixed >> 31 == 1, partner, x)

@@ -73,7 +73,7 @@ def twin(trainer, who, key, learning_rate, momentum, weight_decay):
     """SGD written out in a Python loop, on the batches that the schedule names."""
     images, labels = examples(who)
     size = jnp.int32(SIZES[who])
-    drawn = schedule.orders(trainer.work, jax.random.split(key)[0])
+    drawn = schedule.orders(trainer.work, jax.random.split(key)[0], size)
     weights = {path: np.asarray(leaf, np.float64) for path, leaf in jax.tree_util.tree_leaves_with_path(PARAMS)}
     treedef = jax.tree.structure(PARAMS)
     buffers = {path: 0.0 for path in weights}

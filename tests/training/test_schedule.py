@@ -10,7 +10,7 @@ from fedjax_sel.training import schedule
 
 def taken(work, size, key=0):
     """What a client takes in each step: a list of arrays of positions."""
-    drawn = schedule.orders(work, jax.random.key(key))
+    drawn = schedule.orders(work, jax.random.key(key), jnp.int32(size))
     steps = int(schedule.num_steps(work, jnp.int32(size), schedule.epochs(work, jax.random.key(key))))
     one = jax.jit(lambda step: schedule.batch(work, drawn, step, jnp.int32(size)))
     return [np.asarray(positions)[np.asarray(counts)] for positions, counts in map(one, range(steps))]

@@ -11,7 +11,7 @@ from fedjax_sel.training import shuffle
 
 def orders(size, count, seed=0):
     def one(key, n):
-        return shuffle.position(shuffle.words(key), jnp.arange(size), n)
+        return shuffle.position(shuffle.order(key, n), jnp.arange(size), n)
 
     many = jax.jit(jax.vmap(one, in_axes=(0, None)))
     return np.asarray(many(jax.random.split(jax.random.key(seed), count), jnp.int32(size)))
@@ -43,7 +43,7 @@ def test_single_positions_pairs_and_neighbours_are_uniform(size):
 
 
 def test_a_position_alone_equals_the_same_position_of_the_whole_order():
-    words = shuffle.words(jax.random.key(3))
-    whole = shuffle.position(words, jnp.arange(50), jnp.int32(50))
+    order = shuffle.order(jax.random.key(3), jnp.int32(50))
+    whole = shuffle.position(order, jnp.arange(50), jnp.int32(50))
     for index in (0, 17, 49):
-        assert shuffle.position(words, jnp.int32(index), jnp.int32(50)) == whole[index]
+        assert shuffle.position(order, jnp.int32(index), jnp.int32(50)) == whole[index]

@@ -14,7 +14,7 @@ from jax import lax
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.models import Model, Params
-from fedjax_sel.training import schedule, shuffle
+from fedjax_sel.training import in_place, schedule, shuffle
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
 
@@ -154,7 +154,8 @@ def train_and_report(
             total += seen(index, losses, counts)
         gradient = trainer.optimizer.gradient(gradient, weights, params, memory)
         direction, optimizer_state = trainer.client_optimizer.update(gradient, optimizer_state, weights)
-        return jax.tree.map(lambda w, d: w - learning_rate * d, weights, direction), optimizer_state, total
+        rate = in_place.after(learning_rate, gradient)
+        return jax.tree.map(lambda w, d: w - rate * d, weights, direction), optimizer_state, total
 
     fresh = trainer.client_optimizer.init(params) if optimizer_state is None else optimizer_state
     last = steps if work.equal_steps is None else work.equal_steps

@@ -7,6 +7,7 @@ Every pass has an order of its own.
 """
 
 import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from fedjax_sel.numerics import decompositions
 from fedjax_sel.numerics.greedy_posterior import posterior_gains, select_greedily
 
 __all__ = [
@@ -156,6 +157,5 @@ def _inverse_factor(embeddings: jax.Array, noise: float | jax.Array) -> jax.Arra
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
     exact = gram + noise**2 * identity
     slack = 4 * jnp.finfo(gram.dtype).eps * jnp.trace(exact)
-    factors = lax.linalg.cholesky(jnp.stack([exact, exact + slack * identity]), symmetrize_input=False)
-    factor = jnp.where(jnp.isfinite(factors[0]).all(), factors[0], factors[1])
-    return lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+    factor, other = decompositions.cholesky(exact), decompositions.cholesky(exact + slack * identity)
+    return decompositions.inverse_of_lower(jnp.where(jnp.isfinite(factor).all(), factor, other))

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.numerics import decompositions
+
 _HIGHEST = lax.Precision.HIGHEST  # a bfloat16 or TF32 Gram matrix is not positive semidefinite
 
 
@@ -30,7 +32,7 @@ def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
         Eigenvalues of L, [N], ascending, and the eigenvectors as columns, [N, N].
     """
     similarity = jnp.asarray(similarity)
-    values, vectors = jnp.linalg.eigh(similarity)
+    values, vectors = decompositions.eigh(similarity)
     return _squared_spectrum(jnp.abs(values), vectors)
 
 
@@ -51,7 +53,7 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
     masked = jnp.where(available[None, :], similarity, 0.0)
     apart = 2.0 * jnp.sqrt(jnp.sum(masked**2)) + 1.0  # above every singular value of S D
     stacked = jnp.concatenate([masked, jnp.diag(jnp.where(available, 0.0, apart))])
-    _, values, vectors_transposed = jnp.linalg.svd(stacked, full_matrices=False)
+    values, vectors_transposed = decompositions.right_singular_vectors(stacked)
     inside = values < 0.75 * apart
     vectors = jnp.where(available[:, None] & inside[None, :], vectors_transposed.T, 0.0)
     return _squared_spectrum(jnp.where(inside, values, 0.0), vectors)

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.numerics import decompositions
+
 
 def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | jax.Array) -> jax.Array:
     """X with rows sqrt(max(lambda_i - noise^2, 0)) u_i of the leading eigenpairs (Tipping and Bishop 1999, Eq. 7).
@@ -15,7 +17,7 @@ def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | 
     Returns:
         [d, N], the leading row first.
     """
-    eigenvalues, eigenvectors = jnp.linalg.eigh(second_moment)
+    eigenvalues, eigenvectors = decompositions.eigh(second_moment)
     count = min(dimension, second_moment.shape[0])
     leading, vectors = eigenvalues[::-1][:count], eigenvectors[:, ::-1][:, :count]
     rows = jnp.sqrt(jnp.maximum(leading - noise**2, 0.0))[:, None] * vectors.T

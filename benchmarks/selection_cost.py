@@ -85,6 +85,9 @@ def run_case(
     algo: str, num_clients: int, rounds: int, num_selected: int, budget: float, memory: float
 ) -> dict[str, Any]:
     """Times one case in this process."""
+    from fedjax_sel.simulation import devices
+
+    devices.use_every_core()
     import jax
     import numpy as np
 
@@ -113,7 +116,7 @@ def run_case(
         "peak_bytes": cost.peak_bytes,
         "state_bytes": cost.state_bytes,
         "fact_bytes": cost.fact_bytes,
-        "device": f"{jax.devices()[0].device_kind}, one of {len(jax.devices())}",
+        "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
         "jax": jax.__version__,
     }
 

@@ -205,8 +205,14 @@ def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: A
     Returns:
         The results with leading axis [J], whole on every device of the group.
     """
-    own, _, num_jobs = _own_share(mesh, jobs)
-    return _gather(mesh, _map(partial(function, shared), own, at_once), num_jobs)
+    own, places, num_jobs = _own_share(mesh, jobs)
+    one_job = partial(function, shared)
+    if _in_turn(places, at_once):
+        one_place = _unless_empty(mesh, one_job, own, num_jobs)
+        results = lax.map(lambda one: one_place(*one), (places, own))
+    else:
+        results = _together(one_job, own, at_once)
+    return _gather(mesh, results, num_jobs)
 
 
 def spread_and_add(
@@ -243,12 +249,13 @@ def spread_and_add(
     def one_job(job: Any) -> tuple[Any, Any]:
         return function(shared, job)
 
-    if at_once == 1 or len(places) == 1:
-        _, addend = jax.eval_shape(one_job, jax.tree.map(lambda leaf: leaf[0], own))
+    if _in_turn(places, at_once):
+        one_place = _unless_empty(mesh, one_job, own, num_jobs)
+        _, addend = _shapes(one_job, own)
 
         def add(sums: Any, one: Any) -> tuple[Any, Any]:
-            job, owner, weights = one
-            result, addend = one_job(job)
+            place, job, owner, weights = one
+            result, addend = one_place(place, job)
 
             def add_part(weight: jax.Array, totals: Any, parts: Any) -> Any:
                 return jax.tree.map(lambda total, part: total.at[owner].add(weight * part), totals, parts)
@@ -256,9 +263,9 @@ def spread_and_add(
             return jax.tree.map(add_part, weights, sums, addend), result
 
         zeros = jax.tree.map(lambda leaf: jnp.zeros((num_owners, *leaf.shape), leaf.dtype), addend)
-        sums, results = lax.scan(add, zeros, (own, owners, own_weights))
+        sums, results = lax.scan(add, zeros, (places, own, owners, own_weights))
     else:
-        results, addends = _map(one_job, own, at_once)
+        results, addends = _together(one_job, own, at_once)
 
         def add_up(weights: jax.Array, addends: Any) -> Any:
             share = jnp.where(owners == jnp.arange(num_owners)[:, None], weights, 0.0)
@@ -276,7 +283,7 @@ def spread_and_add(
 
 
 def _own_share(mesh: Mesh, jobs: Any) -> tuple[Any, jax.Array, int]:
-    """This device's jobs; their places among all, beyond the last where they repeat the first ones; and the count J."""
+    """This device's jobs; their places among all, from J on where the place is empty and a job repeated; and J."""
     num_jobs, share = jax.tree.leaves(jobs)[0].shape[0], mesh.shape[CLIENTS]
     if share == 1:
         return jobs, jnp.arange(num_jobs), num_jobs
@@ -292,10 +299,27 @@ def _gather(mesh: Mesh, results: Any, num_jobs: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[:num_jobs], lax.all_gather(results, CLIENTS, tiled=True))
 
 
-def _map(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:
+def _in_turn(places: jax.Array, at_once: int) -> bool:
+    return at_once == 1 or len(places) == 1
+
+
+def _shapes(function: Callable[[Any], Any], jobs: Any) -> Any:
+    """Of the result of one job."""
+    return jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], jobs))
+
+
+def _unless_empty(
+    mesh: Mesh, function: Callable[[Any], Any], jobs: Any, num_jobs: int
+) -> Callable[[jax.Array, Any], Any]:
+    """(place, job) -> the result; in an empty place, which a device only has where jobs are dealt unevenly, zeros."""
+    if num_jobs % mesh.shape[CLIENTS] == 0:
+        return lambda place, job: function(job)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _shapes(function, jobs))
+    return lambda place, job: lax.cond(place < num_jobs, function, lambda job: nothing, job)
+
+
+def _together(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:
     num_jobs = jax.tree.leaves(jobs)[0].shape[0]
-    if num_jobs == 1 or at_once == 1:
-        return lax.map(function, jobs)
     if at_once == 0 or at_once >= num_jobs:
         return jax.vmap(function)(jobs)
     return lax.map(function, jobs, batch_size=at_once)

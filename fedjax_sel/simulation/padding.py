@@ -28,8 +28,11 @@ def padded_share(plan: Plan, steps: np.ndarray) -> float:
         useful += work.sum()
         for of_group in work:
             each = -(-len(of_group) // share)
-            dealt = of_group[np.arange(each * share) % len(of_group)].reshape(share, each)
-            spent += share * max(_turn(jobs, plan.clients_at_once or each) for jobs in dealt)
+            at_once = plan.clients_at_once or each
+            places = np.arange(each * share)
+            # Clients who train in turn leave an empty place empty; a batch is filled up with others.
+            dealt = np.where((places < len(of_group)) | (at_once > 1), of_group[places % len(of_group)], 0)
+            spent += share * max(_turn(jobs, at_once) for jobs in dealt.reshape(share, each))
     return 1.0 - useful / spent
 
 

@@ -2,7 +2,8 @@
 
 A round here is `observe`, `candidates`, `select` and `update`, on random facts and updates of the real shapes. Facts
 come in the rounds in which the strategy buys them, with the ages that they have in a run, so that what a strategy does
-in some rounds only costs its share. Measuring facts and training are not in it.
+in some rounds only costs its share. Measuring facts and training are not in it. The devices are those of a run: where
+several share the clients of a seed, each of them selects, and all at once.
 
 Shapes: S replicates, N clients, K selected.
 """
@@ -59,7 +60,7 @@ class Cost(NamedTuple):
     seconds_per_round: float  # all replicates together
     rounds: int  # that were timed
     compile_seconds: float
-    peak_bytes: int  # of the program: state, facts and updates, and what it needs while it runs
+    peak_bytes: int  # of the program on all devices: state, facts and updates, and what it needs while it runs
     state_bytes: int  # of the strategy's state
     fact_bytes: int  # of the tables
 
@@ -124,21 +125,26 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     state_bytes, fact_bytes = memory.of_arrays(carry.state), memory.of_arrays(carry.info)
     _refuse("state and facts", state_bytes + fact_bytes, most_bytes)
     started = time.perf_counter()
-    program = jax.jit(partial(_rounds, setting), donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
+    mesh = devices.make_mesh(len(setting.sizes), setting.num_selected, num_blocks=1)
+    per_seed = devices.PER_SEED
+    rounds = devices.over_seeds(mesh, partial(_rounds, setting), (per_seed, devices.WHOLE, per_seed), per_seed)
+    program = jax.jit(rounds, donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
     compile_seconds = time.perf_counter() - started
-    _refuse("the program", memory.of_program(program), most_bytes)
+    program_bytes = mesh.size * memory.of_program(program)
+    _refuse("the program", program_bytes, most_bytes)
 
     carry, stubs = jax.jit(begin)(key)
     carry = carry._replace(state=_prepared(setting, carry))
+    carry, stubs = devices.place(mesh, (carry, stubs), per_seed)
     jax.block_until_ready(program(jax.tree.map(jnp.copy, carry), jnp.int32(0), stubs))  # not timed
     length = min(ROUNDS_A_CALL, setting.num_rounds)
     spent, done = 0.0, 0
     while done + length <= setting.num_rounds and spent < budget_seconds:
         started = time.perf_counter()
-        carry, _ = jax.block_until_ready(program(carry, jnp.int32(done), stubs))
+        carry = jax.block_until_ready(program(carry, jnp.int32(done), stubs))[0]
         spent += time.perf_counter() - started
         done += length
-    return Cost(spent / done, done, compile_seconds, memory.of_program(program), state_bytes, fact_bytes)
+    return Cost(spent / done, done, compile_seconds, program_bytes, state_bytes, fact_bytes)
 
 
 def _refuse(what: str, size: int, most: int | None) -> None:
@@ -188,12 +194,14 @@ def _prepared(setting: Setting, carry: _Carry) -> Any:
 
 
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
-    """A call: rounds first, first + 1, .. of all replicates."""
+    """A call: rounds first, first + 1, .. of all replicates; selections are [S, rounds, ...]."""
 
     def body(carry: _Carry, round: jax.Array):
         return jax.vmap(partial(_round, setting), in_axes=(0, None, 0))(carry, round, stubs)
 
-    return lax.scan(body, carry, first + jnp.arange(min(ROUNDS_A_CALL, setting.num_rounds), dtype=jnp.int32))
+    rounds = first + jnp.arange(min(ROUNDS_A_CALL, setting.num_rounds), dtype=jnp.int32)
+    carry, selections = lax.scan(body, carry, rounds)
+    return carry, jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), selections)
 
 
 def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
@@ -229,7 +237,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         updates=updates,
         losses_before=losses[0],
         losses_after=losses[1],
-        step=jax.tree.map(lambda leaf: leaf.mean(axis=0), updates),
+        step=jax.tree.map(lambda leaf: leaf[0], updates),
         finite=jnp.ones((setting.num_selected,), bool),
         metrics=_metrics(strategy, level),
     )

@@ -90,7 +90,7 @@ def final_state(setting):
     for first in range(0, setting.num_rounds, selection_cost.ROUNDS_A_CALL):
         carry, selection = rounds(carry, jnp.int32(first))
         cohorts.append(np.asarray(selection.ids))
-    return carry, np.concatenate(cohorts)
+    return carry, np.concatenate(cohorts, axis=1)
 
 
 def test_facts_come_when_they_are_due_from_whom_they_are_asked_and_age():
@@ -106,7 +106,7 @@ def test_facts_come_when_they_are_due_from_whom_they_are_asked_and_age():
             if t % 6 == 3:
                 age[(np.arange(D) + t) % N] = 0
             if t % 6 == 5:
-                age[cohorts[t, seed]] = 0
+                age[cohorts[seed, t]] = 0
             np.testing.assert_array_equal(state["updating"][seed, t], age)
             age = np.minimum(age + 1, NEVER)
     assert (state["losses"][:, 0] == 0).all()  # nothing was measured yet

@@ -2,8 +2,8 @@
 
 A step may write over the weights only when nothing reads them any more. XLA decides that on a CPU before it orders the
 operations, and where the new weights of a layer do not depend on the gradient that went through it to the layer below,
-it copies the old ones, in every step. So the learning rate of a step is made to depend on the whole gradient. For
-pfl-research's CNN, whose dense layer holds 6.4 MB, that saves a tenth of a round (docs/performance.md).
+it copies the old ones, in every step: of pfl-research's CNN a dense layer of 6.4 MB. So the learning rate of a step is
+made to depend on the whole gradient.
 """
 
 from typing import Any

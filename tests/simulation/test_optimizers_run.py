@@ -388,7 +388,10 @@ FEDCOR = {"warmup": 2, "interval": 2, "warmup_steps": 2, "steps": 2}
 
 @pytest.mark.parametrize(
     "algo,algo_args",
-    [("random", {}), ("fedcor", FEDCOR), pytest.param("pow_d", TRAIN_FIRST, marks=pytest.mark.slow)],
+    [
+        ("random", {}),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("fedcor", FEDCOR), ("pow_d", TRAIN_FIRST))),
+    ],
 )
 def test_scaffold_sends_a_vector_with_every_model_that_trains(algo, algo_args):
     """FedCor's probes train K clients more; the five candidates of Pow-d's first phase receive the vector too."""
@@ -460,7 +463,7 @@ def test_ranges_and_arguments_survive_a_configuration_file():
 
 DIGITS = Config().replace(dataset="digits", num_clients=20, num_selected=4, local_epochs=1, rounds=2, chunk=2)
 ARGUMENTS = {"fedcor": FEDCOR, "fedgp": FEDCOR}
-SAMPLE = {("fedcor", "scaffold"), ("gpfl", "fedyogi"), ("fl_dp3s", "fednova")}
+SAMPLE = {("gpfl", "fedyogi"), ("fl_dp3s", "fednova")}
 MATRIX = [
     pytest.param(*pair, marks=[] if pair in SAMPLE else [pytest.mark.slow], id="-".join(pair))
     for pair in itertools.product(strategies.names(), optimizers.names())

@@ -2,7 +2,7 @@
 
 LAPACK's decompose a batch on the threads that also run the program, and wait for them. Where each core is a device, all
 threads may be waiting so: jaxlib 0.10.2 then stands still for ever, from matrices of about 100 x 100 on. (0.11.2 no
-longer does it.) So under `vmap` the matrices take turns on a CPU; on other devices they stay a batch.
+longer does, by its source.) So under `vmap` the matrices take turns on a CPU; on other devices they stay a batch.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def cholesky(matrix: jax.Array) -> jax.Array:
 
 @cholesky.defjvp
 def _(primals, tangents):
-    """DL = L F(L^-1 dM L^-T), where F halves the diagonal and drops what is above it (Murray 2016, Eq. 8)."""
+    """The change dL = L F(L^-1 dM L^-T), where F halves the diagonal and drops what is above it (Murray 2016, Eq. 8)."""
     factor = cholesky(*primals)
     inverse = inverse_of_lower(factor)
     whitened = inverse @ tangents[0] @ inverse.T

@@ -33,7 +33,7 @@ def cholesky(matrix: jax.Array) -> jax.Array:
 
 @cholesky.defjvp
 def _(primals, tangents):
-    """The change dL = L F(L^-1 dM L^-T), where F halves the diagonal and drops what is above it (Murray 2016, Eq. 8)."""
+    """The change L F(L^-1 dM L^-T), where F halves the diagonal and drops what is above it (Murray 2016, Eq. 8)."""
     factor = cholesky(*primals)
     inverse = inverse_of_lower(factor)
     whitened = inverse @ tangents[0] @ inverse.T

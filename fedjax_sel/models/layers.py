@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.models import winograd
+from fedjax_sel.models import wide, winograd
 
 Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
@@ -67,10 +67,10 @@ def matmul(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 class Linear(nn.Module):
-    """y = W x + b with W stored as [features, inputs].
+    """y = W x + b with W stored as [features, inputs], or as [inputs, features] where it is large (`wide.py`).
 
-    As in PyTorch, and unlike flax.linen.Dense: XLA's matrix multiplications on a CPU are up to a fifth faster so, in
-    the gradient of W most of all.
+    The first as in PyTorch, and unlike flax.linen.Dense: XLA's matrix multiplications on a CPU are up to a fifth faster
+    so, in the gradient of W most of all.
 
     Attributes:
         features: output units.
@@ -89,8 +89,15 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """What the product takes -> [..., features]."""
-        kernel = self.param("kernel", lambda key: self.kernel(key, (self.inputs, self.features), jnp.float32).T)
-        return self.product(x, kernel) + self.param("bias", self.bias, (self.features,), jnp.float32)
+        is_wide = self.product is matmul and wide.is_wide(self.inputs, self.features)
+
+        def initial(key: jax.Array) -> jax.Array:
+            kernel = self.kernel(key, (self.inputs, self.features), jnp.float32)
+            return kernel if is_wide else kernel.T
+
+        kernel = self.param("kernel", initial)
+        product = wide.product if is_wide else self.product
+        return product(x, kernel) + self.param("bias", self.bias, (self.features,), jnp.float32)
 
 
 class Dense(nn.Module):

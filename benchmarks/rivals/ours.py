@@ -115,8 +115,8 @@ def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> An
 def pfl_cnn(problem: Any) -> Any:
     """The CNN of pfl-research's CIFAR-10 benchmark, of this package's layers."""
     import flax.linen as nn
-    import jax.numpy as jnp
 
+    from fedjax_sel import models
     from fedjax_sel.models.layers import Conv, Dense, Dropout, max_pool
     from fedjax_sel.models.output import Output
 
@@ -132,17 +132,7 @@ def pfl_cnn(problem: Any) -> Any:
             x = Dropout(0.5 if dropout else 0.0)(nn.relu(first), train)
             return Output(Dense(10)(x), first)
 
-    module = PflCNN()
-
-    def init(key):
-        return module.init(key, jnp.zeros((1, 32, 32, 3)))["params"]
-
-    def apply(params, images, dropout_key=None):
-        rngs = None if dropout_key is None else {"dropout": dropout_key}
-        return module.apply({"params": params}, images, train=dropout_key is not None, rngs=rngs)
-
-    sizes = [3 * 3 * 3 * 32 + 32, 3 * 3 * 32 * 64 + 64, 14 * 14 * 64 * 128 + 128, 128 * 10 + 10]
-    return problem.model._replace(name="pfl_cnn", init=init, apply=apply, num_params=sum(sizes), profile_size=128)
+    return models.of_module("pfl_cnn", PflCNN(), (32, 32, 3), problem.model.cpu_block)
 
 
 def test(model: Any, params: Any, work: work_.Work) -> tuple[list[float], list[float]]:

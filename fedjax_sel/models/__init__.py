@@ -10,11 +10,12 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.models.cnn import CNN, SmallCNN
-from fedjax_sel.models.layers import DEFAULT_CONVOLUTION
+from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS
 from fedjax_sel.models.mlp import MLP
 from fedjax_sel.models.output import Output
 
 Params = Any  # a pytree of float32 arrays
+Draws = Any  # a pytree of uint32 arrays: the random numbers of one training pass
 
 
 class Entry(NamedTuple):
@@ -39,7 +40,8 @@ class Model(NamedTuple):
     Attributes:
         name: one of TABLE.
         init: key -> params.
-        apply: (params, images [B, H, W, channels] normalised, dropout key or None outside training) -> Output.
+        draw: (key, B) -> the random numbers of a training pass over B images.
+        apply: (params, images [B, H, W, channels] normalised, draws or None outside training) -> Output.
         num_params: P.
         profile_size: Q, units of the first fully-connected layer.
         cpu_block: images that a CPU core evaluates at once.
@@ -47,7 +49,8 @@ class Model(NamedTuple):
 
     name: str
     init: Callable[[jax.Array], Params]
-    apply: Callable[[Params, jax.Array, jax.Array | None], Output]
+    draw: Callable[[jax.Array, int], Draws]
+    apply: Callable[[Params, jax.Array, Draws | None], Output]
     num_params: int
     profile_size: int
     cpu_block: int
@@ -86,16 +89,37 @@ def make(
         )
     given = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer}
     module = entry.module(**given, **({} if entry.module is MLP else {"convolution": convolution}))
-    example = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    return of_module(name, module, image_shape, entry.cpu_block)
+
+
+def of_module(name: str, module: nn.Module, image_shape: tuple[int, int, int], cpu_block: int) -> Model:
+    """A Flax module, of this package's layers and called with (images, train), as a model.
+
+    Args:
+        name: for messages.
+        module: returns an Output; its random numbers are those of `layers.Dropout`.
+        image_shape: (height, width, channels).
+        cpu_block: images that a CPU core evaluates at once.
+
+    Returns:
+        The model.
+    """
+
+    def images(size: int) -> jax.Array:
+        return jnp.zeros((size, *image_shape), jnp.float32)
 
     def init(key: jax.Array) -> Params:
-        return module.init(key, jnp.zeros(example.shape, example.dtype))["params"]
+        return module.init(key, images(1))["params"]
 
-    def apply(params: Params, images: jax.Array, dropout_key: jax.Array | None = None) -> Output:
-        rngs = None if dropout_key is None else {"dropout": dropout_key}
-        return module.apply({"params": params}, images, train=dropout_key is not None, rngs=rngs)  # pyright: ignore
+    def apply(params: Params, images: jax.Array, draws: Draws | None = None) -> Output:
+        return module.apply({"params": params, DRAWS: draws or {}}, images, train=draws is not None)  # pyright: ignore
+
+    def draw(key: jax.Array, size: int) -> Draws:
+        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # nothing is computed with them
+        _, drawn = module.apply({"params": params}, images(size), train=True, rngs={"dropout": key}, mutable=[DRAWS])
+        return drawn.get(DRAWS, {})  # pyright: ignore
 
     shapes = jax.eval_shape(init, jax.random.key(0))
-    output = jax.eval_shape(apply, shapes, example)
+    output = jax.eval_shape(apply, shapes, images(1))
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    return Model(name, init, apply, num_params, output.first_dense.shape[-1], entry.cpu_block)
+    return Model(name, init, draw, apply, num_params, output.first_dense.shape[-1], cpu_block)

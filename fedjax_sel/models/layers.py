@@ -224,11 +224,14 @@ def max_pool(x: jax.Array) -> jax.Array:
     return even.reshape(*batch, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
 
 
+DRAWS = "draws"  # the collection of the random numbers of a training pass
+
+
 class Dropout(nn.Module):
     """Sets units to zero with probability `rate` and scales the others by 1 / (1 - rate).
 
     Spends as few random bits a unit as the rate needs (one for 0.5), since drawing 32 of them costs as much as a small
-    layer's multiplications.
+    layer's multiplications. They are drawn from the stream "dropout", unless the collection DRAWS has them.
 
     Attributes:
         rate: probability of zero, 0 to below 1.
@@ -241,17 +244,31 @@ class Dropout(nn.Module):
         """The same shape; the identity outside training."""
         if not train or self.rate == 0.0:
             return x
-        keep = _coin_flips(self.make_rng("dropout"), 1.0 - self.rate, x.shape)
+        probability = 1.0 - self.rate
+
+        def draw() -> jax.Array:
+            return _words(self.make_rng("dropout"), probability, x.shape)
+
+        given_or_wanted = self.has_variable(DRAWS, "words") or self.is_mutable_collection(DRAWS)
+        words = self.variable(DRAWS, "words", draw).value if given_or_wanted else draw()
+        keep = _coin_flips(words, probability, x.shape)
         return jnp.where(keep, x / (1.0 - self.rate), 0.0)
 
 
-def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
+def _bits_a_unit(probability: float) -> int:
+    return next((bits for bits in (1, 2, 4, 8, 16) if (probability * 2**bits).is_integer()), 32)
+
+
+def _words(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
+    """The random bits of as many coins, uint32 [1, words]."""
+    per_word = 32 // _bits_a_unit(probability)
+    return jax.random.bits(key, (1, -(-math.prod(shape) // per_word)), jnp.uint32)
+
+
+def _coin_flips(words: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
     """Independent Booleans, True with the given probability (to within 2^-32)."""
-    bits = next((b for b in (1, 2, 4, 8, 16) if (probability * 2**b).is_integer()), 32)
-    if bits == 32:
-        return jax.random.bits(key, shape, jnp.uint32) < jnp.uint32(min(round(probability * 2**32), 2**32 - 1))
-    count, per_word = math.prod(shape), 32 // bits
-    words = jax.random.bits(key, (1, -(-count // per_word)), jnp.uint32)
+    bits = _bits_a_unit(probability)
     shifts = jnp.arange(0, 32, bits, dtype=jnp.uint32)[:, None]
     numbers = (words >> shifts) & jnp.uint32(2**bits - 1)
-    return (numbers < jnp.uint32(probability * 2**bits)).reshape(-1)[:count].reshape(shape)
+    highest = jnp.uint32(min(round(probability * 2**bits), 2**32 - 1))
+    return (numbers < highest).reshape(-1)[: math.prod(shape)].reshape(shape)

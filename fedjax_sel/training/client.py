@@ -13,8 +13,8 @@ from jax import lax
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
-from fedjax_sel.models import Model, Params
-from fedjax_sel.training import in_place, schedule, shuffle
+from fedjax_sel.models import Draws, Model, Params
+from fedjax_sel.training import draws, in_place, schedule, shuffle
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
 
@@ -49,13 +49,13 @@ def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
     return optax.chain(optax.identity(), *parts)
 
 
-def example_losses(model: Model, params: Params, images, labels, dropout_key=None) -> jax.Array:
-    """Cross-entropy of each example in nats, float32 [B]; arguments as `mean_loss`."""
-    logits = model.apply(params, images, dropout_key).logits
+def example_losses(model: Model, params: Params, images, labels, drawn: Draws | None = None) -> jax.Array:
+    """Cross-entropy of each example in nats, float32 [B]; in training with what the model draws."""
+    logits = model.apply(params, images, drawn).logits
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
 
 
-def mean_loss(model: Model, params: Params, images, labels, counts, dropout_key=None) -> jax.Array:
+def mean_loss(model: Model, params: Params, images, labels, counts) -> jax.Array:
     """Mean cross-entropy in nats over the examples that count.
 
     Args:
@@ -64,12 +64,11 @@ def mean_loss(model: Model, params: Params, images, labels, counts, dropout_key=
         images: float32 [B, H, W, channels].
         labels: int32 [B].
         counts: bool [B].
-        dropout_key: None outside training.
 
     Returns:
         A scalar.
     """
-    losses = example_losses(model, params, images, labels, dropout_key)
+    losses = example_losses(model, params, images, labels)
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
 
@@ -125,7 +124,8 @@ def train_and_report(
     work = trainer.work
     part = fed.train_part(federation, replicate, client)
     order_key, dropout_key = jax.random.split(key)
-    drawn = schedule.orders(work, order_key, part.size)
+    order = schedule.orders(work, order_key, part.size)
+    draws_of = draws.of_steps(trainer.model, work, dropout_key)
     learning_rate = trainer.learning_rate(round)
     epochs = schedule.epochs(work, key)
     steps = schedule.num_steps(work, part.size, epochs)
@@ -141,12 +141,12 @@ def train_and_report(
 
     def step(index, carry):
         weights, optimizer_state, total = carry
-        positions, counts = schedule.batch(work, drawn, index, part.size)
+        positions, counts = schedule.batch(work, order, index, part.size)
         images, labels = fed.gather(federation, part, positions)
-        step_key = jax.random.fold_in(dropout_key, index)
+        drawn = draws_of(index)
 
         def objective(w):
-            losses = example_losses(trainer.model, w, images, labels, step_key)
+            losses = example_losses(trainer.model, w, images, labels, drawn)
             return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1), losses
 
         gradient, losses = jax.grad(objective, has_aux=True)(weights)

@@ -116,6 +116,6 @@ def test_dropout_comes_before_the_activation_and_only_in_training():
     params = model.init(jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
     np.testing.assert_array_equal(model.apply(params, x, None).logits, model.apply(params, x, None).logits)
-    one, two = (model.apply(params, x, jax.random.key(i)) for i in (1, 2))
+    one, two = (model.apply(params, x, model.draw(jax.random.key(i), len(x))) for i in (1, 2))
     assert (one.logits != two.logits).any()
     np.testing.assert_array_equal(one.first_dense, two.first_dense)

@@ -1,6 +1,8 @@
-"""Two CPU devices for every test, and a cache of decoded data that belongs to the tests."""
+"""Two CPU devices for every test, and caches of decoded data and of compiled programs that belong to the tests."""
 
 import os
+import shutil
+import tempfile
 
 import pytest
 
@@ -9,8 +11,14 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["XLA_FLAGS"] = (
     f"--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
 )
+# Many tests compile the same programs: the workers, and the processes that tests start, share them.
+_programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="programs-")
+if _programs is not None:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _programs
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
 
-import jax
+import jax  # noqa: E402 (what is above has to be known before)
 
 jax.config.update("jax_num_cpu_devices", 2)
 
@@ -20,3 +28,9 @@ def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDJAX_SEL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+def pytest_unconfigure():
+    """The process that made the cache removes it; workers have it from their environment."""
+    if _programs is not None:
+        shutil.rmtree(_programs, ignore_errors=True)

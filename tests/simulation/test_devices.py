@@ -172,7 +172,13 @@ def test_machines_that_cannot_be_joined(tmp_path):
 def test_programs_of_accelerators_are_kept(monkeypatch, tmp_path, backend, kept):
     monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path))
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    told = {}
-    monkeypatch.setattr(jax.config, "update", told.__setitem__)
-    devices.keep_programs()
-    assert told == ({"jax_compilation_cache_dir": str(tmp_path / "programs")} if kept else {})
+    setting, told = "jax_compilation_cache_dir", {}
+    before = jax.config.values[setting]
+    jax.config.update(setting, None)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(jax.config, "update", told.__setitem__)
+            devices.keep_programs()
+    finally:
+        jax.config.update(setting, before)
+    assert told == ({setting: str(tmp_path / "programs")} if kept else {})

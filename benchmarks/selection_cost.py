@@ -8,9 +8,9 @@ seconds of compilation, bytes of the strategy's state, of its facts, and of the 
 account, `memory_analysis`). A case that needs more memory than the bound, such as an N x N or N x P state for many
 clients, is skipped and says so.
 
-    python benchmarks/selection_cost.py --num-clients 1000000 --num-selected 100 --rounds 30 --memory 12000 \
-        --algos random pow_d afl oort gpfl "fedcor[warmup=1,interval=1000,warmup_steps=1]" \
-        --out results/many_clients.json
+    python benchmarks/selection_cost.py --num-clients 1000000 --num-selected 100 --rounds 10 --memory 14000 \
+        --algos random pow_d afl oort gpfl "fedcor[dimension=15,warmup=1,interval=1000,warmup_steps=1]" \
+        "fedcor[warmup=1,interval=1000,warmup_steps=1]" --out results/many_clients.json
 """
 
 import argparse

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import gaussian_process, sampling
 from fedjax_sel.strategies import fedcor_memory as memories
 from fedjax_sel.strategies.base import ALL, Env, Information, Request, Selection, Static, Strategy, every, rounds
@@ -49,11 +48,6 @@ def build(name: str, numbers: Numbers) -> Strategy:
     def init(key: jax.Array, env: Env) -> State:
         n = env.num_clients
         dimension = numbers.dimension or max(_DIMENSION, env.num_selected)
-        if dimension < env.num_selected:
-            raise UserError(
-                f"{name}: dimension={dimension} is below the cohort of {env.num_selected}, and picks beyond it are "
-                f"arbitrary; give {env.num_selected} or more, or leave it out"
-            )
         uniform = jnp.full((n,), 1.0 / n, jnp.float32)
         key_embeddings, key_memory = jax.random.split(key)
         return State(

@@ -78,8 +78,8 @@ def fedcor(
         interval: rounds between updates, Dt; longer than the run: none after the warm-up.
         anneal: beta, in (0, 1].
         discount: theta, per round, in (0, 1].
-        dimension: d. None: 15, or K where that is larger. Below K, as in the releases with large cohorts, the first d
-            picks leave nothing to learn but noise, and the others are arbitrary among those of equal alpha_k p_k.
+        dimension: d. None: 15, or K where that is larger. Below K the first d picks leave nothing to learn but noise,
+            and the others are arbitrary among clients of equal alpha_k p_k.
         noise: standard deviation of what is not correlated.
         probes: random cohorts that an update tries, S.
         warmup_steps: of Adam in a fit of the warm-up.

@@ -121,5 +121,7 @@ def of_module(name: str, module: nn.Module, image_shape: tuple[int, int, int], c
 
     shapes = jax.eval_shape(init, jax.random.key(0))
     output = jax.eval_shape(apply, shapes, images(1))
+    drawn = jax.eval_shape(lambda key: draw(key, 1), jax.random.key(0))
+    draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # spares tracing the network for nothing
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    return Model(name, init, draw, apply, num_params, output.first_dense.shape[-1], cpu_block)
+    return Model(name, init, draws_of, apply, num_params, output.first_dense.shape[-1], cpu_block)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from fedjax_sel.models import Draws, Model
 from fedjax_sel.training.schedule import LocalWork
@@ -34,4 +35,5 @@ def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Arr
     if not one or work.equal_steps is None or work.equal_steps * sum(leaf.size for leaf in one) > MOST_WORDS:
         return of_step
     ahead = jax.vmap(of_step)(jnp.arange(work.equal_steps))
-    return lambda index: jax.tree.map(lambda leaf: leaf[index], ahead)
+    # Taken out once, and not anew for each unit that they decide on.
+    return lambda index: lax.optimization_barrier(jax.tree.map(lambda leaf: leaf[index], ahead))

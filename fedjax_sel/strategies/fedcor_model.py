@@ -32,7 +32,7 @@ def build(name: str, numbers: Numbers) -> Strategy:
     """A strategy with these numbers.
 
     Args:
-        name: for messages.
+        name: of the strategy.
         numbers: static.
 
     Returns:

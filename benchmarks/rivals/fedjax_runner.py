@@ -10,8 +10,12 @@ work = work_.read()
 if work.backend == "pmap":
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={work_.num_cores()}"
 
-import fedjax  # noqa: E402
 import jax  # noqa: E402
+
+if not hasattr(jax, "tree_map"):  # what FedJAX 0.0.17 calls it, and newer releases of JAX no longer do
+    jax.tree_map = jax.tree.map  # pyright: ignore[reportAttributeAccessIssue]
+
+import fedjax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import optax  # noqa: E402
 

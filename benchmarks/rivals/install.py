@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 DEFAULT_FOLDER = Path.home() / ".cache" / "fedjax_sel" / "rivals"
-NAMES = ("torch", "fedjax", "pfl", "flower", "fedjax_source")
+NAMES = ("torch", "fedjax", "fedjax_newest", "pfl", "flower", "fedjax_source")
 
 
 def main() -> None:

@@ -158,7 +158,8 @@ def measure(name: str, spec: dict[str, Any], arguments: argparse.Namespace) -> R
 def start(python: str, script: str, spec: dict[str, Any]) -> str:
     """Runs a script of this folder on a specification; what it prints."""
     told = json.dumps({"seed": 0} | spec | {"launched": time.time()})
-    done = subprocess.run([python, str(HERE / script), told], capture_output=True, text=True, check=False)
+    plain = os.environ | {"JAX_TRACEBACK_FILTERING": "off"}  # or JAX's last line says nothing of the error
+    done = subprocess.run([python, str(HERE / script), told], capture_output=True, text=True, check=False, env=plain)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
     return done.stdout

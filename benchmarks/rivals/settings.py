@@ -73,6 +73,11 @@ RIVALS: dict[str, dict[str, Any]] = {
         "options": {"backend": "pmap"},
         "about": "FedJAX of PyPI, its pmap backend, a device a core",
     },
+    "fedjax_newest": {
+        "venv": "fedjax_newest",
+        "runner": "fedjax_runner.py",
+        "about": "FedJAX of PyPI, its jit backend, on the newest JAX",
+    },
     "fedjax_source": {
         "venv": "fedjax_source",
         "runner": "fedjax_runner.py",

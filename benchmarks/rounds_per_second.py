@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5], metavar="N", help="numbers of replicates")
     parser.add_argument("--chunks", type=int, default=7, metavar="N", help="chunks that are timed, after a first one")
     parser.add_argument("--algo", default="random", help="selection strategy")
+    parser.add_argument("--precision", default="float32", help="of the model's multiplications, and of the ceiling's")
     parser.add_argument("--out", type=Path, default=Path("results/rounds_per_second.json"), help="where to write")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -42,7 +43,7 @@ def main() -> None:
         for seeds in arguments.seeds:
             for evaluate in (False, True):
                 case = {"preset": preset, "seeds": seeds, "evaluate": evaluate}
-                case |= {"chunks": arguments.chunks, "algo": arguments.algo}
+                case |= {"chunks": arguments.chunks, "algo": arguments.algo, "precision": arguments.precision}
                 command = [sys.executable, __file__, "--case", json.dumps(case)]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 cases.append(case | json.loads(done.stdout))
@@ -62,7 +63,7 @@ def describe(case: dict[str, Any]) -> str:
     )
 
 
-def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str) -> dict[str, Any]:
+def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str, precision: str) -> dict[str, Any]:
     """Times one case in this process."""
     from fedjax_sel.simulation import devices
 
@@ -77,7 +78,7 @@ def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str) ->
     config = fedjax_sel.preset(preset)
     length = 10 if config.model.model == "mlp" else 1
     config = config.replace(
-        dataset=synthetic.like(config.data.dataset), seeds=seeds, algo=algo, chunk=length,
+        dataset=synthetic.like(config.data.dataset), seeds=seeds, algo=algo, precision=precision, chunk=length,
         rounds=length * (chunks + 1), train_metrics_every=0,
     )  # fmt: skip
     program = run.prepare(pose(config), eval_every=1 if evaluate else 0)
@@ -178,12 +179,12 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
     sharded = jax.sharding.NamedSharding(plan.mesh, spec)
     batch = devices * together
 
-    def filled(shape):
-        return jax.device_put(jnp.full(shape, 1e-3, jnp.float32), sharded)
+    def filled(count, factor):
+        return jax.device_put(jnp.full((count, *factor.shape), 1e-3, factor.dtype), sharded)
 
     operands = (
-        [(filled((batch, *left)), filled((batch, *right))) for left, right, _ in train],
-        [(filled((devices, *left)), filled((devices, *right))) for left, right, _ in test],
+        [(filled(batch, left), filled(batch, right)) for left, right, _ in train],
+        [(filled(devices, left), filled(devices, right)) for left, right, _ in test],
     )
     run = jax.jit(jax.shard_map(chunk, mesh=plan.mesh, in_specs=(spec,), out_specs=spec, check_vma=False))
     training = sum(map(operations, train)) * work.equal_steps * plan.num_selected
@@ -197,24 +198,25 @@ def loop(count: int, operands: list, shapes: list[tuple]) -> list:
 
     def turn(_, operands):
         after = []
-        for (left, right), (_, _, contraction) in zip(operands, shapes):
-            product = jax.vmap(lambda a, b, dims=contraction: jax.lax.dot_general(a, b, dims))(left, right)
+        for (left, right), (_, _, how) in zip(operands, shapes):
+            product = jax.vmap(lambda a, b, how=how: jax.lax.dot_general(a, b, **how))(left, right)
             corner = product[(slice(None), *([slice(0, 1)] * (product.ndim - 1)))]
             start = (0,) * right.ndim
             corner = corner.reshape(corner.shape[0], *([1] * (right.ndim - 1)))
-            after.append((left, jax.lax.dynamic_update_slice(right, corner * 1e-3, start)))
+            after.append((left, jax.lax.dynamic_update_slice(right, (corner * 1e-3).astype(right.dtype), start)))
         return after
 
     return jax.lax.fori_loop(0, count, turn, operands)
 
 
 def products(jaxpr: Any) -> list[tuple]:
-    """(left shape, right shape, dimension numbers) of every dot_general, inner programs included."""
+    """(left, right, how) of every dot_general, inner programs included: two shapes with types, and its settings."""
     found = []
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
-            left, right = (variable.aval.shape for variable in equation.invars)
-            found.append((left, right, equation.params["dimension_numbers"]))
+            left, right = (variable.aval for variable in equation.invars)
+            how = {name: equation.params[name] for name in ("dimension_numbers", "precision")}
+            found.append((left, right, how))
         for value in equation.params.values():
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
@@ -226,10 +228,11 @@ def operations(shape: tuple) -> float:
     """Floating-point operations of a product: two for each of m * k * n."""
     import numpy as np
 
-    left, right, ((contracted, _), (batch, _)) = shape
-    inner = np.prod([left[i] for i in contracted])
-    shared = np.prod([left[i] for i in batch])
-    return float(2 * np.prod(left) * np.prod(right) / (inner * shared))
+    left, right, how = shape
+    (contracted, _), (batch, _) = how["dimension_numbers"]
+    inner = np.prod([left.shape[i] for i in contracted])
+    shared = np.prod([left.shape[i] for i in batch])
+    return float(2 * left.size * right.size / (inner * shared))
 
 
 if __name__ == "__main__":

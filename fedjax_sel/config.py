@@ -65,6 +65,9 @@ class ModelConfig:
     initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
         "pytorch", "initial weights"
     )
+    precision: Literal["float32", "tf32", "bfloat16"] = _setting(
+        "float32", "what the model is multiplied in (selection always in float32); tf32: GPUs and TPUs alone"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

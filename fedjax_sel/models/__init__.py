@@ -62,6 +62,7 @@ def make(
     num_classes: int,
     dropout: float = 0.0,
     initializer: str = "pytorch",
+    precision: str = "float32",
     convolution: str = DEFAULT_CONVOLUTION,
 ) -> Model:
     """Builds a model.
@@ -72,6 +73,7 @@ def make(
         num_classes: C.
         dropout: probability that a hidden unit is set to zero in training.
         initializer: one of `layers.INITIALIZERS`.
+        precision: one of `products.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`; which is fast depends on the machine, the results do not.
 
     Returns:
@@ -87,7 +89,7 @@ def make(
             f"model: {name!r} needs images of at least {side}x{side} pixels and these have "
             f"{image_shape[0]}x{image_shape[1]}; choose --model mlp or another --dataset"
         )
-    given = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer}
+    given = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
     module = entry.module(**given, **({} if entry.module is MLP else {"convolution": convolution}))
     return of_module(name, module, image_shape, entry.cpu_block)
 

@@ -1,5 +1,7 @@
 """The two convolutional networks of the papers. Pooling comes before the activation; no padding anywhere."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 
@@ -14,23 +16,27 @@ class CNN(nn.Module):
         num_classes: C.
         dropout: probability of zero, on the hidden layer.
         initializer: one of `layers.INITIALIZERS`.
+        precision: one of `products.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`.
     """
 
     num_classes: int
     dropout: float = 0.0
     initializer: str = "pytorch"
+    precision: str = "float32"
     convolution: str = DEFAULT_CONVOLUTION
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
         """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 64]."""
-        x = nn.relu(max_pool(Conv(32, 3, self.initializer, self.convolution)(images)))
-        x = nn.relu(max_pool(Conv(64, 3, self.initializer, self.convolution)(x)))
-        x = nn.relu(Conv(64, 3, self.initializer, self.convolution)(x))
-        first = Dense(64, self.initializer)(x.reshape(x.shape[0], -1))
+        dense = partial(Dense, initializer=self.initializer, precision=self.precision)
+        conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
+        x = nn.relu(max_pool(conv(32, 3)(images)))
+        x = nn.relu(max_pool(conv(64, 3)(x)))
+        x = nn.relu(conv(64, 3)(x))
+        first = dense(64)(x.reshape(x.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(first, train))
-        return Output(Dense(self.num_classes, self.initializer)(x), first)
+        return Output(dense(self.num_classes)(x), first)
 
 
 class SmallCNN(nn.Module):
@@ -40,19 +46,23 @@ class SmallCNN(nn.Module):
         num_classes: C.
         dropout: probability of zero, on the hidden layer.
         initializer: one of `layers.INITIALIZERS`.
+        precision: one of `products.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`.
     """
 
     num_classes: int
     dropout: float = 0.0
     initializer: str = "pytorch"
+    precision: str = "float32"
     convolution: str = DEFAULT_CONVOLUTION
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
         """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 500]."""
-        x = nn.relu(max_pool(Conv(20, 5, self.initializer, self.convolution)(images)))
-        x = nn.relu(max_pool(Conv(50, 5, self.initializer, self.convolution)(x)))
-        first = Dense(500, self.initializer)(x.reshape(x.shape[0], -1))
+        dense = partial(Dense, initializer=self.initializer, precision=self.precision)
+        conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
+        x = nn.relu(max_pool(conv(20, 5)(images)))
+        x = nn.relu(max_pool(conv(50, 5)(x)))
+        first = dense(500)(x.reshape(x.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(first, train))
-        return Output(Dense(self.num_classes, self.initializer)(x), first)
+        return Output(dense(self.num_classes)(x), first)

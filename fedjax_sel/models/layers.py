@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.models import wide, winograd
+from fedjax_sel.models import products, wide, winograd
 
 Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
@@ -57,13 +57,13 @@ def _uniform(limit: float) -> Initializer:
     return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -limit, limit)
 
 
-Product = Callable[[jax.Array, jax.Array], jax.Array]
-"""(x [..., inputs], kernel [features, inputs]) -> [..., features]."""
+Product = Callable[..., jax.Array]
+"""(x [..., inputs], kernel [features, inputs], precision=one of `products.PRECISIONS`) -> [..., features]."""
 
 
-def matmul(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
     """[..., inputs] times the transpose of [features, inputs]."""
-    return lax.dot_general(x, kernel, (((x.ndim - 1,), (1,)), ((), ())))
+    return products.dot(x, kernel, (((x.ndim - 1,), (1,)), ((), ())), precision)
 
 
 class Linear(nn.Module):
@@ -76,6 +76,7 @@ class Linear(nn.Module):
         features: output units.
         inputs: of one output unit.
         product: how W is applied.
+        precision: one of `products.PRECISIONS`.
         kernel: initialiser, called with the shape [inputs, features].
         bias: initialiser.
     """
@@ -83,6 +84,7 @@ class Linear(nn.Module):
     features: int
     inputs: int
     product: Product
+    precision: str
     kernel: Initializer
     bias: Initializer
 
@@ -97,7 +99,8 @@ class Linear(nn.Module):
 
         kernel = self.param("kernel", initial)
         product = wide.product if is_wide else self.product
-        return product(x, kernel) + self.param("bias", self.bias, (self.features,), jnp.float32)
+        y = product(x, kernel, precision=self.precision)
+        return y + self.param("bias", self.bias, (self.features,), jnp.float32)
 
 
 class Dense(nn.Module):
@@ -106,12 +109,14 @@ class Dense(nn.Module):
     Attributes:
         features: output units.
         initializer: one of INITIALIZERS.
+        precision: one of `products.PRECISIONS`.
         window: positions that one output unit sees, and that one input reaches (k^2 for a convolution).
         product: how the weights are applied.
     """
 
     features: int
     initializer: str = "pytorch"
+    precision: str = "float32"
     window: int = 1
     product: Product = matmul
 
@@ -120,7 +125,8 @@ class Dense(nn.Module):
         """[..., inputs] -> [..., features]."""
         fan_in = x.shape[-1] * self.window
         kernel = kernel_initializer(self.initializer, fan_in, self.features * self.window)
-        return Linear(self.features, fan_in, self.product, kernel, bias_initializer(fan_in), name="Dense_0")(x)
+        bias = bias_initializer(fan_in)
+        return Linear(self.features, fan_in, self.product, self.precision, kernel, bias, name="Dense_0")(x)
 
 
 DEFAULT_CONVOLUTION = "winograd"
@@ -133,54 +139,64 @@ class Conv(nn.Module):
         features: output channels.
         size: side of the kernel.
         initializer: one of INITIALIZERS.
+        precision: one of `products.PRECISIONS`.
         form: one of CONVOLUTIONS; all give the same up to rounding.
     """
 
     features: int
     size: int
     initializer: str = "pytorch"
+    precision: str = "float32"
     form: str = DEFAULT_CONVOLUTION
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[B, H, W, channels] -> [B, H - size + 1, W - size + 1, features]."""
         product = partial(CONVOLUTIONS[self.form], size=self.size)
-        return Dense(self.features, self.initializer, self.size**2, product)(x)
+        return Dense(self.features, self.initializer, self.precision, self.size**2, product)(x)
 
 
-def by_patches(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
+def by_patches(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
     """Patches and one multiplication.
 
     Args:
         x: [B, H, W, channels].
         kernel: [features, size^2 * channels]; inputs go over columns, then rows, then channels of the window.
         size: side of the kernel.
+        precision: one of `products.PRECISIONS`.
 
     Returns:
         [B, H - size + 1, W - size + 1, features].
     """
-    return matmul(patches(x, size), kernel)
+    return matmul(patches(x, size), kernel, precision)
 
 
-def by_shifts(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
+def by_shifts(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
     """The sum of size^2 multiplications of shifted slices; arguments as `by_patches`."""
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     parts = kernel.reshape(kernel.shape[0], size, size, -1)
-    terms = (matmul(x[..., i : i + height, j : j + width, :], parts[:, j, i]) for i in range(size) for j in range(size))
-    return sum(terms, start=jnp.zeros((), x.dtype))
+    slices = ((x[..., i : i + height, j : j + width, :], parts[:, j, i]) for i in range(size) for j in range(size))
+    return sum((matmul(*factors, precision) for factors in slices), start=jnp.zeros((), x.dtype))
 
 
-def by_xla(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
+def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
     """XLA's own convolution, grouped under `vmap` over kernels; arguments as `by_patches`."""
     window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
-    return lax.conv_general_dilated(x, window, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    y = lax.conv_general_dilated(
+        products.narrowed(x, precision), products.narrowed(window, precision), (1, 1), "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=products.LEVELS[precision],
+    )  # fmt: skip
+    return y.astype(jnp.float32)
 
 
-def by_winograd(x: jax.Array, kernel: jax.Array, size: int) -> jax.Array:
-    """Fewer multiplications where they are many enough to tell, by patches elsewhere; arguments as `by_patches`."""
-    if size == 3 and x.shape[-1] >= WINOGRAD_CHANNELS:
+def by_winograd(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
+    """Fewer multiplications where they are many enough to tell, by patches elsewhere; arguments as `by_patches`.
+
+    In less than float32 by patches too: its sums and differences would magnify what rounding takes away.
+    """
+    if size == 3 and x.shape[-1] >= WINOGRAD_CHANNELS and precision == "float32":
         return winograd.convolve(x, kernel)
-    return by_patches(x, kernel, size)
+    return by_patches(x, kernel, size, precision)
 
 
 WINOGRAD_CHANNELS = 16  # the fewest with which its transforms are paid for

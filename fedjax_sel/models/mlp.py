@@ -1,5 +1,7 @@
 """The multi-layer perceptron of FedCor's Fashion-MNIST experiments."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 
@@ -14,19 +16,22 @@ class MLP(nn.Module):
         num_classes: C.
         dropout: probability of zero.
         initializer: one of `layers.INITIALIZERS`.
+        precision: one of `products.PRECISIONS`.
         hidden: units of the hidden layers.
     """
 
     num_classes: int
     dropout: float = 0.0
     initializer: str = "pytorch"
+    precision: str = "float32"
     hidden: tuple[int, ...] = (64, 30)
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
         """[B, H, W, channels] -> logits [B, C] and first layer [B, 64]."""
-        x = first = Dense(self.hidden[0], self.initializer)(images.reshape(images.shape[0], -1))
+        dense = partial(Dense, initializer=self.initializer, precision=self.precision)
+        x = first = dense(self.hidden[0])(images.reshape(images.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(x, train))
         for units in self.hidden[1:]:
-            x = nn.relu(Dropout(self.dropout)(Dense(units, self.initializer)(x), train))
-        return Output(Dense(self.num_classes, self.initializer)(x), first)
+            x = nn.relu(Dropout(self.dropout)(dense(units)(x), train))
+        return Output(dense(self.num_classes)(x), first)

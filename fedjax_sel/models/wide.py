@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.models import products
+
 MIN_WEIGHTS = 2**20  # 4 MB; cores have 1 to 2 MB of their own
 FEW_EXAMPLES = 16
 
@@ -18,22 +20,31 @@ def is_wide(inputs: int, features: int) -> bool:
     return inputs * features >= MIN_WEIGHTS
 
 
-@jax.custom_vjp
-def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """A matrix product, with a gradient for small batches.
+def product(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
+    """A matrix product; in float32 with a gradient for small batches.
 
     Args:
         x: [..., inputs].
         kernel: [inputs, features].
+        precision: one of `products.PRECISIONS`.
 
     Returns:
         [..., features].
     """
-    return x @ kernel
+    return _product(x, kernel) if precision == "float32" else _along(x, kernel, 0, precision)
+
+
+def _along(x: jax.Array, kernel: jax.Array, axis: int, precision: str = "float32") -> jax.Array:
+    return products.dot(x, kernel, (((x.ndim - 1,), (axis,)), ((), ())), precision)
+
+
+@jax.custom_vjp
+def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return _along(x, kernel, 0)
 
 
 def _forward(x: jax.Array, kernel: jax.Array):
-    return product(x, kernel), (x, kernel)
+    return _product(x, kernel), (x, kernel)
 
 
 def _backward(kept, y):
@@ -45,8 +56,8 @@ def _backward(kept, y):
         outer = (inputs[:, None] * features[None, :] for inputs, features in zip(examples, outputs))
         gradient = sum(outer, jnp.zeros_like(kernel))
     else:
-        gradient = examples.T @ outputs
-    return y @ kernel.T, gradient
+        gradient = _along(examples.T, outputs, 0)
+    return _along(y, kernel, 1), gradient
 
 
-product.defvjp(_forward, _backward)
+_product.defvjp(_forward, _backward)

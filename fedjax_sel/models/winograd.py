@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.models import products
+
 Matrix = Sequence[Sequence[float]]
 
 
@@ -109,7 +111,7 @@ convolve.defvjp(_forward, _backward)
 
 def _batched(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
     """One matrix product for each pixel of a tile, of which the given axes are summed over."""
-    return lax.dot_general(left, right, (((left_axis,), (right_axis,)), ((0,), (0,))))
+    return products.dot(left, right, (((left_axis,), (right_axis,)), ((0,), (0,))))
 
 
 def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:

@@ -55,6 +55,7 @@ def pose(config: Config) -> Problem:
         dataset.num_classes,
         config.model.model_dropout,
         config.model.initializer,
+        config.model.precision,
     )
     return Problem(config, dataset, dealt, model, strategy, reachable)
 
@@ -77,6 +78,8 @@ def check(config: Config) -> Strategy:
             breaks the contract.
     """
     validate(config)
+    if config.model.precision == "tf32" and jax.default_backend() == "cpu":
+        raise UserError("--precision: CPUs have no 'tf32' multiplications; choose float32 or bfloat16")
     if config.run.mesh is not None:
         shape = reading.mesh_shape(config.run.mesh)
         together = config.run.seeds_at_once or len(config.run.seeds)

@@ -13,11 +13,8 @@ import os
 import time
 from pathlib import Path
 
-LAYERS = [
-    (12544, 128),
-    (2048, 512),
-    (800, 500),
-]  # pfl-research's, the smallest that counts as wide, FL-DP3S's (not wide)
+# pfl-research's, one that is just wide enough, and FL-DP3S's, which is not
+LAYERS = ((12544, 128), (2048, 512), (800, 500))
 BATCHES = (4, 10, 16, 32, 64)
 STEPS, TURNS = 50, 9
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedjax_sel import command_line
-from fedjax_sel.config import Config, flat_types, validate
+from fedjax_sel.config import Config, flat_types
 from fedjax_sel.errors import UserError
+from fedjax_sel.validation import validate
 
 if TYPE_CHECKING:
     from fedjax_sel.runs.sweep import Job

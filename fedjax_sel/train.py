@@ -6,7 +6,8 @@ from pathlib import Path
 
 import fedjax_sel
 from fedjax_sel import command_line
-from fedjax_sel.config import Config, validate
+from fedjax_sel.config import Config
+from fedjax_sel.validation import validate
 
 DESCRIPTION = "Trains a federated model whose cohorts are chosen by a selection strategy, all seeds at once."
 EPILOG = """examples:

@@ -24,10 +24,12 @@ MAY_IMPORT = {
     "data": BOTTOM,
     "models": BOTTOM,
     "config": BOTTOM | {"reading"},
+    "validation": BOTTOM | {"config", "reading"},
     "papers": BOTTOM | {"config"},
     "strategies": BOTTOM | {"hyperparameters", "numerics", "plugins"},
     "training": BOTTOM | {"data", "hyperparameters", "models", "plugins"},
-    "simulation": BOTTOM | {"config", "data", "metrics", "models", "numerics", "reading", "strategies", "training"},
+    "simulation": BOTTOM
+    | {"config", "data", "metrics", "models", "numerics", "reading", "strategies", "training", "validation"},
     "testing": BOTTOM | {"config", "simulation", "strategies"},
     "runs": BOTTOM | {"config", "data", "metrics", "simulation"},
     "plots": BOTTOM | {"config", "runs"},

@@ -36,11 +36,19 @@ def test_settings_of_the_rivals_are_sound(rivals):
         assert config.data.dataset in rivals("synthetic").SHAPES
 
 
+def requirements(name):
+    """The lines of a file of requirements, and of those that it names."""
+    for line in (RIVALS / "requirements" / name).read_text().splitlines():
+        if line.startswith("-r "):
+            yield from requirements(line.removeprefix("-r "))
+        elif line and not line.startswith("#"):
+            yield line
+
+
 def test_every_rival_has_a_runner_and_pins(rivals):
     for name, rival in rivals("settings").RIVALS.items():
         assert (RIVALS / rival["runner"]).exists(), name
-        lines = (RIVALS / "requirements" / f"{rival['venv']}.txt").read_text().splitlines()
-        pins = [line for line in lines if line and not line.startswith("#")]
+        pins = list(requirements(f"{rival['venv']}.txt"))
         assert pins and all(re.fullmatch(r"[\w\-\[\]]+==[\d.]+", line) for line in pins), name
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedjax_sel import Config, UserError, preset
-from fedjax_sel.config import RunConfig, flat_types, validate
+from fedjax_sel.config import RunConfig, flat_types
 from fedjax_sel.papers import PRESETS
+from fedjax_sel.validation import validate
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fedjax_sel import command_line
-from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
+from fedjax_sel.config import Config, DataConfig, PartitionConfig
 from fedjax_sel.data import partition, preview, sources
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
+from fedjax_sel.validation import validate
 
 DESCRIPTION = "Shows who holds what under a partition, before training on it: a table, a heat map in text, a picture."
 EPILOG = """examples:

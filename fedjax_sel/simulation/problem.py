@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fedjax_sel import data, models, reading, strategies
-from fedjax_sel.config import Config, validate
+from fedjax_sel.config import Config
 from fedjax_sel.data import availability
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
@@ -17,6 +17,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import contract, devices, information, optimization
 from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.validation import validate
 
 
 @dataclasses.dataclass(frozen=True)

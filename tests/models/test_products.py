@@ -99,6 +99,7 @@ def test_strategies_and_the_server_multiply_in_float32_whatever_the_model_does(a
     program = run.prepare(pose(SMALL.replace(algo=algo, precision="bfloat16")))
     given = program.carry, np.int32(0), program.federation, program.streams
     found = list(multiplications(program.chunk.trace(*given).jaxpr.jaxpr))
+    assert {leaf.dtype for leaf in jax.tree.leaves(program.carry.params)} == {jnp.dtype(jnp.float32)}
     narrow = [equation for equation in found if is_narrow(equation)]
     assert len(narrow) >= 3 * 3 - 1 + 3  # a step of the MLP, and its evaluation
     others = [equation for equation in found if not is_narrow(equation)]
@@ -107,7 +108,7 @@ def test_strategies_and_the_server_multiply_in_float32_whatever_the_model_does(a
     )
 
 
-def test_a_run_in_bfloat16_learns_as_well_and_keeps_weights_in_float32(tmp_path):
+def test_a_run_in_bfloat16_learns_as_well(tmp_path):
     results = {}
     for precision in ("float32", "bfloat16"):
         out = str(tmp_path / precision)

@@ -117,7 +117,7 @@ def pfl_cnn(problem: Any) -> Any:
     import flax.linen as nn
 
     from fedjax_sel import models
-    from fedjax_sel.models.layers import Conv, Dense, Dropout, max_pool
+    from fedjax_sel.models.layers import Conv, Dense, Dropout
     from fedjax_sel.models.output import Output
 
     dropout = problem.config.model.model_dropout > 0
@@ -126,13 +126,14 @@ def pfl_cnn(problem: Any) -> Any:
         @nn.compact
         def __call__(self, images, train: bool = False):
             x = nn.relu(Conv(32, 3)(images))
-            x = max_pool(nn.relu(Conv(64, 3)(x)))
+            x = nn.relu(Conv(64, 3, pooled=True)(x))  # the larger of what is not negative, whichever comes first
             x = Dropout(0.25 if dropout else 0.0)(x, train)
             first = Dense(128)(x.reshape(x.shape[0], -1))
             x = Dropout(0.5 if dropout else 0.0)(nn.relu(first), train)
             return Output(Dense(10)(x), first)
 
-    return models.of_module("pfl_cnn", PflCNN(), (32, 32, 3), problem.model.cpu_block)
+    model = problem.model
+    return models.of_module("pfl_cnn", PflCNN(), (32, 32, 3), model.cpu_block, model.cpu_micro_batch)
 
 
 def test(model: Any, params: Any, work: work_.Work) -> tuple[list[float], list[float]]:

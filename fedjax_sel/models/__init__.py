@@ -15,7 +15,7 @@ from fedjax_sel.models.mlp import MLP
 from fedjax_sel.models.output import Output
 
 Params = Any  # a pytree of float32 arrays
-Draws = Any  # a pytree of uint32 arrays: the random numbers of one training pass
+Draws = Any  # a pytree of Boolean arrays [B, ...]: what one training pass draws for each of its examples
 
 
 class Entry(NamedTuple):
@@ -25,12 +25,13 @@ class Entry(NamedTuple):
     about: str
     smallest_image: int  # pixels a side, below which a layer would be empty
     cpu_block: int  # images that a CPU core evaluates at once: what keeps the activations in its cache
+    cpu_micro_batch: int  # images whose gradient it computes at once
 
 
 TABLE: dict[str, Entry] = {
-    "mlp": Entry(MLP, "fully-connected 64-30 (FedCor, Fashion-MNIST)", 1, 1000),
-    "cnn": Entry(CNN, "3x3 convolutions 32-64-64, FC 64 (FedCor, CIFAR-10)", 18, 50),
-    "cnn_small": Entry(SmallCNN, "5x5 convolutions 20-50, FC 500 (FL-DP3S)", 16, 50),
+    "mlp": Entry(MLP, "fully-connected 64-30 (FedCor, Fashion-MNIST)", 1, 1000, 1000),
+    "cnn": Entry(CNN, "3x3 convolutions 32-64-64, FC 64 (FedCor, CIFAR-10)", 18, 50, 10),
+    "cnn_small": Entry(SmallCNN, "5x5 convolutions 20-50, FC 500 (FL-DP3S)", 16, 50, 50),
 }
 
 
@@ -40,11 +41,12 @@ class Model(NamedTuple):
     Attributes:
         name: one of TABLE.
         init: key -> params.
-        draw: (key, B) -> the random numbers of a training pass over B images.
+        draw: (key, B) -> what a training pass over B images draws.
         apply: (params, images [B, H, W, channels] normalised, draws or None outside training) -> Output.
         num_params: P.
         profile_size: Q, units of the first fully-connected layer.
         cpu_block: images that a CPU core evaluates at once.
+        cpu_micro_batch: images whose gradient it computes at once.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Model(NamedTuple):
     num_params: int
     profile_size: int
     cpu_block: int
+    cpu_micro_batch: int
 
 
 def make(
@@ -91,17 +94,20 @@ def make(
         )
     given = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
     module = entry.module(**given, **({} if entry.module is MLP else {"convolution": convolution}))
-    return of_module(name, module, image_shape, entry.cpu_block)
+    return of_module(name, module, image_shape, entry.cpu_block, entry.cpu_micro_batch)
 
 
-def of_module(name: str, module: nn.Module, image_shape: tuple[int, int, int], cpu_block: int) -> Model:
+def of_module(
+    name: str, module: nn.Module, image_shape: tuple[int, int, int], cpu_block: int, cpu_micro_batch: int
+) -> Model:
     """A Flax module, of this package's layers and called with (images, train), as a model.
 
     Args:
         name: for messages.
-        module: returns an Output; its random numbers are those of `layers.Dropout`.
+        module: returns an Output; all that it draws is what `layers.Dropout` does.
         image_shape: (height, width, channels).
         cpu_block: images that a CPU core evaluates at once.
+        cpu_micro_batch: images whose gradient it computes at once.
 
     Returns:
         The model.
@@ -126,4 +132,5 @@ def of_module(name: str, module: nn.Module, image_shape: tuple[int, int, int], c
     drawn = jax.eval_shape(lambda key: draw(key, 1), jax.random.key(0))
     draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # spares tracing the network for nothing
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    return Model(name, init, draws_of, apply, num_params, output.first_dense.shape[-1], cpu_block)
+    profile_size = output.first_dense.shape[-1]
+    return Model(name, init, draws_of, apply, num_params, profile_size, cpu_block, cpu_micro_batch)

@@ -5,7 +5,7 @@ from functools import partial
 import flax.linen as nn
 import jax
 
-from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, Conv, Dense, Dropout, max_pool
+from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, Conv, Dense, Dropout
 from fedjax_sel.models.output import Output
 
 
@@ -31,8 +31,8 @@ class CNN(nn.Module):
         """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 64]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
         conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
-        x = nn.relu(max_pool(conv(32, 3)(images)))
-        x = nn.relu(max_pool(conv(64, 3)(x)))
+        x = nn.relu(conv(32, 3, pooled=True)(images))
+        x = nn.relu(conv(64, 3, pooled=True)(x))
         x = nn.relu(conv(64, 3)(x))
         first = dense(64)(x.reshape(x.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(first, train))
@@ -61,8 +61,8 @@ class SmallCNN(nn.Module):
         """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 500]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
         conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
-        x = nn.relu(max_pool(conv(20, 5)(images)))
-        x = nn.relu(max_pool(conv(50, 5)(x)))
+        x = nn.relu(conv(20, 5, pooled=True)(images))
+        x = nn.relu(conv(50, 5, pooled=True)(x))
         first = dense(500)(x.reshape(x.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(first, train))
         return Output(dense(self.num_classes)(x), first)

@@ -141,6 +141,7 @@ class Conv(nn.Module):
         initializer: one of INITIALIZERS.
         precision: one of `products.PRECISIONS`.
         form: one of CONVOLUTIONS; all give the same up to rounding.
+        pooled: whether `max_pool` follows; what it does not read is not computed.
     """
 
     features: int
@@ -148,15 +149,18 @@ class Conv(nn.Module):
     initializer: str = "pytorch"
     precision: str = "float32"
     form: str = DEFAULT_CONVOLUTION
+    pooled: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, H, W, channels] -> [B, H - size + 1, W - size + 1, features]."""
-        product = partial(CONVOLUTIONS[self.form], size=self.size)
+        """[B, H, W, channels] -> [B, H - size + 1, W - size + 1, features], or half as high and wide."""
+        product = partial(CONVOLUTIONS[self.form], size=self.size, pooled=self.pooled)
         return Dense(self.features, self.initializer, self.precision, self.size**2, product)(x)
 
 
-def by_patches(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
+def by_patches(
+    x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
+) -> jax.Array:
     """Patches and one multiplication.
 
     Args:
@@ -164,41 +168,58 @@ def by_patches(x: jax.Array, kernel: jax.Array, size: int, precision: str = "flo
         kernel: [features, size^2 * channels]; inputs go over columns, then rows, then channels of the window.
         size: side of the kernel.
         precision: one of `products.PRECISIONS`.
+        pooled: whether `max_pool` follows.
 
     Returns:
-        [B, H - size + 1, W - size + 1, features].
+        [B, H - size + 1, W - size + 1, features], or what `max_pool` makes of it.
     """
-    return matmul(patches(x, size), kernel, precision)
+    if pooled and size == 3 and x.shape[-1] <= CORNER_CHANNELS:
+        return pool_tiles(matmul(patches_by_corner(x, size), kernel, precision))[0, 0]
+    y = matmul(patches(_read_by_pooling(x, size) if pooled else x, size), kernel, precision)
+    return max_pool(y) if pooled else y
 
 
-def by_shifts(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
+def by_shifts(
+    x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
+) -> jax.Array:
     """The sum of size^2 multiplications of shifted slices; arguments as `by_patches`."""
+    x = _read_by_pooling(x, size) if pooled else x
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     parts = kernel.reshape(kernel.shape[0], size, size, -1)
     slices = ((x[..., i : i + height, j : j + width, :], parts[:, j, i]) for i in range(size) for j in range(size))
-    return sum((matmul(*factors, precision) for factors in slices), start=jnp.zeros((), x.dtype))
+    y = sum((matmul(*factors, precision) for factors in slices), start=jnp.zeros((), x.dtype))
+    return max_pool(y) if pooled else y
 
 
-def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
+def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False) -> jax.Array:
     """XLA's own convolution, grouped under `vmap` over kernels; arguments as `by_patches`."""
+    x = _read_by_pooling(x, size) if pooled else x
     window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
     y = lax.conv_general_dilated(
         products.narrowed(x, precision), products.narrowed(window, precision), (1, 1), "VALID",
         dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=products.LEVELS[precision],
-    )  # fmt: skip
-    return y.astype(jnp.float32)
+    ).astype(jnp.float32)  # fmt: skip
+    return max_pool(y) if pooled else y
 
 
-def by_winograd(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32") -> jax.Array:
+def by_winograd(
+    x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
+) -> jax.Array:
     """Fewer multiplications where they are many enough to tell, by patches elsewhere; arguments as `by_patches`.
 
     In less than float32 by patches too: its sums and differences would magnify what rounding takes away.
     """
-    if size == 3 and x.shape[-1] >= WINOGRAD_CHANNELS and precision == "float32":
-        return winograd.convolve(x, kernel)
-    return by_patches(x, kernel, size, precision)
+    if size != 3 or x.shape[-1] < WINOGRAD_CHANNELS or precision != "float32":
+        return by_patches(x, kernel, size, precision, pooled)
+    x = _read_by_pooling(x, size) if pooled else x
+    height, width = x.shape[1] - 2, x.shape[2] - 2
+    tiles = winograd.convolve(x, kernel)
+    if pooled:
+        return _assembled(pool_tiles(tiles), height // 2, width // 2)
+    return _assembled(tiles, height, width)
 
 
+CORNER_CHANNELS = 3  # the most of an image whose patches are made in the order of pooling
 WINOGRAD_CHANNELS = 16  # the fewest with which its transforms are paid for
 
 CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
@@ -207,6 +228,19 @@ CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
     "shifts": by_shifts,
     "xla": by_xla,
 }
+
+
+def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
+    """The pixels whose windows `max_pool` does not drop."""
+    height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
+    return x[..., : height // 2 * 2 + size - 1, : width // 2 * 2 + size - 1, :]
+
+
+def _assembled(tiles: jax.Array, height: int, width: int) -> jax.Array:
+    """[m, m, B, rows, columns, features], as `winograd.convolve` gives it -> [B, height, width, features]."""
+    m, _, batch, rows, columns, features = tiles.shape
+    y = tiles.transpose(2, 3, 0, 4, 1, 5).reshape(batch, m * rows, m * columns, features)
+    return y[:, :height, :width]
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
@@ -226,6 +260,31 @@ def patches(x: jax.Array, size: int) -> jax.Array:
     return jnp.concatenate([rows[..., :, j : j + width, :] for j in range(size)], axis=-1)
 
 
+def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
+    """`patches` in the order in which max-pooling wants their products: the four of a pooling window far apart.
+
+    The maximum of four arrays is fast where that over strides in one is not. Only what pooling reads is made.
+
+    Args:
+        x: [B, H, W, channels].
+        size: side of a window, odd.
+
+    Returns:
+        [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
+    """
+    batch, height, width, channels = x.shape
+    height, width, reach = (height - size + 1) // 2, (width - size + 1) // 2, size // 2
+    blocks = _read_by_pooling(x, size).reshape(batch, height + reach, 2, width + reach, 2, channels)
+    corners = []
+    for p in range(2):
+        down = [blocks[:, (p + i) // 2 : (p + i) // 2 + height, (p + i) % 2] for i in range(size)]
+        rows = jnp.concatenate(down, axis=-1)
+        for q in range(2):
+            right = [rows[:, :, (q + j) // 2 : (q + j) // 2 + width, (q + j) % 2] for j in range(size)]
+            corners.append(jnp.concatenate(right, axis=-1))
+    return jnp.stack(corners).reshape(2, 2, batch, height, width, -1)
+
+
 def max_pool(x: jax.Array) -> jax.Array:
     """2 x 2 max-pooling without overlap; an odd last row or column is dropped, as in PyTorch.
 
@@ -240,14 +299,49 @@ def max_pool(x: jax.Array) -> jax.Array:
     return even.reshape(*batch, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
 
 
-DRAWS = "draws"  # the collection of the random numbers of a training pass
+@jax.custom_vjp
+def pool_tiles(tiles: jax.Array) -> jax.Array:
+    """2 x 2 max-pooling within tiles, whose pixels come first; numbers that are equal share the gradient.
+
+    Args:
+        tiles: [m, m, ...] with an even m.
+
+    Returns:
+        [m / 2, m / 2, ...].
+    """
+    (a, b), (c, d) = _corners(tiles)
+    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
+
+
+def _pool_forward(tiles: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    largest = pool_tiles(tiles)
+    return largest, (tiles, largest)
+
+
+def _pool_backward(kept: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
+    tiles, largest = kept
+    hits = [[corner == largest for corner in row] for row in _corners(tiles)]
+    share = gradient / sum((hit.astype(gradient.dtype) for row in hits for hit in row), start=jnp.zeros(()))
+    rows = [jnp.stack([jnp.where(hit, share, 0.0) for hit in row], axis=2) for row in hits]
+    return (lax.optimization_barrier(jnp.stack(rows, axis=1).reshape(tiles.shape)),)
+
+
+pool_tiles.defvjp(_pool_forward, _pool_backward)
+
+
+def _corners(tiles: jax.Array) -> list[list[jax.Array]]:
+    """Of all windows of 2 x 2: the pixels at each of their four places, [m / 2, m / 2, ...]."""
+    return [[tiles[i::2, j::2] for j in range(2)] for i in range(2)]
+
+
+DRAWS = "draws"  # the collection of what a training pass draws: for each example
 
 
 class Dropout(nn.Module):
     """Sets units to zero with probability `rate` and scales the others by 1 / (1 - rate).
 
     Spends as few random bits a unit as the rate needs (one for 0.5), since drawing 32 of them costs as much as a small
-    layer's multiplications. They are drawn from the stream "dropout", unless the collection DRAWS has them.
+    layer's multiplications. What they decide is drawn from the stream "dropout", unless the collection DRAWS has it.
 
     Attributes:
         rate: probability of zero, 0 to below 1.
@@ -263,11 +357,10 @@ class Dropout(nn.Module):
         probability = 1.0 - self.rate
 
         def draw() -> jax.Array:
-            return _words(self.make_rng("dropout"), probability, x.shape)
+            return _coin_flips(self.make_rng("dropout"), probability, x.shape)
 
-        given_or_wanted = self.has_variable(DRAWS, "words") or self.is_mutable_collection(DRAWS)
-        words = self.variable(DRAWS, "words", draw).value if given_or_wanted else draw()
-        keep = _coin_flips(words, probability, x.shape)
+        given_or_wanted = self.has_variable(DRAWS, "keep") or self.is_mutable_collection(DRAWS)
+        keep = self.variable(DRAWS, "keep", draw).value if given_or_wanted else draw()
         return jnp.where(keep, x / (1.0 - self.rate), 0.0)
 
 
@@ -275,15 +368,10 @@ def _bits_a_unit(probability: float) -> int:
     return next((bits for bits in (1, 2, 4, 8, 16) if (probability * 2**bits).is_integer()), 32)
 
 
-def _words(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
-    """The random bits of as many coins, uint32 [1, words]."""
-    per_word = 32 // _bits_a_unit(probability)
-    return jax.random.bits(key, (1, -(-math.prod(shape) // per_word)), jnp.uint32)
-
-
-def _coin_flips(words: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
+def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
     """Independent Booleans, True with the given probability (to within 2^-32)."""
     bits = _bits_a_unit(probability)
+    words = jax.random.bits(key, (1, -(-math.prod(shape) // (32 // bits))), jnp.uint32)
     shifts = jnp.arange(0, 32, bits, dtype=jnp.uint32)[:, None]
     numbers = (words >> shifts) & jnp.uint32(2**bits - 1)
     highest = jnp.uint32(min(round(probability * 2**bits), 2**32 - 1))

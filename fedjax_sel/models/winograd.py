@@ -63,7 +63,7 @@ FOUR = Tiling(
     ),
     outputs=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
 )  # fmt: skip
-FEW_TILES = 256  # below, the products of the larger tiles are too small to be fast
+FEW_TILES = 60  # below, the products of the larger tiles are too small to be fast
 
 
 def tiling_of(batch: int, height: int, width: int) -> Tiling:
@@ -74,14 +74,15 @@ def tiling_of(batch: int, height: int, width: int) -> Tiling:
 
 @jax.custom_vjp
 def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """A 3x3 convolution without padding, stride one.
+    """A 3x3 convolution without padding, stride one, tile by tile.
 
     Args:
         x: [B, H, W, channels].
         kernel: [features, 9 * channels]; inputs go over columns, then rows, then channels of the window.
 
     Returns:
-        [B, H - 2, W - 2, features].
+        [m, m, B, rows, columns, features] with the outputs of tile (r, c) at [:, :, :, r, c]: pixel (i, j) of a tile is
+        pixel (m r + i, m c + j) of the image. What hangs over the edges is no output.
     """
     return _forward(x, kernel)[0]
 
@@ -91,13 +92,13 @@ def _forward(x: jax.Array, kernel: jax.Array):
     tiling = tiling_of(batch, height, width)
     tiles, kernels = _of_pixels(tiling, x), _of_kernel(tiling, kernel)
     products = _batched(tiles, kernels, 2, 2)
-    y = _to_outputs(tiling, products, (batch, height, width))
-    return y, (x, tiles, kernels)
+    shape = batch, tiling.num_tiles(height), tiling.num_tiles(width), -1
+    return _to_outputs(tiling, products).reshape(*(tiling.outputs_a_side,) * 2, *shape), (x, tiles, kernels)
 
 
 def _backward(kept, y):
     x, tiles, kernels = kept
-    tiling = tiling_of(*y.shape[:3])
+    tiling = tiling_of(x.shape[0], x.shape[1] - 2, x.shape[2] - 2)
     products = lax.optimization_barrier(_of_outputs(tiling, y))
     x_tiles = _batched(products, kernels, 2, 1)
     # A product over the long axis is faster with that axis last, even if it must be moved there.
@@ -165,26 +166,18 @@ def _to_kernel(tiling: Tiling, parts: jax.Array) -> jax.Array:
     return jnp.stack(window, axis=1).transpose(2, 0, 1, 3).reshape(features, -1)
 
 
-def _to_outputs(tiling: Tiling, products: jax.Array, shape: tuple[int, int, int]) -> jax.Array:
-    """A' M A of every tile: [(m + 2)^2, tiles, features] -> [B, H - 2, W - 2, features]."""
-    m, side = tiling.outputs_a_side, tiling.pixels_a_side
-    batch, height, width = shape
-    rows, columns = tiling.num_tiles(height), tiling.num_tiles(width)
-    parts = products.reshape(side, side, batch, rows, columns, -1)
-    down = _combine(tiling.outputs, list(parts))  # m of [m + 2, B, rows, columns, features]
-    both = [jnp.stack(_combine(tiling.outputs, list(d)), axis=3) for d in down]
-    return jnp.stack(both, axis=2).reshape(batch, m * rows, m * columns, -1)[:, :height, :width]
+def _to_outputs(tiling: Tiling, products: jax.Array) -> jax.Array:
+    """A' M A of every tile: [(m + 2)^2, tiles, features] -> [m^2, tiles, features]."""
+    side = tiling.pixels_a_side
+    down = _combine(tiling.outputs, list(products.reshape(side, side, *products.shape[1:])))
+    return _stack([_combine(tiling.outputs, list(d)) for d in down])
 
 
 def _of_outputs(tiling: Tiling, y: jax.Array) -> jax.Array:
-    """The transpose of `_to_outputs`."""
-    m, side = tiling.outputs_a_side, tiling.pixels_a_side
-    batch, height, width, features = y.shape
-    rows, columns = tiling.num_tiles(height), tiling.num_tiles(width)
-    blocks = _pad(y, m * rows, m * columns).reshape(batch, rows, m, columns, m, features)
-    down = _combine(_transposed(tiling.outputs), [blocks[:, :, k] for k in range(m)])
-    both = [_combine(_transposed(tiling.outputs), [d[:, :, :, k] for k in range(m)]) for d in down]
-    return _stack(both).reshape(side**2, -1, features)
+    """The transpose of `_to_outputs`: [m, m, B, rows, columns, features] -> [(m + 2)^2, tiles, features]."""
+    down = _combine(_transposed(tiling.outputs), list(y))
+    both = [_combine(_transposed(tiling.outputs), list(d)) for d in down]
+    return _stack(both).reshape(tiling.pixels_a_side**2, -1, y.shape[-1])
 
 
 def _pad(x: jax.Array, height: int, width: int) -> jax.Array:

@@ -86,6 +86,16 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     train_sizes = np.asarray(federation.train_sizes)
     work = schedule.plan(train_sizes, training.batch_size, training.local_steps, training.epochs, training.full_batch)
     on_cpu = mesh.devices.flat[0].platform == "cpu"
+    groups, devices_of_a_group = mesh.devices.shape
+    at_once = config.run.cohort_batch
+    if at_once is None:
+        share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
+        fits = (
+            share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
+            and share * work.batch_size <= problem.model.cpu_block
+        )
+        # Clients in turn also need no padding to the longest.
+        at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
     chosen = optimization.of(training)
     trainer = client.Trainer(
@@ -97,17 +107,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         evaluation_block=evaluation.block_size(
             int(np.asarray(federation.sizes).max()), min(problem.model.cpu_block if on_cpu else 256, 256)
         ),
+        micro_batch=problem.model.cpu_micro_batch if on_cpu and at_once == 1 else work.batch_size,
     )
-    at_once = config.run.cohort_batch
-    if at_once is None:
-        groups, devices_of_a_group = mesh.devices.shape
-        share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
-        fits = (
-            share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
-            and share * work.batch_size <= problem.model.cpu_block
-        )
-        # Clients in turn also need no padding to the longest.
-        at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
     plan = Plan(
         mesh=mesh,
         strategy=problem.strategy,

@@ -14,7 +14,7 @@ from jax import lax
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.models import Draws, Model, Params
-from fedjax_sel.training import draws, in_place, schedule, shuffle
+from fedjax_sel.training import draws, gradients, in_place, schedule, shuffle
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
 
@@ -29,6 +29,7 @@ class Trainer(NamedTuple):
         client_optimizer: their own, on that gradient; without the learning rate, which the round decides.
         learning_rate: round -> learning rate.
         evaluation_block: examples of one client evaluated at once.
+        micro_batch: examples of a step whose gradient is computed at once.
     """
 
     model: Model
@@ -37,6 +38,7 @@ class Trainer(NamedTuple):
     client_optimizer: optax.GradientTransformation
     learning_rate: Callable[[jax.Array], jax.Array]
     evaluation_block: int
+    micro_batch: int
 
 
 def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
@@ -142,14 +144,13 @@ def train_and_report(
     def step(index, carry):
         weights, optimizer_state, total = carry
         positions, counts = schedule.batch(work, order, index, part.size)
-        images, labels = fed.gather(federation, part, positions)
-        drawn = draws_of(index)
 
-        def objective(w):
-            losses = example_losses(trainer.model, w, images, labels, drawn)
-            return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1), losses
+        def losses_of(weights, examples):
+            positions, drawn = examples
+            return example_losses(trainer.model, weights, *fed.gather(federation, part, positions), drawn)
 
-        gradient, losses = jax.grad(objective, has_aux=True)(weights)
+        examples = positions, draws_of(index)
+        gradient, losses = gradients.of_batch(losses_of, weights, examples, counts, trainer.micro_batch)
         if statistic is not None:
             total += seen(index, losses, counts)
         gradient = trainer.optimizer.gradient(gradient, weights, params, memory)

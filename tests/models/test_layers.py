@@ -43,6 +43,41 @@ def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features,
     np.testing.assert_allclose(mine, theirs, atol=5e-4 * max(1.0, batch / 8))  # sums over the batch
 
 
+@pytest.mark.parametrize("form", layers.CONVOLUTIONS)
+@pytest.mark.parametrize(
+    "size,channels,side,batch",
+    [(3, 3, 10, 2), (3, 3, 9, 2), (5, 1, 12, 2), (3, 16, 9, 2), (3, 16, 15, 9), (3, 16, 10, 64), (2, 2, 7, 2)],
+)
+def test_a_pooled_convolution_is_one_that_pooling_follows(form, size, channels, side, batch):
+    features = 5
+    x = jax.random.normal(jax.random.key(0), (batch, side, side, channels))
+    kernel = jax.random.normal(jax.random.key(1), (features, size**2 * channels)) / size
+
+    def pooled(x, kernel):
+        return layers.CONVOLUTIONS[form](x, kernel, size, pooled=True)
+
+    def expected(x, kernel):
+        return layers.max_pool(layers.by_xla(x, kernel, size))
+
+    ours, backward = jax.vjp(pooled, x, kernel)
+    theirs, their_backward = jax.vjp(expected, x, kernel)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, atol=2e-4)
+    weights = jax.random.normal(jax.random.key(2), ours.shape)
+    for mine, other in zip(backward(weights), their_backward(weights)):
+        np.testing.assert_allclose(mine, other, atol=2e-5 * float(jnp.abs(other).max()))
+
+
+def test_equal_pixels_share_the_gradient_of_a_pooled_tile():
+    tiles = jax.random.randint(jax.random.key(0), (4, 4, 300), 0, 3).astype(jnp.float32)  # two, three and four alike
+    image = tiles.transpose(2, 0, 1)[..., None]
+    weights = jax.random.normal(jax.random.key(1), (2, 2, 300))
+    pooled, backward = jax.vjp(layers.pool_tiles, tiles)
+    np.testing.assert_array_equal(pooled, layers.max_pool(image)[..., 0].transpose(1, 2, 0))
+    expected = jax.grad(lambda x: (layers.max_pool(x)[..., 0].transpose(1, 2, 0) * weights).sum())(image)
+    np.testing.assert_allclose(backward(weights)[0], expected[..., 0].transpose(1, 2, 0), rtol=1e-6)
+
+
 def test_winograds_tiles_are_large_where_there_are_many():
     assert winograd.tiling_of(10, 28, 28) is winograd.FOUR and winograd.tiling_of(29, 9, 9) is winograd.FOUR
     assert winograd.tiling_of(50, 4, 4) is winograd.TWO and winograd.tiling_of(2, 8, 8) is winograd.TWO

@@ -11,7 +11,7 @@ import pytest
 from fedjax_sel import models
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
-from fedjax_sel.simulation import devices, information, keys, run
+from fedjax_sel.simulation import devices, information, keys, layout, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.simulation.problem import pose
 from fedjax_sel.strategies import base
@@ -242,6 +242,19 @@ def test_more_test_examples_than_a_block_and_no_multiple_of_it(two_seeds, monkey
     small = models.TABLE["mlp"]._replace(cpu_block=17)
     monkeypatch.setitem(models.TABLE, "mlp", small)
     assert_close(two_seeds, records_of(SMALL, seeds=2, train_metrics_every=2))
+
+
+def test_a_step_in_pieces_is_the_same_step(two_seeds, monkeypatch):
+    monkeypatch.setitem(models.TABLE, "mlp", models.TABLE["mlp"]._replace(cpu_micro_batch=3))
+    config = SMALL.replace(seeds=2, cohort_batch=1)
+    assert layout.lay_out(pose(config), 2).plan.trainer.micro_batch == 3
+    assert_close(two_seeds, records_of(config, train_metrics_every=2))
+
+
+def test_clients_who_train_together_take_whole_steps(monkeypatch):
+    monkeypatch.setitem(models.TABLE, "mlp", models.TABLE["mlp"]._replace(cpu_micro_batch=3))
+    trainer = layout.lay_out(pose(SMALL.replace(cohort_batch=0)), 1).plan.trainer
+    assert trainer.micro_batch == trainer.work.batch_size > 3
 
 
 def ledger_of(config, **flat_names):

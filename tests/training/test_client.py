@@ -48,7 +48,13 @@ def make_trainer(momentum=0.0, weight_decay=0.0, milestones=None, **kind):
     work = schedule.plan(np.array(SIZES), **settings)
     rate = optax.piecewise_constant_schedule(0.1, milestones)
     return client.Trainer(
-        MODEL, work, optimizers.make("fedavg"), client.sgd(momentum, weight_decay), rate, evaluation_block=4
+        MODEL,
+        work,
+        optimizers.make("fedavg"),
+        client.sgd(momentum, weight_decay),
+        rate,
+        evaluation_block=4,
+        micro_batch=3,
     )
 
 

@@ -36,19 +36,19 @@ def test_drawn_ahead_or_step_by_step_the_numbers_are_the_models_own(dropout, mon
     model, work = of(dropout)
     key = jax.random.key(3)
     ahead = draws.of_steps(model, work, key)
-    monkeypatch.setattr(draws, "MOST_WORDS", 0)
+    monkeypatch.setattr(draws, "MOST_BYTES", 0)
     in_turn = draws.of_steps(model, work, key)
     for index in range(STEPS):
         own = model.draw(jax.random.fold_in(key, index), BATCH)
         for one in (ahead(jnp.int32(index)), in_turn(jnp.int32(index))):
             jax.tree.map(np.testing.assert_array_equal, one, own)
-    assert jax.tree.leaves(own)[0].dtype == jnp.uint32
+    assert jax.tree.leaves(own)[0].dtype == bool
 
 
 def test_only_what_is_little_and_as_much_for_all_is_drawn_ahead(monkeypatch):
     assert drawn_in_a_loop(*of()) == 0
     assert drawn_in_a_loop(*of(steps=None, epochs=2)) > 0  # 2 and 3 batches a pass
-    monkeypatch.setattr(draws, "MOST_WORDS", 10)
+    monkeypatch.setattr(draws, "MOST_BYTES", 10)
     assert drawn_in_a_loop(*of()) > 0
 
 

@@ -213,10 +213,22 @@ def by_winograd(
         return by_patches(x, kernel, size, precision, pooled)
     x = _read_by_pooling(x, size) if pooled else x
     height, width = x.shape[1] - 2, x.shape[2] - 2
-    tiles = winograd.convolve(x, kernel)
-    if pooled:
-        return _assembled(pool_tiles(tiles), height // 2, width // 2)
-    return _assembled(tiles, height, width)
+
+    def convolved(images: jax.Array) -> jax.Array:
+        tiles = winograd.convolve(images, kernel)
+        if pooled:
+            return _assembled(pool_tiles(tiles), height // 2, width // 2)
+        return _assembled(tiles, height, width)
+
+    return _in_turn(convolved, x, winograd.images_at_once(len(x), height, width))
+
+
+def _in_turn(function: Callable[[jax.Array], jax.Array], images: jax.Array, at_once: int) -> jax.Array:
+    """What a function makes of each image, so many of them at once."""
+    if at_once == len(images):
+        return function(images)
+    y = lax.map(function, images.reshape(-1, at_once, *images.shape[1:]))
+    return y.reshape(len(images), *y.shape[2:])
 
 
 CORNER_CHANNELS = 3  # the most of an image whose patches are made in the order of pooling

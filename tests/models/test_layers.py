@@ -83,6 +83,13 @@ def test_winograds_tiles_are_large_where_there_are_many():
     assert winograd.tiling_of(50, 4, 4) is winograd.TWO and winograd.tiling_of(2, 8, 8) is winograd.TWO
 
 
+def test_images_are_convolved_a_few_at_a_time_where_their_tiles_stay_many():
+    assert winograd.images_at_once(10, 28, 28) == 2  # 49 tiles each
+    assert winograd.images_at_once(50, 12, 12) == 10 and winograd.images_at_once(10, 12, 12) == 10  # 9 each
+    assert winograd.images_at_once(4, 60, 60) == 1  # 225
+    assert winograd.images_at_once(29, 9, 9) == 29  # one alone has too few, and the batch has no other divisor
+
+
 @pytest.mark.parametrize("tiling", [winograd.TWO, winograd.FOUR], ids=["two", "four"])
 def test_winograds_matrices_convolve_exactly(tiling):
     """On one line, in exact fractions: A' [(G g) * (B' d)] is the convolution of d with g."""

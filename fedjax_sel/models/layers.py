@@ -382,9 +382,10 @@ def _bits_a_unit(probability: float) -> int:
 
 def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
     """Independent Booleans, True with the given probability (to within 2^-32)."""
-    bits = _bits_a_unit(probability)
-    words = jax.random.bits(key, (1, -(-math.prod(shape) // (32 // bits))), jnp.uint32)
-    shifts = jnp.arange(0, 32, bits, dtype=jnp.uint32)[:, None]
-    numbers = (words >> shifts) & jnp.uint32(2**bits - 1)
+    size, bits = math.prod(shape), _bits_a_unit(probability)
+    words = jax.random.bits(key, (-(-size // (32 // bits)),), jnp.uint32)
     highest = jnp.uint32(min(round(probability * 2**bits), 2**32 - 1))
-    return (numbers < highest).reshape(-1)[: math.prod(shape)].reshape(shape)
+    mask = jnp.uint32(2**bits - 1)
+    # One comparison a shift: XLA computes a single one of all shifts slowly on a CPU, number by number.
+    flips = [((words >> shift) & mask) < highest for shift in range(0, 32, bits)]
+    return jnp.concatenate(flips)[:size].reshape(shape)

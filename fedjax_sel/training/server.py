@@ -45,8 +45,11 @@ def renormalise(weights: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def is_finite(report: Any) -> jax.Array:
-    """Whether a pytree holds only finite numbers, a scalar."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(report)]).all()
+    """Whether a pytree holds only finite numbers, a scalar.
+
+    Zero times what is not finite is NaN, and so is a sum of it: on a CPU faster than to look at each number.
+    """
+    return jnp.isfinite(jnp.stack([(0.0 * leaf).sum() for leaf in jax.tree.leaves(report)])).all()
 
 
 def finite_part(report: Any, finite: jax.Array) -> Any:

@@ -52,6 +52,16 @@ def test_the_server_learning_rate_scales_the_step():
     assert float(new["b"]) == 1.5
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("size", [1, 130, 64 * 288])
+def test_a_single_number_that_is_not_finite_is_found(value, size):
+    find = jax.jit(server.is_finite)
+    for place in np.random.default_rng(0).integers(size, size=10):
+        leaf = np.full(size, value if np.isfinite(value) else 1.0, np.float32)  # of the largest, no sum may overflow
+        leaf[place] = value
+        assert find({"a": leaf, "b": np.ones(3, np.float32)}) == np.isfinite(value)
+
+
 @pytest.mark.parametrize("weights", [(1 / 3, 1 / 3, 1 / 3), (0.2, 0.3, 0.5), (0.4, 0.4, 0.4), (0.5, 0.0, 0.5)])
 def test_an_update_that_is_not_finite_is_left_out_or_makes_the_mean_nan(weights):
     broken = {"w": UPDATES["w"].at[1, 0, 0].set(jnp.nan), "b": UPDATES["b"]}

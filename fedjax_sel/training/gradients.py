@@ -46,9 +46,8 @@ def of_batch(
         return jax.tree.map(jnp.add, so_far[0], gradient), so_far[1].at[index].set(losses)
 
     nothing = jax.tree.map(jnp.zeros_like, params), jnp.zeros((num_pieces, size))
-    gradient, losses = lax.fori_loop(
-        0, -(-counts.sum() // size), add, nothing
-    )  # a piece that does not count is left out
+    some_count = -(-counts.sum() // size)  # pieces in which nothing does are left out
+    gradient, losses = lax.fori_loop(0, some_count, add, nothing)
     return gradient, losses.reshape(-1)[: len(counts)]
 
 

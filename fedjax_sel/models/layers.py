@@ -212,15 +212,18 @@ def by_winograd(
     if size != 3 or x.shape[-1] < WINOGRAD_CHANNELS or precision != "float32":
         return by_patches(x, kernel, size, precision, pooled)
     x = _read_by_pooling(x, size) if pooled else x
-    height, width = x.shape[1] - 2, x.shape[2] - 2
+    batch, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
+    at_once = winograd.images_at_once(batch, height, width)
+    tiling = winograd.tiling_of(at_once, height, width)
+    kernels = winograd.of_kernel(tiling, kernel)
 
     def convolved(images: jax.Array) -> jax.Array:
-        tiles = winograd.convolve(images, kernel)
+        tiles: jax.Array = winograd.convolve(tiling, images, kernels)
         if pooled:
             return _assembled(pool_tiles(tiles), height // 2, width // 2)
         return _assembled(tiles, height, width)
 
-    return _in_turn(convolved, x, winograd.images_at_once(len(x), height, width))
+    return _in_turn(convolved, x, at_once)
 
 
 def _in_turn(function: Callable[[jax.Array], jax.Array], images: jax.Array, at_once: int) -> jax.Array:

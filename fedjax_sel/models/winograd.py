@@ -13,7 +13,7 @@ and by a hundred-thousandth with m = 4.
 
 import operator
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import jax
@@ -94,39 +94,58 @@ def images_at_once(batch: int, height: int, width: int) -> int:
     return few if few * tiles >= FEW_TILES else batch
 
 
-@jax.custom_vjp
-def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
+    """G g G', what `convolve` multiplies by.
+
+    Args:
+        tiling: TWO or FOUR.
+        kernel: [features, 9 * channels]; inputs go over columns, then rows, then channels of the window.
+
+    Returns:
+        [(m + 2)^2, features, channels].
+    """
+    window = kernel.reshape(kernel.shape[0], 3, 3, -1)  # columns, rows
+    down = _combine(tiling.kernels, [window[:, :, row] for row in range(3)])
+    return _stack([_combine(tiling.kernels, [d[:, column] for column in range(3)]) for d in down])
+
+
+of_kernel.defvjp(
+    lambda tiling, kernel: (of_kernel(tiling, kernel), None), lambda tiling, _, y: (_to_kernel(tiling, y),)
+)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def convolve(tiling: Tiling, x: jax.Array, kernels: jax.Array) -> jax.Array:
     """A 3x3 convolution without padding, stride one, tile by tile.
 
     Args:
+        tiling: TWO or FOUR.
         x: [B, H, W, channels].
-        kernel: [features, 9 * channels]; inputs go over columns, then rows, then channels of the window.
+        kernels: [(m + 2)^2, features, channels], from `of_kernel`.
 
     Returns:
         [m, m, B, rows, columns, features] with the outputs of tile (r, c) at [:, :, :, r, c]: pixel (i, j) of a tile is
         pixel (m r + i, m c + j) of the image. What hangs over the edges is no output.
     """
-    return _forward(x, kernel)[0]
+    return _forward(tiling, x, kernels)[0]
 
 
-def _forward(x: jax.Array, kernel: jax.Array):
+def _forward(tiling: Tiling, x: jax.Array, kernels: jax.Array):
     batch, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
-    tiling = tiling_of(batch, height, width)
-    tiles, kernels = _of_pixels(tiling, x), _of_kernel(tiling, kernel)
+    tiles = _of_pixels(tiling, x)
     products = _batched(tiles, kernels, 2, 2)
     shape = batch, tiling.num_tiles(height), tiling.num_tiles(width), -1
     return _to_outputs(tiling, products).reshape(*(tiling.outputs_a_side,) * 2, *shape), (x, tiles, kernels)
 
 
-def _backward(kept, y):
+def _backward(tiling: Tiling, kept, y):
     x, tiles, kernels = kept
-    tiling = tiling_of(x.shape[0], x.shape[1] - 2, x.shape[2] - 2)
     products = lax.optimization_barrier(_of_outputs(tiling, y))
     x_tiles = _batched(products, kernels, 2, 1)
     # A product over the long axis is faster with that axis last, even if it must be moved there.
     moved = lax.optimization_barrier(products.swapaxes(1, 2))
-    kernel = _batched(moved, tiles, 2, 1)
-    return _to_pixels(tiling, x_tiles, x.shape[:3]), _to_kernel(tiling, kernel)
+    return _to_pixels(tiling, x_tiles, x.shape[:3]), _batched(moved, tiles, 2, 1)
 
 
 convolve.defvjp(_forward, _backward)
@@ -172,15 +191,8 @@ def _overlap(tiling: Tiling, parts: list[jax.Array], axis: int) -> jax.Array:
     return jnp.stack([*map(operator.add, own[:2], of_the_tile_before), *own[2:]], axis=axis + 1)
 
 
-def _of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
-    """G g G': [features, 9 * channels] -> [(m + 2)^2, features, channels]."""
-    window = kernel.reshape(kernel.shape[0], 3, 3, -1)  # columns, rows
-    down = _combine(tiling.kernels, [window[:, :, row] for row in range(3)])
-    return _stack([_combine(tiling.kernels, [d[:, column] for column in range(3)]) for d in down])
-
-
 def _to_kernel(tiling: Tiling, parts: jax.Array) -> jax.Array:
-    """The transpose of `_of_kernel`."""
+    """The transpose of `of_kernel`."""
     side, (features, channels) = tiling.pixels_a_side, parts.shape[1:]
     parts = parts.reshape(side, side, features, channels)
     rows = _combine(_transposed(tiling.kernels), list(parts))  # 3 of [m + 2, features, channels]

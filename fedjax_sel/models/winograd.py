@@ -64,15 +64,13 @@ FOUR = Tiling(
     outputs=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
 )  # fmt: skip
 FEW_TILES = 60  # below, the products of the larger tiles are too small to be fast
+TILES_AT_ONCE = 100  # of large ones on a CPU: with 32 to 64 channels, what is made of them stays in a core's cache
 
 
 def tiling_of(batch: int, height: int, width: int) -> Tiling:
     """Which is faster for so many outputs."""
     large = batch * FOUR.num_tiles(height) * FOUR.num_tiles(width)
     return FOUR if large >= FEW_TILES else TWO
-
-
-TILES_AT_ONCE = 100  # of large ones on a CPU: with 32 to 64 channels, what is made of them stays in a core's cache
 
 
 def images_at_once(batch: int, height: int, width: int) -> int:

@@ -44,7 +44,8 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=install.DEFAULT_FOLDER, help="folder of the environments")
     parser.add_argument("--out", type=Path, default=Path("results/rivals.json"), help="where to write")
     arguments = parser.parse_args()
-    told = [argument for argument in sys.argv[1:] if argument != str(arguments.dir)]
+    places = {str(arguments.dir): None, str(arguments.out): f"results/{arguments.out.name}"}  # no folder of a machine
+    told = [place for argument in sys.argv[1:] if (place := places.get(argument, argument)) is not None]
     report = {
         "command": " ".join(["python benchmarks/rivals/run.py", *(t for t in told if t != "--dir")]),
         "processor": processor(),

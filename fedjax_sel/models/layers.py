@@ -4,7 +4,6 @@ Under `vmap` over clients a convolution with per-client kernels becomes a groupe
 nearly everywhere, on a CPU inside a loop most of all. So a convolution is by default written as matrix products, which
 vmap into batched ones: Winograd's for 3x3 kernels over many channels, and one product of patches, slices joined
 together, for the others. `benchmarks/convolutions.py` times the other forms beside them. Channels come last.
-Max-pooling without overlap is a reshape and a maximum, whose gradient is deterministic.
 """
 
 import math
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_sel.models import products, wide, winograd
+from fedjax_sel.models.pooling import max_pool, pool_tiles
 
 Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
@@ -298,55 +298,6 @@ def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
             right = [rows[:, :, (q + j) // 2 : (q + j) // 2 + width, (q + j) % 2] for j in range(size)]
             corners.append(jnp.concatenate(right, axis=-1))
     return jnp.stack(corners).reshape(2, 2, batch, height, width, -1)
-
-
-def max_pool(x: jax.Array) -> jax.Array:
-    """2 x 2 max-pooling without overlap; an odd last row or column is dropped, as in PyTorch.
-
-    Args:
-        x: [B, H, W, channels].
-
-    Returns:
-        [B, H // 2, W // 2, channels].
-    """
-    *batch, height, width, channels = x.shape
-    even = x[..., : height // 2 * 2, : width // 2 * 2, :]
-    return even.reshape(*batch, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
-
-
-@jax.custom_vjp
-def pool_tiles(tiles: jax.Array) -> jax.Array:
-    """2 x 2 max-pooling within tiles, whose pixels come first; numbers that are equal share the gradient.
-
-    Args:
-        tiles: [m, m, ...] with an even m.
-
-    Returns:
-        [m / 2, m / 2, ...].
-    """
-    (a, b), (c, d) = _corners(tiles)
-    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
-
-
-def _pool_forward(tiles: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    largest = pool_tiles(tiles)
-    return largest, (tiles, largest)
-
-
-def _pool_backward(kept: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
-    tiles, largest = kept
-    hits = [[corner == largest for corner in row] for row in _corners(tiles)]
-    share = gradient / sum((hit.astype(gradient.dtype) for row in hits for hit in row), start=jnp.zeros(()))
-    rows = [jnp.stack([jnp.where(hit, share, 0.0) for hit in row], axis=2) for row in hits]
-    return (lax.optimization_barrier(jnp.stack(rows, axis=1).reshape(tiles.shape)),)
-
-
-pool_tiles.defvjp(_pool_forward, _pool_backward)
-
-
-def _corners(tiles: jax.Array) -> list[list[jax.Array]]:
-    """Of all windows of 2 x 2: the pixels at each of their four places, [m / 2, m / 2, ...]."""
-    return [[tiles[i::2, j::2] for j in range(2)] for i in range(2)]
 
 
 DRAWS = "draws"  # the collection of what a training pass draws: for each example

@@ -1,6 +1,7 @@
 """The house: imports run one way, public names stand, and what is light stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ PACKAGE = Path(fedjax_sel.__file__).parent
 BOTTOM = {"errors", "names", "version"}
 MAY_IMPORT = {
     "version": set(),
+    "jax_versions": set(),
+    "xla_flags": set(),
     "errors": set(),
     "names": {"errors"},
     "reading": {"errors"},
@@ -29,8 +32,9 @@ MAY_IMPORT = {
     "strategies": BOTTOM | {"hyperparameters", "numerics", "plugins"},
     "training": BOTTOM | {"data", "hyperparameters", "models", "plugins"},
     "simulation": BOTTOM
-    | {"config", "data", "metrics", "models", "numerics", "reading", "strategies", "training", "validation"},
-    "testing": BOTTOM | {"config", "simulation", "strategies"},
+    | {"config", "data", "jax_versions", "metrics", "models", "numerics", "reading", "strategies", "training"}
+    | {"validation", "xla_flags"},
+    "testing": BOTTOM | {"config", "jax_versions", "simulation", "strategies"},
     "runs": BOTTOM | {"config", "data", "metrics", "simulation"},
     "plots": BOTTOM | {"config", "runs"},
     "comparison": BOTTOM | {"metrics", "runs"},
@@ -67,6 +71,15 @@ def test_nothing_is_unpickled(path):
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "numpy.load"):
             given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             assert given.get("allow_pickle") == "False", f"line {node.lineno}"
+
+
+def test_what_another_version_of_jax_lacks_comes_from_one_place():
+    """`jax.enable_x64` is not there before JAX 0.8, and the one in `jax.experimental` not after it."""
+    for path in [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "tests").rglob("*.py")]:
+        if path.name not in ("jax_versions.py", Path(__file__).name):
+            assert not re.search(
+                r"\bjax\.(experimental\.)?enable_x64|experimental import enable_x64", path.read_text()
+            ), path
 
 
 def test_a_strategys_file_stays_readable():

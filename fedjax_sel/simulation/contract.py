@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation import information
 from fedjax_sel.strategies.base import (
     CANDIDATES,
@@ -231,7 +232,7 @@ def trace(name: str, hook: Hook) -> Any:
         UserError: what it raised for the user to read, unchanged.
     """
     function, arguments = hook
-    with jax.enable_x64(name == "prepare"), explained(name):
+    with enable_x64(name == "prepare"), explained(name):
         return jax.eval_shape(function, *arguments)
 
 

@@ -4,6 +4,7 @@ import re
 
 import jax
 
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation import contract
 from fedjax_sel.strategies.base import Strategy
 
@@ -29,7 +30,7 @@ def depends_on_num_rounds(
         hooks = contract.traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
         texts = []
         for name, (function, shapes) in hooks.items():
-            with jax.enable_x64(name == "prepare"):  # as in a run
+            with enable_x64(name == "prepare"):  # as in a run
                 texts.append(str(jax.make_jaxpr(function)(*shapes)))
         return [re.sub(r"0x[0-9a-f]+", "", text) for text in texts]  # of functions that a program mentions
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import client_table, devices, information, keys, layout
 from fedjax_sel.simulation.bill import Bill
@@ -221,7 +222,7 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
         return carry
     host_state, host_info = devices.fetch((carry.strategy, carry.info))
     states = []
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         prepare_one = jax.jit(plan.strategy.prepare)
         for replicate in range(federation.starts.shape[0]):
             one = devices.of_replicate((host_state, host_info), replicate)

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.config import Config
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import devices, information, ledger, memory
 from fedjax_sel.simulation.problem import Problem, pose
@@ -186,7 +187,7 @@ def _prepared(setting: Setting, carry: _Carry) -> Any:
     if setting.strategy.prepare is keep_state:
         return carry.state
     state, info = jax.device_get((carry.state, carry.info))
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         prepare = jax.jit(setting.strategy.prepare)
         replicates = range(len(setting.sizes))
         states = [jax.device_get(prepare(*devices.of_replicate((state, info), index))) for index in replicates]

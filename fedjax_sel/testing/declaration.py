@@ -2,6 +2,7 @@
 
 import jax
 
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation import contract, information
 from fedjax_sel.simulation.reads import read
 from fedjax_sel.strategies.base import Strategy, keep_state
@@ -33,7 +34,7 @@ def pure(bench: Bench) -> None:
     for name, (hook, arguments) in bench.hooks().items():
         if hook is keep_state:
             continue
-        with jax.enable_x64(name == "prepare"):
+        with enable_x64(name == "prepare"):
             try:
                 same = tracing.program(hook, arguments) == tracing.program(hook, arguments)
             except Exception as error:
@@ -57,7 +58,7 @@ def facts_read(bench: Bench) -> None:
     for name, (hook, arguments) in bench.hooks().items():
         if hook is keep_state:
             continue
-        with jax.enable_x64(name == "prepare"):
+        with enable_x64(name == "prepare"):
             marks = read(hook, *arguments)
         info = marks[2] if name in ("select", "candidates") else marks[1]
         kinds |= {kind for kind in info.kinds() if any(getattr(info, kind))}

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation.contract import NUM_CLASSES, NUM_PARAMS
 from fedjax_sel.strategies.base import (
     ALL,
@@ -92,7 +93,7 @@ def prepare(strategy: Strategy, carry: Carry) -> Carry:
     if strategy.prepare is keep_state:
         return carry
     given = jax.tree.map(_on_host, carry)
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         state = jax.jit(jax.vmap(strategy.prepare))(given.state, given.info)
         state = jax.tree.map(_on_host, state)
     return carry._replace(state=jax.tree.map(_cast, carry.state, state))

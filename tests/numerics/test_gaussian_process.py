@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.numerics import gaussian_process as gp
 from fedjax_sel.numerics.probabilistic_pca import optimal_embeddings
 
@@ -51,7 +52,7 @@ def float32(*arrays):
 @pytest.mark.parametrize("d,n,k", [(15, 20, 10), (4, 12, 4), (3, 9, 7), (2, 6, 6)])  # the last two: beyond the rank
 def test_picks_equal_the_dense_twins(d, n, k):
     cases = [instance(seed, d, n)[:3] for seed in range(100)]
-    with jax.enable_x64(k > d):  # beyond the rank all that is left is noise^2, which float32 does not resolve
+    with enable_x64(k > d):  # beyond the rank all that is left is noise^2, which float32 does not resolve
         batch = [
             jnp.stack([jnp.asarray(case[i], jnp.float64 if k > d else jnp.float32) for case in cases]) for i in range(3)
         ]
@@ -74,7 +75,7 @@ def test_picks_equal_those_by_posterior():
             taken, ids = taken.at[best].set(True), [*ids, best]
         return jnp.stack(ids)
 
-    with jax.enable_x64(True):
+    with enable_x64(True):
         cases = [instance(1000 + seed, 4, 12)[:3] for seed in range(200)]
         batch = [jnp.asarray(np.stack([case[i] for case in cases])) for i in range(3)]
         dense = jax.jit(jax.vmap(by_posterior))(*batch)
@@ -121,7 +122,7 @@ def test_gains_are_the_predicted_decreases_and_bounded(seed):
 
 def test_conditioning_on_everybody_keeps_the_covariance_symmetric_and_positive():
     x, p, _, rng = instance(3, 5, 15)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         mean, sigma = jnp.asarray(rng.normal(size=15)), gp.covariance(jnp.asarray(x), 0.01)
         values = rng.normal(size=15)
         for client in rng.permutation(15):
@@ -137,7 +138,7 @@ def test_conditioning_on_everybody_keeps_the_covariance_symmetric_and_positive()
 @pytest.mark.parametrize("seed", range(5))
 def test_posterior_equals_joint_conditioning(seed):
     x, _, _, rng = instance(seed, 4, 9)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         prior = gp.covariance(jnp.asarray(x), 0.1)
         mu, known, values = rng.normal(size=9), [7, 2, 5], rng.normal(size=3)
         mean, sigma = jnp.asarray(mu), prior
@@ -173,7 +174,7 @@ def test_figure_1_of_fedgp():
     # The same through embeddings: X^T X + noise^2 I with d = N.
     eigenvalues, vectors = np.linalg.eigh(sigma - 1e-6 * np.eye(30))
     x = (vectors * np.sqrt(np.maximum(eigenvalues, 0))).T
-    with jax.enable_x64(True):
+    with enable_x64(True):
         picks = list(gp.select_greedily(jnp.asarray(x), jnp.asarray(p), jnp.ones(30), 3, 1e-3))
         gains = gains_of(jnp.asarray(x), jnp.asarray(p), jnp.ones(30), jnp.asarray(picks), 1e-3)
     assert picks in ([14, 23, 5], [15, 6, 24])
@@ -207,7 +208,7 @@ def test_likelihood_equals_the_dense_one(d, n):
         for noise in (0.01, 0.3):
             law = stats.multivariate_normal(np.zeros(n), x.T @ x + noise**2 * np.eye(n))
             expected = weights @ law.logpdf(residuals)
-            with jax.enable_x64(True):
+            with enable_x64(True):
                 found = likelihood(*map(jnp.asarray, (x, residuals, weights)), noise)
             np.testing.assert_allclose(found, expected, rtol=1e-10)
             single = likelihood(*float32(x, residuals, weights), noise)
@@ -216,7 +217,7 @@ def test_likelihood_equals_the_dense_one(d, n):
 
 def test_gradient_equals_finite_differences_and_automatic_ones():
     x, _, _, rng = instance(0, 4, 9)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         rest = (jnp.asarray(rng.normal(size=(6, 9))), jnp.asarray(rng.uniform(0, 1, 6)), 0.2)
         found = np.asarray(gp.log_likelihood_gradient(jnp.asarray(x), *rest))
         np.testing.assert_allclose(found, jax.grad(gp.log_likelihood)(jnp.asarray(x), *rest), rtol=1e-8, atol=1e-8)
@@ -246,7 +247,7 @@ def test_fit_equals_the_twins_adam():
         x, _, _, rng = instance(seed, 4, 10)
         residuals, weights = rng.normal(size=(6, 10)), rng.uniform(0.1, 1, 6)
         expected = twin_adam(x, residuals, weights, 0.1, 60, 0.01)
-        with jax.enable_x64(True):
+        with enable_x64(True):
             exact = fit(*map(jnp.asarray, (x, residuals, weights)), 0.1, 60, 0.01)
         np.testing.assert_allclose(exact, expected, atol=1e-9)
         np.testing.assert_allclose(fit(*float32(x, residuals, weights), 0.1, 60, 0.01), expected, atol=2e-3)
@@ -288,7 +289,7 @@ def test_closed_form_is_the_optimum_that_long_fits_approach(seed):
     samples = rng.multivariate_normal(np.zeros(n), true.T @ true + noise**2 * np.eye(n), size=40)
     weights = rng.uniform(0.2, 1, 40)
     second = np.einsum("s,si,sj->ij", weights, samples, samples) / weights.sum()
-    with jax.enable_x64(True):
+    with enable_x64(True):
         rest = (jnp.asarray(samples), jnp.asarray(weights), noise)
         best = optimal_embeddings(jnp.asarray(second), d, noise)
         assert np.abs(gp.log_likelihood_gradient(best, *rest)).max() < 1e-9 * np.abs(samples).sum()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.numerics import kdpp
 
 N, K, DRAWS = 6, 3, 40_000
@@ -120,7 +121,7 @@ def test_eigenpairs_rebuild_the_kernel_and_small_eigenvalues_survive():
     profiles = np.repeat(rng.normal(size=(10, 30)), 10, axis=0) + 1e-4 * rng.normal(size=(100, 30))
     distances = np.linalg.norm(profiles[:, None] - profiles[None], axis=2)
     similarity = 1 - distances / distances.max()
-    with jax.enable_x64(True):
+    with enable_x64(True):
         values, vectors = jax.device_get(kdpp.eigendecompose(jnp.asarray(similarity)))
     exact = np.sort(np.linalg.eigvalsh(similarity) ** 2)
     np.testing.assert_allclose(values, exact, rtol=1e-6, atol=1e-20)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Env, Fact, Information, Outcome, Selection
 from fedjax_sel.strategies.divfl import divfl
 
@@ -47,7 +48,7 @@ def information(table, age=0):
 def started(strategy, n, k, table):
     """The state when the first round selects, as the simulator brings it about."""
     state, info = strategy.init(jax.random.key(0), environment(n, k)), information(table)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         ready = jax.device_get(jax.jit(strategy.prepare)(state, info))
     state = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, ready)
     return strategy.observe(state, info, jnp.int32(0), None)

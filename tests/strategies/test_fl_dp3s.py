@@ -10,6 +10,7 @@ from scipy import stats
 
 from fedjax_sel import metrics, strategies
 from fedjax_sel.errors import UserError
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.strategies.base import Env, Fact, Information, UndeclaredFactError
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
 
@@ -32,7 +33,7 @@ def prepared(profiles, k, profile="fc1"):
     state = strategy.init(jax.random.key(0), env)
     fact = Fact(jnp.asarray(profiles, jnp.float32), jnp.zeros(n, jnp.int32))
     info = Information(strategy.name, {strategy.requests[0].kind: fact})
-    with jax.enable_x64(True):
+    with enable_x64(True):
         ready = jax.device_get(jax.jit(strategy.prepare)(state, info))
     return strategy, jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, ready), info
 

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.strategies import gpfl_rewards as rewards
 from fedjax_sel.strategies.base import (
     ALL,
@@ -142,7 +143,7 @@ def started(strategy, n, k, keys, start_updates):
     if not any(request.kind == "update" for request in strategy.requests):
         return states
     info = Information("gpfl", {"update": Fact(jnp.asarray(start_updates), jnp.zeros((GAMES, n), jnp.int32))})
-    with jax.enable_x64(True):
+    with enable_x64(True):
         ready = jax.device_get(jax.jit(jax.vmap(strategy.prepare))(states, info))
     return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), states, ready)
 
@@ -358,7 +359,7 @@ def test_who_was_away_at_the_start_is_unseen():
     state = strategy.init(jax.random.key(0), environment(4, 2))
     table = jnp.ones((4, P)).at[2].set(0.0)
     info = Information("gpfl", {"update": Fact(table, jnp.array([0, 0, NEVER, 0]))})
-    with jax.enable_x64(True):
+    with enable_x64(True):
         state = strategy.prepare(state, info)
     assert state.count.tolist() == [1, 1, 0, 1]
     np.testing.assert_allclose(state.reward_sum, [1 / 3, 1 / 3, 0, 1 / 3], rtol=1e-6)

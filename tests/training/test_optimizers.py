@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.training import client, optimizers, server
 from fedjax_sel.training.optimizers import by_name
 from fedjax_sel.training.optimizers.base import Finished, Memory
@@ -73,7 +74,7 @@ def test_fedprox_steps_on_the_gradient_of_its_objective():
     """Against finite differences in float64 of l(w) + mu/2 ||w - w^t||^2."""
     mu, rng = 0.7, np.random.default_rng(0)
     features, labels = rng.normal(size=(20, 4)), rng.integers(0, 3, 20)
-    with jax.enable_x64(True):
+    with enable_x64(True):
         w_t, w = (jnp.asarray(rng.normal(size=(4, 3))) for _ in range(2))
 
         def loss(weights):
@@ -118,7 +119,7 @@ def fixed_point(weights, rate, taus=TAUS):
 
 def run_on_quadratics(optimizer, rate, rounds, taus=TAUS, weights=OMEGA, server_rate=None):
     """Rounds in float64 with everyone: the hooks as the simulator calls them."""
-    with jax.enable_x64(True):
+    with enable_x64(True):
         transformation = optimizer.server(optimizer.server_learning_rate if server_rate is None else server_rate)
         a, b, taus, omega = jnp.asarray(A), jnp.asarray(B), jnp.asarray(taus), jnp.asarray(weights, jnp.float64)
         trainer = trainer_of(optimizer)
@@ -362,7 +363,8 @@ def test_optax_by_name_takes_its_parameters():
         ("lbfgs", {}, "--client-optimizer: unknown 'lbfgs'"),
         ("adam", {"b3": 1}, "--client-optimizer-args of adam: unknown 'b3'; choose from b1, b2"),
         ("adam", {"learning_rate": 1}, "learning_rate has a flag of its own"),
-        ("sgd", {"momentum": "lots"}, "cannot be used here"),
+        ("adam", {"mu_dtype": "no_such_type"}, "cannot be used here"),
+        ("sgd", {"momentum": "lots"}, "cannot be used here|'lots' is not of type float"),  # as Optax declares it
     ],
 )
 def test_bad_names_of_optax_are_answered_in_one_sentence(name, arguments, message):

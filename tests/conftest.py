@@ -6,11 +6,12 @@ import tempfile
 
 import pytest
 
+from fedjax_sel import xla_flags
+
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Most of the tests' time is compilation: the same programs, with less work spent on their machine code.
-os.environ["XLA_FLAGS"] = (
-    f"--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
-)
+QUICK_TO_COMPILE = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join([*xla_flags.known(QUICK_TO_COMPILE), os.environ.get("XLA_FLAGS", "")])
 # Many tests compile the same programs: the workers, and the processes that tests start, share them.
 _programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="programs-")
 if _programs is not None:

@@ -101,6 +101,8 @@ def start_jax(config: Config) -> None:
     if config.run.distributed:
         machines.start()
     devices.use_every_core()
+    if config.run.deterministic:
+        devices.check_deterministic()
 
 
 def finished(out: Path, config: Config) -> Result | None:

@@ -18,6 +18,7 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedjax_sel import xla_flags
 from fedjax_sel.data import cache
 from fedjax_sel.errors import UserError
 
@@ -47,11 +48,13 @@ def use_every_core() -> None:
 def be_deterministic() -> None:
     """Makes a GPU choose operations that repeat to the bit; before JAX starts its devices.
 
+    Where XLA does not know the flag for it, nothing is set, and `check_deterministic` decides.
+
     Raises:
         UserError: it has started them, and there are others than CPUs.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if DETERMINISTIC in flags:
+    if DETERMINISTIC in flags or not xla_flags.known([DETERMINISTIC]):
         return
     os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     try:  # refused once the devices are there, after which the variable comes too late
@@ -64,6 +67,19 @@ def be_deterministic() -> None:
 
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+def check_deterministic() -> None:
+    """Refuse devices on which operations may not repeat to the bit; after everything else was said to JAX.
+
+    Raises:
+        UserError: XLA was not told to repeat, and there are other devices than CPUs.
+    """
+    if DETERMINISTIC not in os.environ.get("XLA_FLAGS", "") and jax.default_backend() != "cpu":
+        raise UserError(
+            f"--deterministic: the installed jaxlib does not know {DETERMINISTIC}, without which a "
+            f"{jax.default_backend().upper()} does not repeat to the bit; install a jaxlib that does, or leave it out"
+        )
 
 
 def keep_programs() -> None:

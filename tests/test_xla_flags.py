@@ -1,0 +1,85 @@
+"""Only flags that the installed XLA knows are set: it ends a process on any other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+import fedjax_sel
+from fedjax_sel import xla_flags
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import experiment
+from fedjax_sel.simulation import devices
+
+REPOSITORY = Path(__file__).parents[1]
+KNOWN, UNKNOWN = "--xla_backend_optimization_level=0", "--xla_no_such_flag=true"
+
+
+@pytest.fixture
+def nothing_asked(monkeypatch):
+    monkeypatch.delenv(xla_flags.VARIABLE, raising=False)
+
+
+def test_the_flags_that_jaxlib_knows_are_told_from_the_others(nothing_asked, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", UNKNOWN)  # what the environment says already has no part in it
+    assert xla_flags.known([UNKNOWN, KNOWN]) == (KNOWN,)
+    assert json.loads(os.environ[xla_flags.VARIABLE]) == {UNKNOWN: False, KNOWN: True}
+
+
+def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_asked, monkeypatch):
+    asked = []
+    monkeypatch.setattr(xla_flags, "_parses", lambda flags: asked.append(list(flags)) or True)
+    assert xla_flags.known([KNOWN]) == xla_flags.known([KNOWN]) == (KNOWN,)
+    assert xla_flags.known([KNOWN, "--another=1"]) == (KNOWN, "--another=1")
+    assert asked == [[KNOWN], ["--another=1"]]
+    code = (
+        "from fedjax_sel import xla_flags; xla_flags._parses = None; "
+        f"print(*xla_flags.known(['--another=1', {KNOWN!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.stdout == f"--another=1 {KNOWN}\n", done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3"])
+def test_a_damaged_answer_is_asked_again(monkeypatch, text):
+    monkeypatch.setenv(xla_flags.VARIABLE, text)
+    monkeypatch.setattr(xla_flags, "_parses", lambda flags: True)
+    assert xla_flags.known([KNOWN]) == (KNOWN,)
+
+
+def test_the_tests_set_what_is_known():
+    """By the conftest itself, with the answers of another jaxlib."""
+    answers = {"--xla_backend_optimization_level=0": True, "--xla_cpu_use_fusion_emitters=false": False}
+    code = "import runpy, os; runpy.run_path('tests/conftest.py'); print(os.environ['XLA_FLAGS'])"
+    environment = os.environ | {"XLA_FLAGS": "--mine=1", xla_flags.VARIABLE: json.dumps(answers)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, env=environment)
+    assert done.stdout.split() == ["--xla_backend_optimization_level=0", "--mine=1"], done.stderr
+
+
+def test_no_flag_of_these_tests_is_unknown():
+    flags = os.environ["XLA_FLAGS"].split()
+    assert flags and xla_flags._parses(flags)
+
+
+def test_deterministic_sets_what_is_known(nothing_asked, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", KNOWN)
+    devices.be_deterministic()
+    assert os.environ["XLA_FLAGS"] == f"{KNOWN} {devices.DETERMINISTIC}"
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_deterministic_where_xla_does_not_know_the_flag(nothing_asked, monkeypatch, backend):
+    monkeypatch.setenv("XLA_FLAGS", KNOWN)
+    monkeypatch.setattr(devices, "DETERMINISTIC", UNKNOWN)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    config = fedjax_sel.preset("quickstart").replace(deterministic=True)
+    if backend == "cpu":  # where everything repeats anyway
+        experiment.start_jax(config)
+    else:
+        with pytest.raises(UserError, match="--deterministic: the installed jaxlib does not know --xla_no_such_flag"):
+            experiment.start_jax(config)
+    assert os.environ["XLA_FLAGS"] == KNOWN

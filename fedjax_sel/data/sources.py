@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from pathlib import Path
 
 from fedjax_sel.data import builtin, cache, download, official_files, tfds_folder, tfds_reader
@@ -78,14 +79,27 @@ def _from_usual_places(name: str) -> Dataset:
         if copy is not None:
             return copy
     home = Path.home() / "tensorflow_datasets"
-    if prepared := _usable(home, name):
+    searched = Path(variable) if variable else home
+    prepared = _usable(home, name)
+    if prepared is None:
+        return _from_cache_or_official_files(name, searched)
+    try:
         return _from_prepared(name, prepared)
+    except tfds_reader.UnavailableError as problem:  # nobody named this folder; is there another way?
+        try:
+            dataset = _from_cache_or_official_files(name, searched)
+        except UserError:
+            raise problem from None
+        warnings.warn(f"{prepared} is passed over: {problem}", stacklevel=2)
+        return dataset
+
+
+def _from_cache_or_official_files(name: str, searched: Path) -> Dataset:
     copy, damage = _from_copies(name, cache.root())
     if copy is not None:
         return copy
     if name in official_files.OFFICIAL:
         return _from_official_files(name, cache.root(), damage)
-    searched = Path(variable) if variable else home
     raise _missing(name, f"in {searched} or {cache.root()}", searched, damage)
 
 

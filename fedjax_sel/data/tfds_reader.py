@@ -24,6 +24,10 @@ _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _PUBLISHED_EXACTLY = ("mnist", "fashion_mnist", "kmnist", "emnist", "cifar10", "cifar100", "svhn_cropped")
 
 
+class UnavailableError(UserError):
+    """What reads prepared folders is missing or broken; the folder may well be whole."""
+
+
 class _Keys(NamedTuple):
     image: str
     label: str
@@ -49,6 +53,7 @@ def read(folder: Path, name: str) -> Dataset:
     Raises:
         UserError: the folder is damaged or half-written, is not array_record, or does not hold images of one shape
             with one integer label each.
+        UnavailableError: tensorflow-datasets, array_record or Pillow cannot be imported.
 
     Source: TFDS's raw-bytes data source, then Pillow on each image: two to three times as fast as TFDS's own decoding.
     """
@@ -203,25 +208,37 @@ def _says_jpeg(folder: Path, image_key: str) -> bool:
 
 
 def _damaged(folder: Path, problem: Exception) -> UserError:
-    if isinstance(problem, ImportError):
-        return UserError(f"{folder} cannot be read without the package {problem.name or problem}: install it with pip")
+    if isinstance(problem, ImportError):  # of a part that is imported later still
+        return _unavailable(problem)
     reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
     return UserError(f"{folder} is damaged or half-written ({reason}): delete it and prepare the data set again")
+
+
+def _unavailable(problem: Exception) -> UnavailableError:
+    if isinstance(problem, ModuleNotFoundError) and problem.name:
+        reason = f"{problem.name.partition('.')[0]} is not installed"
+    else:
+        reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
+    return UnavailableError(
+        "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, and "
+        f"{reason}; pip install --upgrade tensorflow-datasets array_record pillow"
+    )
 
 
 def _import_tfds() -> tuple[Any, _Formats]:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            import PIL.Image  # noqa: F401 (checked here, so that its absence is one sentence)
+            import PIL.Image
             import tensorflow_datasets as tfds
+            from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
             from tensorflow_datasets.core.decode import DeserializeMethod
             from tensorflow_datasets.proto import tf_example_pb2
-        except ImportError as problem:
-            raise UserError(
-                f"prepared data sets are read with tensorflow-datasets and Pillow, and {problem.name or problem} "
-                "is not installed: pip install tensorflow-datasets array_record pillow"
-            ) from problem
+
+            # Parts of them are imported when they are first used: here, so that what fails later is the folder's fault.
+            _ = PIL.Image.open, tfds.builder_from_directory, tfds.features.Image, array_record_module.ArrayRecordReader
+        except Exception as problem:  # a package that does not go with another one raises anything
+            raise _unavailable(problem) from problem
     return tfds, _Formats(tf_example_pb2, DeserializeMethod.RAW_BYTES)
 
 

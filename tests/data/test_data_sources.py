@@ -289,11 +289,75 @@ def test_the_copy_alone_is_enough(prepared):
     assert done.stdout.split() == [str(expected.train_images.sum())], done.stderr
 
 
-def test_a_missing_package_is_one_sentence(prepared, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(UserError, match="pip install"):
+SENTENCE = (
+    "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, and {}; "
+    "pip install --upgrade tensorflow-datasets array_record pillow"
+)
+# What an import ends with where a package and those that it needs are of versions that do not go together.
+BROKEN = {
+    "raise ImportError('cannot import name x')": "importing them fails: ImportError: cannot import name x",
+    "raise TypeError('Descriptors cannot be\\ncreated')": "importing them fails: TypeError: Descriptors cannot be",
+    "raise KeyError": "importing them fails: KeyError",
+    "import no_such_package.deep": "no_such_package is not installed",
+}
+
+
+@pytest.fixture
+def break_package(tmp_path, monkeypatch):
+    """``break_package(name, statement)``: importing it runs the statement instead; without one it is not there."""
+
+    def break_it(package, statement=None):
+        for module in [name for name in sys.modules if name.split(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, module)
+        if statement is None:
+            monkeypatch.setitem(sys.modules, package, None)
+            return
+        folder = tmp_path / "site" / package
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(statement + "\n")
+        monkeypatch.syspath_prepend(folder.parent)
+
+    return break_it
+
+
+@pytest.mark.parametrize("package", ["tensorflow_datasets", "array_record", "PIL"])
+def test_a_missing_package_is_one_sentence(prepared, break_package, package):
+    break_package(package)
+    with pytest.raises(UserError) as caught:
         data.load("tiny_grey", prepared)
+    assert str(caught.value) == SENTENCE.format(f"{package} is not installed")
+
+
+def test_a_package_that_is_missing_behind_it_is_one_sentence(prepared):
+    code = (
+        "import sys\nsys.modules['tensorflow_metadata'] = None\nfrom fedjax_sel import data\n"
+        f"try: data.load('tiny_grey', {str(prepared)!r})\nexcept ValueError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.stdout == SENTENCE.format("tensorflow_metadata is not installed") + "\n", done.stderr
+
+
+@pytest.mark.parametrize("package", ["tensorflow_datasets", "array_record"])
+@pytest.mark.parametrize("statement", BROKEN)
+def test_a_broken_package_is_one_sentence(prepared, break_package, package, statement):
+    break_package(package, statement)
+    with pytest.raises(UserError) as caught:
+        data.load("tiny_grey", prepared)
+    assert str(caught.value) == SENTENCE.format(BROKEN[statement])
+
+
+@pytest.mark.parametrize("statement", [None, "raise KeyError"])
+def test_without_the_package_a_folder_that_nobody_named_gives_way(
+    prepared, prepare, tmp_path, isolated, break_package, statement
+):
+    copied = data.load("tiny_grey", prepared)
+    prepare(tmp_path / "home/tensorflow_datasets", ("tiny_grey",), seed=1)
+    break_package("tensorflow_datasets", statement)
+    with pytest.warns(UserWarning, match=r"home/tensorflow_datasets/tiny_grey/1.2.0 is passed over: folders that"):
+        assert same(data.load("tiny_grey"), copied)
+    shutil.rmtree(isolated)
+    with pytest.raises(UserError, match="folders that tensorflow-datasets has prepared are read with"):
+        data.load("tiny_grey")
 
 
 def test_without_a_writable_cache_it_goes_on(prepared, tmp_path, monkeypatch):

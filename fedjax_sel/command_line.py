@@ -4,6 +4,7 @@ Precedence: a flag, then the preset, then the default.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -17,16 +18,36 @@ from typing import Any, Literal, NoReturn
 from fedjax_sel.config import PAIRS, Config, concerns, flat_types
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import PRESETS, preset
+from fedjax_sel.version import __version__
 
 USER_ERROR = 2  # exit code
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are UserErrors: one sentence each."""
+    """A parser whose errors are UserErrors, one sentence each, and that knows --version."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        self.add_argument("--version", action=_Version, nargs=0, help="show the version, and those beneath it, and end")
 
     def error(self, message: str) -> NoReturn:
         """Called by argparse."""
         raise UserError(f"{message}; --help lists every flag")
+
+
+class _Version(argparse.Action):
+    """Prints what somebody who answers a question about a run needs to know; nothing is imported for it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        import importlib.metadata  # these two take as long as the rest of a command's start
+        import platform
+
+        beneath = [f"Python {platform.python_version()}"]
+        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                beneath.append(f"{package} {importlib.metadata.version(package)}")
+        print(f"fedjax_sel {__version__} ({', '.join(beneath)})")
+        parser.exit()
 
 
 def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Run the tests with the oldest and the newest versions that are supported, on every Python that is there.
+
+Each set of versions is a file in tools/pins. For each set and each Python that it is for, an environment is made, the
+package is installed into it with the set as constraints, and the quickstart and the tests' core are run. Needs a Python
+from 3.11 on with pip and venv, and PyPI.
+"""
+
+import argparse
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PINS = REPOSITORY / "tools" / "pins"
+
+Version = tuple[int, int]
+
+# name -> the first and the last Python that it is for
+SETS: dict[str, tuple[Version, Version | None]] = {
+    "oldest": ((3, 11), (3, 11)),  # NumPy 2.0 and its contemporaries have no wheels for newer ones
+    "colab": ((3, 13), (3, 13)),
+    "newest": ((3, 11), None),
+    "unpinned": ((3, 11), None),  # whatever pip takes today
+}
+DEFAULT_SETS = ("oldest", "colab", "newest")
+
+# What computes. The other tests are of folders, files and commands.
+CORE = ("tests/numerics", "tests/models", "tests/training", "tests/strategies", "tests/simulation")
+QUICKSTART = ("-m", "fedjax_sel.train", "--rounds", "5")
+
+SHOWN = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
+
+# What a shell may say to Python, JAX and the tests, and what another environment's tests have found out.
+NOT_INHERITED = (
+    "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "FEDJAX_SEL_XLA_FLAGS",
+)  # fmt: skip
+
+
+@dataclasses.dataclass
+class Job:
+    """One set on one Python, and what came of it."""
+
+    pins: str
+    version: Version
+    python: str
+    outcome: str = "not run"
+    versions: str = ""
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Names its folder."""
+        return f"{self.pins}-{shown(self.version)}"
+
+
+def shown(version: Version) -> str:
+    """Return a version as Python's users write it."""
+    return f"{version[0]}.{version[1]}"
+
+
+def find_pythons(given: Sequence[str] = ()) -> dict[Version, str]:
+    """Return an interpreter of each Python from 3.11 on that is there and can make environments.
+
+    Args:
+        given: interpreters to use instead of those that are found.
+
+    Returns:
+        Version -> path; of several the first: this one, those on PATH, those of pyenv with the newest first.
+    """
+    found: dict[Version, str] = {}
+    for path in given or _candidates():
+        version = _version(path)
+        if version is not None and version >= (3, 11):
+            found.setdefault(version, path)
+        elif given:
+            sys.exit(f"error: --python {path}: not a Python from 3.11 on with venv and pip; give another")
+    return dict(sorted(found.items()))
+
+
+def _candidates() -> Iterable[str]:
+    yield sys.executable
+    for minor in range(11, 30):
+        if path := shutil.which(f"python3.{minor}"):
+            yield path
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    versions = [path for path in pyenv.glob("3.*") if all(part.isdecimal() for part in path.name.split("."))]
+    for path in sorted(versions, key=lambda path: [int(part) for part in path.name.split(".")], reverse=True):
+        yield str(path / "bin" / "python")
+
+
+def _version(python: str) -> Version | None:
+    code = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
+    try:
+        answer = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60)
+        major, minor = answer.stdout.split()
+        return int(major), int(minor)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def plan(sets: Sequence[str], pythons: dict[Version, str]) -> list[Job]:
+    """Return what there is to do: every set on every Python that it is for."""
+    jobs = []
+    for name in sets:
+        first, last = SETS[name]
+        jobs += [Job(name, v, path) for v, path in pythons.items() if first <= v and (last is None or v <= last)]
+    return jobs
+
+
+def do(job: Job, folder: Path, tests: Sequence[str]) -> None:
+    """Make the environment and run the tests in it; the outcome is written into the job.
+
+    Args:
+        job: what to do.
+        folder: where its environment and its logs go; an environment that is there is brought up to date.
+        tests: arguments for pytest.
+    """
+    started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    python = folder / "venv" / "bin" / "python"
+    pins = PINS / f"{job.pins}.txt"
+    constraints = ["-c", str(pins)] if pins.exists() else ["--upgrade", "--upgrade-strategy", "eager"]
+    steps = {
+        "venv": [job.python, "-m", "venv", str(folder / "venv")],
+        "install": [str(python), "-m", "pip", "install", *constraints, "-e", f"{REPOSITORY}[test]"],
+        "quickstart": [str(python), *QUICKSTART, "--out", str(folder / "run")],
+        "tests": [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+    }
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    for step, command in steps.items():
+        log = folder / f"{step}.log"
+        with log.open("w") as file:
+            code = subprocess.call(command, stdout=file, stderr=subprocess.STDOUT, cwd=REPOSITORY, env=environment)
+        lines = log.read_text(errors="replace").splitlines()
+        if step == "install" and code == 0:
+            job.versions = _installed(str(python), environment)
+        job.seconds = time.monotonic() - started
+        if code:
+            job.outcome = f"FAILED: {step}"
+            print("\n".join([*lines[-25:], f"{job.name}: {step} failed with exit code {code}; all of it in {log}"]))
+            return
+        job.outcome = lines[-1].strip("= ") if step == "tests" else f"{step} done"
+
+
+def _installed(python: str, environment: dict[str, str]) -> str:
+    code = f"import importlib.metadata as m; print(', '.join(f'{{p}} {{m.version(p)}}' for p in {SHOWN}))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment).stdout.strip()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        0 if everything passed, 1 if something failed, 2 if there was nothing to do.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--sets", nargs="+", choices=SETS, default=DEFAULT_SETS, help="which sets (default: %(default)s)"
+    )
+    parser.add_argument("--python", nargs="+", default=(), metavar="PATH", help="interpreters, instead of all found")
+    parser.add_argument("--all", action="store_true", help="the whole default suite instead of its core")
+    parser.add_argument("--folder", type=Path, help="keep environments and logs here, and use them again")
+    parser.add_argument("--list", action="store_true", help="say what would be done, and end")
+    parser.add_argument("tests", nargs="*", help="arguments for pytest instead of the core")
+    flags = parser.parse_args(arguments)
+
+    pythons = find_pythons(flags.python)
+    jobs = plan(flags.sets, pythons)
+    for name in flags.sets:
+        if not any(job.pins == name for job in jobs):
+            print(f"{name}: is for Python {shown(SETS[name][0])}, which is not here; give --python PATH")
+    if flags.list or not jobs:
+        for job in jobs:
+            print(f"{job.name}: {job.python}")
+        return 0 if jobs else 2
+    tests = flags.tests or ([] if flags.all else CORE)
+    folder = flags.folder or Path(tempfile.mkdtemp(prefix="test-versions-"))
+    try:
+        for job in jobs:
+            print(f"{job.name} ...", flush=True)
+            do(job, (folder / job.name).resolve(), tests)
+            print(f"{job.name}: {job.outcome} ({job.versions})", flush=True)
+    finally:
+        if flags.folder is None and all("FAILED" not in job.outcome for job in jobs):
+            shutil.rmtree(folder, ignore_errors=True)
+    print("\n| versions | Python | installed | outcome | minutes |\n|---|---|---|---|---|")
+    for job in jobs:
+        print(f"| {job.pins} | {shown(job.version)} | {job.versions} | {job.outcome} | {job.seconds / 60:.1f} |")
+    return 1 if any("FAILED" in job.outcome for job in jobs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -30,9 +30,18 @@
 # %% [markdown]
 # ## Install
 #
-# This does nothing where `fedjax_sel` is there already. Otherwise it installs what `FEDJAX_SEL_SOURCE` says: a folder, or
-# `git+https://` and the address of a repository; by default the clone that this notebook lies in. On Colab, set it in
-# the first line of the cell. TensorFlow is not needed.
+# This does nothing where `fedjax_sel` is there already. It is not on PyPI, and this notebook knows no public address of
+# it: whoever gave you the notebook has the package too. The cell takes the first of these that there is:
+#
+# * `FEDJAX_SEL_SOURCE`, in the cell's first lines or in the environment: a folder, an archive, or `git+https://` and the
+#   address of a repository;
+# * the clone that this notebook lies in;
+# * a wheel or a ZIP in the working folder whose name begins with `fedjax_sel`. On Colab, run `pip wheel --no-deps .` in
+#   your clone, drag the wheel that it writes into the *Files* pane on the left, and run the cell.
+#
+# The JAX and NumPy that are there stay as they are: a hosted machine's accelerator needs those that came with it. With
+# Colab's versions of August 2026 (Python 3.13, JAX 0.7.2, Flax 0.11.2, NumPy 2.1.3) the notebook is tested, though on a
+# CPU and not on Colab itself. TensorFlow is not needed.
 
 # %%
 import importlib.metadata
@@ -48,16 +57,28 @@ FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
 SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
 
 if importlib.util.find_spec("fedjax_sel") is None:
-    clone = Path.cwd().parent
-    source = FEDJAX_SEL_SOURCE or (str(clone) if (clone / "pyproject.toml").exists() else None)
+    here = Path.cwd()
+    clones = [folder for folder in (here, here.parent) if (folder / "fedjax_sel" / "version.py").exists()]
+    archives = sorted([*here.glob("fedjax_sel*.whl"), *here.glob("fedjax_sel*.zip")], key=os.path.getmtime)
+    source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
     if source is None:
-        sys.exit("Set FEDJAX_SEL_SOURCE above to git+https:// and the address of the repository, then run this again.")
-    # A hosted machine's accelerator needs the JAX that came with it: keep what is there.
-    installed = {package.name: package.version for package in importlib.metadata.distributions()}
-    kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
+        sys.exit(
+            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to where it is, and run "
+            "this cell again."
+        )
+    there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "-c", SCRATCH / "kept.txt", source], check=True)
+    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays", file=sys.stderr)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(pip)}\n{done.stdout}{done.stderr}")
     importlib.invalidate_caches()
+
+import fedjax_sel
+
+{"fedjax_sel": fedjax_sel.__version__} | {name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")}
 
 # %% [markdown]
 # ## The setting
@@ -66,8 +87,6 @@ if importlib.util.find_spec("fedjax_sel") is None:
 # once: each has its own partition, its own initial model and its own random choices.
 
 # %%
-import fedjax_sel
-
 ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "60"))
 SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "3"))
 

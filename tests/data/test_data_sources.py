@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fedjax_sel
 from fedjax_sel import data
 from fedjax_sel.data import cache, tfds_folder, tfds_reader
 from fedjax_sel.errors import UserError
@@ -358,6 +359,17 @@ def test_without_the_package_a_folder_that_nobody_named_gives_way(
     shutil.rmtree(isolated)
     with pytest.raises(UserError, match="folders that tensorflow-datasets has prepared are read with"):
         data.load("tiny_grey")
+
+
+def test_nothing_but_a_prepared_folder_needs_the_package(prepared, break_package):
+    copied = data.load("tiny_grey", prepared)
+    for package in ("tensorflow_datasets", "tensorflow_metadata", "array_record", "importlib_resources"):
+        break_package(package, "raise KeyError")
+    assert same(data.load("tiny_grey", prepared), copied)  # its folder is known by its files, and there is a copy
+    assert len(data.load("digits").train_labels) > 1000
+    assert len(data.load("synthetic:train_size=50").train_labels) == 50
+    result = fedjax_sel.run(fedjax_sel.preset("quickstart").replace(rounds=2))
+    assert result.finished and result.test_accuracy.shape == (1, 2)
 
 
 def test_without_a_writable_cache_it_goes_on(prepared, tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
-import os
 import sys
 import traceback
 import types
@@ -15,6 +14,7 @@ import typing
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NoReturn
 
+from fedjax_sel import terminal
 from fedjax_sel.config import PAIRS, Config, concerns, flat_types
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import PRESETS, preset
@@ -137,6 +137,9 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
 def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
     """Runs a command: a UserError becomes one sentence on stderr and exit code 2.
 
+    A reader that leaves (`| head -1`, `| tee` after Ctrl-C, a closed terminal) changes neither what the command does
+    nor its exit code. Output that does not arrive for another reason, such as a full disk, is an error.
+
     Args:
         main: the command: arguments -> exit code.
         arguments: without the program's name; those of the process by default.
@@ -145,6 +148,19 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
         The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    with terminal.unbroken() as out:
+        code = _guarded(main, arguments)
+        out.flush()
+        if code == 0 and out.error is not None and not out.left:
+            reason = out.error.strerror or out.error
+            print(
+                f"error: standard output cannot be written ({reason}); make room, or send it elsewhere", file=sys.stderr
+            )
+            return USER_ERROR
+        return code
+
+
+def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
     try:
         return main(arguments)
     except UserError as error:
@@ -152,9 +168,6 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -40,7 +40,7 @@ strategy later.
 DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
 
 Exit codes: 0 done, or stopped by SIGTERM; 2 something to mend; 3 some run failed (the others are in the table);
-130 interrupted.
+129 the terminal was closed, 130 interrupted.
 """
 NOT_FLAGS = {"algo", "algo_args", "out"}  # --algos and this command's own --out stand for them
 

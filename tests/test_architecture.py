@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "xla_flags": set(),
     "errors": set(),
     "names": {"errors"},
+    "terminal": set(),
     "reading": {"errors"},
     "hyperparameters": BOTTOM | {"reading"},
     "plugins": BOTTOM,
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     | {"config", "data", "jax_versions", "metrics", "models", "numerics", "reading", "strategies", "training"}
     | {"validation", "xla_flags"},
     "testing": BOTTOM | {"config", "jax_versions", "simulation", "strategies"},
-    "runs": BOTTOM | {"config", "data", "metrics", "simulation"},
+    "runs": BOTTOM | {"config", "data", "metrics", "simulation", "terminal"},
     "plots": BOTTOM | {"config", "runs"},
     "comparison": BOTTOM | {"metrics", "runs"},
     "comparison_plots": BOTTOM | {"comparison", "metrics", "plots", "runs"},

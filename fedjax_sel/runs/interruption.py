@@ -6,40 +6,62 @@ import signal
 import threading
 from types import TracebackType
 
+HANGUP = getattr(signal, "SIGHUP", None)  # the terminal was closed; Windows has no such signal
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what schedulers and preemptible machines send
 
 
 class Interruption(contextlib.AbstractContextManager):
     """Turns the first signal into a wish to stop; the second one interrupts at once. Use as a context.
 
+    A closed terminal is never the second: the system, the shell and the session each tell of it.
+
     Attributes:
-        asked: the number of the signal that came; 0 without.
+        asked: the number of the first signal that came; 0 without.
     """
 
     def __init__(self, shown: bool):
         self.asked = 0
         self._shown = shown
+        self._insisted = False
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():  # others may not set handlers
-            self._previous = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+            self._previous = {number: signal.signal(number, self._on_signal) for number in self._numbers()}
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
 
+    @staticmethod
+    def _numbers() -> tuple[int, ...]:
+        """The signals that ask a run to stop; under `nohup` a closed terminal does not."""
+        if HANGUP is None or signal.getsignal(HANGUP) == signal.SIG_IGN:
+            return SIGNALS
+        return (*SIGNALS, HANGUP)
+
     def _on_signal(self, number: int, frame: object) -> None:
-        if self.asked:
+        if number != HANGUP and self._insisted:
             raise KeyboardInterrupt
-        self.asked = number
-        again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
-        if self._shown:  # not through what may be in the middle of printing
+        self._insisted = self._insisted or number != HANGUP
+        self.asked = self.asked or number
+        if self._shown and number != HANGUP:
+            again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
             text = f"\nstopping after the rounds that are being computed; {again} stops at once\n"
-            os.write(2, text.encode())
+            # Not through what may be in the middle of printing; and Ctrl-C has ended the reader of a pipe as well.
+            with contextlib.suppress(OSError):
+                os.write(2, text.encode())
 
 
 def exit_code(number: int) -> int:
-    """What a command returns that a signal has stopped: 0 if a scheduler asked for it, 130 after Ctrl-C."""
-    return 0 if number == signal.SIGTERM else 130
+    """Return what a command answers that was stopped before its end.
+
+    Args:
+        number: of the signal; 0 where Ctrl-C interrupted it at once.
+
+    Returns:
+        0 if a scheduler asked for it (SIGTERM), else the shells' 128 + number: 130 after Ctrl-C, 129 if the terminal
+        was closed.
+    """
+    return 0 if number == signal.SIGTERM else 128 + (number or signal.SIGINT)

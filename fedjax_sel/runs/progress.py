@@ -3,11 +3,14 @@
 import sys
 import time
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from fedjax_sel.terminal import Unbroken
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -26,7 +29,8 @@ class Reporter:
     def __init__(self, num_rounds: int, num_seeds: int, started: float, shown: bool = True):
         self._started = started  # of time.monotonic()
         self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
-        self._console = Console(stderr=True)
+        self._stream: Any = Unbroken(sys.stderr)  # a run goes on when nobody looks any more
+        self._console = Console(file=self._stream)
         self._bar: Progress | None = None
         self._last_line = self._steady_since = time.monotonic()
         self._first = self._steady_from = 0
@@ -79,7 +83,7 @@ class Reporter:
         elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):
             self._last_line = now
             rate = "" if speed is None else f"  {speed:.1f} seed-rounds/s  {self._left(done, speed)}"
-            print(f"round {done}/{self._num_rounds}  {self._text}{rate}", file=sys.stderr, flush=True)
+            print(f"round {done}/{self._num_rounds}  {self._text}{rate}", file=self._stream, flush=True)
 
     def _left(self, done: int, speed: float) -> str:
         seconds = (self._num_rounds - done) * self._num_seeds / max(speed, 1e-9)

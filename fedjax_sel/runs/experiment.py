@@ -126,7 +126,7 @@ def _open(out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock
     state = run.shapes_of_state(problem, laid_out)
     plain = machines.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
     start = resume.from_plain(plain)
-    writer = Writer(out, problem.config.run, ours, start.rounds) if machines.is_first() else None
+    writer = Writer(out, problem.config.run, ours, start.rounds, lock) if machines.is_first() else None
     return start, writer
 
 

@@ -1,4 +1,4 @@
-"""One process at a time writes to a run folder."""
+"""One process at a time writes to a run folder, and only as long as the folder is the one that it began in."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from fedjax_sel.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # Windows has no such lock
+except ImportError:  # Windows has no such lock, and opens no folders
     fcntl = None
 
 
@@ -18,16 +18,20 @@ class FolderLock(contextlib.AbstractContextManager):
 
     def __init__(self) -> None:
         self._handles: list[int] = []
+        self._newest: dict[Path, int] = {}  # by the path under which a folder was taken last
 
     def take(self, folder: Path) -> None:
         """Takes a folder that exists.
 
         Raises:
-            UserError: another process holds it.
+            UserError: another process holds it, or it cannot be opened.
         """
         if fcntl is None:
             return
-        handle = os.open(folder, os.O_RDONLY)
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError as error:
+            raise UserError(f"--out: cannot use {folder} ({error.strerror}); give another folder") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -35,12 +39,36 @@ class FolderLock(contextlib.AbstractContextManager):
             raise UserError(
                 f"--out: another process is writing to {folder}; wait for it, or give another folder"
             ) from error
-        except OSError:  # a file system without locks
-            os.close(handle)
-            return
+        except OSError:  # a file system without locks; which folder it is can be told all the same
+            pass
         self._handles.append(handle)
+        self._newest[folder] = handle
+        self.check(folder)
+
+    def check(self, folder: Path) -> None:
+        """Refuse to write to a folder that is not the one that was taken: the lock is on that one.
+
+        Args:
+            folder: the path under which it was taken.
+
+        Raises:
+            UserError: it was removed, moved, or made again.
+        """
+        if folder not in self._newest:
+            return
+        held = os.fstat(self._newest[folder])  # held open, so that no other folder can get its number
+        try:
+            same = os.path.samestat(held, folder.stat())
+        except OSError:
+            same = False
+        if not same:
+            raise UserError(
+                f"--out: {folder} was removed, moved or replaced by another process, and this run writes nothing more; "
+                "start it again, or give another folder"
+            )
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for handle in self._handles:
             os.close(handle)
         self._handles.clear()
+        self._newest.clear()

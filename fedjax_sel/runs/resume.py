@@ -78,6 +78,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
                 continue
             for damaged in found[:position]:
                 checkpoint.set_aside(damaged)
+            lock.check(out)
             folder.go_on(out, start.rounds, manifest["metrics"]["bytes"], config)
             return start._replace(messages=[*messages, *start.messages])
         if found:
@@ -94,6 +95,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         messages.append(f"what was in {out} was set aside as {moved}: it has no checkpoint to go on from")
         if config.run.resume == "never":
             messages[-1] = f"what was in {out} was set aside as {moved}"
+    lock.check(out)
     folder.begin(out, problem)
     return Start(messages)
 

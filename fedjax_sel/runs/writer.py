@@ -9,6 +9,7 @@ from fedjax_sel.config import RunConfig
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import checkpoint, folder, records
 from fedjax_sel.runs.checkpoint import Manifest
+from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.run import State
 
@@ -31,11 +32,15 @@ class Timer:
 
 
 class Writer:
-    """Writes to a run folder that this process holds."""
+    """Writes to a run folder that this process holds, as long as it does.
 
-    def __init__(self, out: Path, run: RunConfig, about: Manifest, rounds: int):
+    Before each write the lock tells whether the folder is still the one that was taken: a second run may have begun in
+    one of the same name.
+    """
+
+    def __init__(self, out: Path, run: RunConfig, about: Manifest, rounds: int, lock: FolderLock):
         """Of a run that has so many rounds behind it, whose rows are in the folder and no others."""
-        self._out, self._run, self._about, self._rounds = out, run, about, rounds
+        self._out, self._run, self._about, self._rounds, self._lock = out, run, about, rounds, lock
         self._rows = hashlib.sha256()
         self._bytes = 0
         if rounds:
@@ -49,8 +54,9 @@ class Writer:
         """Appends rows.
 
         Raises:
-            UserError: they cannot be written.
+            UserError: they cannot be written, or the folder is another one.
         """
+        self._lock.check(self._out)
         text = records.csv_text(chunk, self._rounds, header=self._bytes == 0).encode()
         try:
             with (self._out / folder.METRICS).open("ab") as file:
@@ -64,8 +70,9 @@ class Writer:
         """Writes the cohorts of all rounds so far.
 
         Raises:
-            UserError: they cannot be written.
+            UserError: they cannot be written, or the folder is another one.
         """
+        self._lock.check(self._out)
         try:
             folder.write_cohorts(self._out, result.cohorts)
         except OSError as error:
@@ -79,7 +86,7 @@ class Writer:
             result: of all rounds so far.
 
         Raises:
-            UserError: it cannot be saved; the checkpoints before it are as they were.
+            UserError: it cannot be saved, or the folder is another one; the checkpoints before it are as they were.
         """
         self.cohorts(result)
         if self._run.keep == 0:
@@ -89,6 +96,7 @@ class Writer:
             "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
             "cohorts": checkpoint.digest_of_array(result.cohorts),
         }
+        self._lock.check(self._out)
         try:
             checkpoint.sync(self._out / folder.METRICS)
             checkpoint.save(self._out / folder.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)

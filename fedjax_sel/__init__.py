@@ -44,8 +44,7 @@ def run(config: Config, progress: bool = False) -> "Result":
     result = run_experiment(config, progress)
     if config.run.out is None or not machines.is_first():
         return result
-    if not (picture := Path(config.run.out) / "curves.png").exists():
-        plots.curves({config.selection.algo: result}, picture)
+    plots.curves_if_lost({config.selection.algo: result}, Path(config.run.out) / "curves.png")
     return result
 
 

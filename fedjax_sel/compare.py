@@ -194,8 +194,8 @@ def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
                 rows.append(comparison.row(job.setting, job.algo, result, one.selection_seconds, job.optimizer))
                 results.append(result)
                 titles[job.conditions] = plots.title(result.config, result.data_source)
-            if result is not None and not (picture := Path(str(job.config.run.out)) / "curves.png").exists():
-                plots.curves({job.algo: result}, picture)
+            if result is not None:
+                plots.curves_if_lost({job.algo: result}, Path(str(job.config.run.out)) / "curves.png")
             # after every run: what is there so far can be read while the others go on
             _write(out / "comparison.csv", comparison.as_csv(rows))
             _write(out / "comparison.md", comparison.document(rows, titles, failed, len(jobs), command))

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     from fedjax_sel.runs import folder
 
     results = {path: folder.load(path) for path in given.folders}
+    folder.check_agreement(given.folders)
     algos = [result.config.selection.algo for result in results.values()]
     unique = len(set(algos)) == len(algos)
     named = {algo if unique else str(path): result for algo, (path, result) in zip(algos, results.items())}

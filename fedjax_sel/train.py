@@ -1,5 +1,6 @@
 """`python -m fedjax_sel.train`: one experiment, all its seeds at once."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import fedjax_sel
 from fedjax_sel import command_line
 from fedjax_sel.config import Config
+from fedjax_sel.errors import UserError
 from fedjax_sel.validation import validate
 
 DESCRIPTION = "Trains a federated model whose cohorts are chosen by a selection strategy, all seeds at once."
@@ -56,8 +58,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def train(config: Config) -> int:
     """Runs, writes the folder, and prints the closing table."""
-    from fedjax_sel import show
-    from fedjax_sel.runs import experiment, folder, interruption
+    from fedjax_sel import plots, show
+    from fedjax_sel.runs import experiment, files, folder, interruption
     from fedjax_sel.simulation import machines
 
     experiment.start_jax(config)
@@ -65,6 +67,8 @@ def train(config: Config) -> int:
     known = experiment.finished(out, config)
     if known is not None:
         if machines.is_first():
+            with contextlib.suppress(UserError):  # a folder that can only be read
+                plots.curves_if_lost({config.selection.algo: known}, out / files.CURVES)
             show.result(known)
             print(f"This run was finished before and is in {out}; give another --out to run it again.")
         return 0

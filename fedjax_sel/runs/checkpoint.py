@@ -12,9 +12,9 @@ is JSON.
 import contextlib
 import errno
 import hashlib
-import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,21 +24,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FORMAT = 1
+from fedjax_sel.runs import manifest
+from fedjax_sel.runs.manifest import DamagedError, Manifest
+
 MANIFEST, ARRAYS = "manifest.json", "arrays"
 _PREFIX = "round-"
 _ROOM_TO_SPARE = 2**17  # bytes, for what orbax and the manifest say about the arrays
 
-Manifest = dict[str, Any]
-
-
-class DamagedError(Exception):
-    """A checkpoint that cannot be used, and why."""
-
 
 def list_all(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first; whether they are whole only `read` tells."""
-    return sorted((path for path in folder.glob(f"{_PREFIX}*") if path.is_dir()), reverse=True)
+    found = {path: re.fullmatch(rf"{_PREFIX}(\d+)", path.name) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
+    rounds = {path: int(match[1]) for path, match in found.items() if match}
+    return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)  # names have eight digits or more
 
 
 def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:
@@ -67,7 +65,7 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
         if shutil.disk_usage(folder).free < sum(array.nbytes for array in arrays.values()) + _ROOM_TO_SPARE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         _write_arrays(temporary / ARRAYS, arrays)
-        _write_manifest(temporary, {**about, "format": FORMAT, "rounds": rounds}, arrays)
+        _write_manifest(temporary, {**about, "rounds": rounds}, arrays)
         _commit(temporary, place)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -90,17 +88,13 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
         DamagedError: something is missing, cut, changed, or cannot be read.
     """
     try:
-        manifest = json.loads((place / MANIFEST).read_text())
-        if manifest.pop("digest") != _digest_of(manifest):
-            raise DamagedError(f"{MANIFEST} was changed")
-        if manifest["format"] != FORMAT:
-            raise DamagedError(f"it is of format {manifest['format']}, and this version reads {FORMAT}")
-        for name, told in manifest["files"].items():
+        about = manifest.read(place / MANIFEST)
+        for name, told in about["files"].items():
             if not (place / name).is_file():
                 raise DamagedError(f"{name} is missing")
             if _digest_of_file(place / name) != told:
                 raise DamagedError(f"{name} was changed")
-        return manifest, _read_arrays(place / ARRAYS, manifest["arrays"])
+        return about, _read_arrays(place / ARRAYS, about["arrays"])
     except DamagedError:
         raise
     except Exception as error:  # whatever a broken file makes a reader raise
@@ -214,17 +208,11 @@ def digest_of_array(array: np.ndarray) -> str:
 
 def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    manifest = {
-        **about,
+    arrays_and_files = {
         "arrays": {name: _description(array) for name, array in arrays.items()},
         "files": {path.relative_to(folder).as_posix(): _digest_of_file(path) for path in files},
     }
-    manifest["digest"] = _digest_of(manifest)
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-
-
-def _digest_of(manifest: Manifest) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    manifest.write(folder / MANIFEST, {**about, **arrays_and_files})
 
 
 def _digest_of_file(path: Path) -> str:

@@ -12,10 +12,11 @@ import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import NonFiniteUpdateError
-from fedjax_sel.runs import checkpoint, folder, records, resume
+from fedjax_sel.runs import checkpoint, folder, provenance, records, resume
 from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.progress import Reporter
+from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Collector, Result
 from fedjax_sel.runs.writer import Timer, Writer
 from fedjax_sel.simulation import devices, fitting, information, layout, machines, run
@@ -60,7 +61,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
     ):
         together = _seeds_at_once(problem, reporter)
         laid_out = layout.lay_out(problem, together)
-        start, writer = _open(out, problem, laid_out, lock)
+        start, writer = _open(out, problem, laid_out, lock, reporter)
         for message in start.messages:
             reporter.say(message)
         reporter.goes_on_after(start.rounds)
@@ -78,9 +79,9 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
             good = int(np.argmax(rounds.nonfinite.any(axis=(1, 2)))) if broken else len(rounds.gemd)
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
             if writer is not None:
-                writer.chunk(chunk)
+                writer.chunk(chunk, collector.result)
                 if broken:
-                    writer.cohorts(collector.result())
+                    writer.results(collector.result())
                 elif state is not None:
                     writer.checkpoint(state, collector.result())
             reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
@@ -105,20 +106,31 @@ def start_jax(config: Config) -> None:
         devices.check_deterministic()
 
 
-def finished(out: Path, config: Config) -> Result | None:
-    """The result of a finished run in a folder; see `folder.finished_result`. The same on every machine."""
+def finished(out: Path, config: Config, data: Digests | None = None) -> Result | None:
+    """The result of a finished run in a folder; see `folder.finished_result`. The same on every machine.
+
+    Args:
+        out: the folder.
+        config: what is to be run.
+        data: digests of the data that are given now, if they are known; else they are read where that is needed.
+    """
     if config.run.resume == "never":
         return None
 
     def look() -> dict | None:
-        done = folder.finished_result(out, config)
-        return None if done is None else records.to_plain(done)
+        done = folder.finished_result(out, config, lambda share: data or provenance.of_config(config, share))
+        if done is None:
+            return None
+        folder.restore_config(out)
+        return records.to_plain(done)
 
     plain = machines.on_first(look)
     return None if plain is None else records.from_plain(plain)
 
 
-def _open(out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock) -> tuple[resume.Start, Writer | None]:
+def _open(
+    out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock, reporter: Reporter
+) -> tuple[resume.Start, Writer | None]:
     """Where the run starts, and who writes it; the first machine writes for all."""
     if out is None:
         return resume.Start([]), None
@@ -126,8 +138,9 @@ def _open(out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock
     state = run.shapes_of_state(problem, laid_out)
     plain = machines.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
     start = resume.from_plain(plain)
-    writer = Writer(out, problem.config.run, ours, start.rounds, lock) if machines.is_first() else None
-    return start, writer
+    if not machines.is_first():
+        return start, None
+    return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
 
 
 def _seeds_at_once(problem: Problem, reporter: Reporter) -> int:

@@ -6,16 +6,21 @@
     metrics.csv        one row a replicate and round, appended after every chunk
     cohorts.npy        client ids, int32 [seeds, rounds, K]
     checkpoints/       the newest states, from which the run goes on (runs/checkpoint.py)
+    result.json        SHA-256 of the rows, the cohorts and the data; the configuration
     curves.png         accuracy, loss and GEMD over rounds and over megabytes
 
 A finished run with the same configuration is reported, an unfinished one goes on, and what cannot go on is set aside.
+Nothing is believed unread: rows and cohorts must be those that the newest manifest tells of, `result.json` or a
+checkpoint's, which also brings back a configuration that was lost.
 """
 
-import hashlib
+import contextlib
 import json
 import os
 import platform
 import sys
+import warnings
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,13 +30,16 @@ import numpy as np
 
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import checkpoint, records
+from fedjax_sel.runs import checkpoint, files, manifest, provenance, records, told
+from fedjax_sel.runs.files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, RESULT
+from fedjax_sel.runs.manifest import Manifest
+from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import devices
 from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.version import __version__
 
-METRICS, COHORTS, CHECKPOINTS = "metrics.csv", "cohorts.npy", "checkpoints"
+UNREADABLE = (OSError, ValueError, KeyError)  # what a damaged file makes its reader raise
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
@@ -47,14 +55,20 @@ def default_path(config: Config) -> Path:
     return Path("runs") / f"{dataset}-{scheme}-{algo}-{config.fingerprint()}"
 
 
-def finished_result(path: Path, config: Config) -> Result | None:
-    """The result of a finished run in this folder.
+def finished_result(path: Path, config: Config, given: Callable[[float | None], Digests]) -> Result | None:
+    """The result of a finished run in this folder, once its files and its data are found to be what they were.
+
+    Args:
+        path: the folder.
+        config: what is to be run.
+        given: the share of the training set that the server keeps (None: as the strategy needs it) -> digests of the
+            data that are given now; asked only of a finished run.
 
     Returns:
         The result, or None where the folder is absent, empty, or holds an unfinished run of this configuration.
 
     Raises:
-        UserError: the folder holds something else, or cannot be used.
+        UserError: the folder holds something else, or a run of other data, is damaged, or cannot be used.
     """
     try:
         if path.exists() and not path.is_dir():
@@ -74,34 +88,105 @@ def finished_result(path: Path, config: Config) -> Result | None:
             f"--rounds: {path} holds a run of {stored.run.rounds} rounds, and {config.run.rounds} are fewer; give "
             "another folder, or as many"
         )
-    if stored.run.rounds < config.run.rounds or not (path / METRICS).exists() or not (path / COHORTS).exists():
+    known = told.newest(path)
+    done = stored.run.rounds if known is None else known["rounds"]
+    if done < config.run.rounds or not (path / METRICS).exists() or not (path / COHORTS).exists():
         return None
     try:
-        result = _read(path, config)
-    except UserError:
-        if checkpoint.list_all(path / CHECKPOINTS):
-            return None  # the newest whole one may tell
-        raise
-    return result if result.finished else None
+        result = _read(path, config, known)
+    except told.CutError:  # there may be a checkpoint before the rounds that are missing
+        return None
+    except UNREADABLE as error:
+        raise _damaged(path, error) from error
+    if not result.finished:
+        return None
+    made_from = told.made_from(path, known)
+    if made_from is not None:
+        try:
+            now = given(None if known is None else known.get("server_validation"))
+        except UserError as error:
+            raise UserError(
+                f"{error}; the run in {path} is finished, and python -m fedjax_sel.report shows it without its data"
+            ) from error
+        provenance.refuse_others(path, made_from, now)
+    return result
 
 
 def load(path: Path) -> Result:
-    """The result in a run folder, finished or not.
+    """The result in a run folder, finished or not, of the rounds that the run told of.
 
     Raises:
-        UserError: there is no readable run.
+        UserError: there is no readable run, or it is damaged.
     """
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")
     config = stored_config(path)
-    return _read(path, config)
-
-
-def _read(path: Path, config: Config) -> Result:
     try:
-        return records.parse(config, _source(path), (path / METRICS).read_text(), _cohorts(path))
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError(f"{path}: the run is damaged or has no rounds ({error}); move it away") from error
+        return _read(path, config, told.newest(path))
+    except UNREADABLE as error:
+        raise _damaged(path, error) from error
+
+
+def _read(path: Path, config: Config, known: Manifest | None) -> Result:
+    """The result of the rounds that a manifest tells of; without one, of all; one of UNREADABLE where it is damaged."""
+    if known is None:
+        warnings.warn(
+            f"{path}: nothing tells whether its rows are what they were, since {RESULT} and the checkpoints are lost "
+            "or damaged",
+            stacklevel=3,
+        )
+    whole = known is not None and known["rounds"] == config.run.rounds
+    rows, cohorts = told.rows_and_cohorts(path, config, known, whole)
+    return records.parse(config, told.source(path, known), rows, cohorts)
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(
+        f"{path}: the run is damaged or has no rounds ({error}); bring the file back, or run it again in another "
+        "folder or with --resume never, which sets this one aside"
+    )
+
+
+def rounds_so_far(path: Path, config: Config, known: Manifest) -> Result:
+    """The rounds before a checkpoint.
+
+    Args:
+        path: the folder.
+        config: of the run.
+        known: the checkpoint's manifest.
+
+    Raises:
+        ValueError: they are not what the checkpoint says.
+        OSError: they cannot be read.
+    """
+    rows, cohorts = told.rows_and_cohorts(path, config, known, whole=False)
+    return records.parse(config, told.source(path, known), rows, cohorts)
+
+
+def refuse_other_data(path: Path, now: Digests) -> None:
+    """Refuse a folder whose run, finished or not, was made from other data than those that are given.
+
+    Raises:
+        UserError: it was.
+    """
+    made_from = told.made_from(path, told.newest(path))
+    if made_from is not None:
+        provenance.refuse_others(path, made_from, now)
+
+
+def check_agreement(paths: Iterable[Path]) -> None:
+    """Refuse runs that cannot stand in one table, since data of one name are not the same in them.
+
+    Raises:
+        UserError: two of them differ.
+    """
+    runs = {}
+    for path in paths:
+        known = told.newest(path)
+        made_from = told.made_from(path, known)
+        if made_from is not None:
+            runs[path] = stored_config(path), {**(known or {}), "data": made_from}
+    provenance.check_agreement(runs)
 
 
 def is_empty(path: Path) -> bool:
@@ -111,19 +196,52 @@ def is_empty(path: Path) -> bool:
 
 def holds_run(path: Path) -> bool:
     """Whether a run was begun in this folder."""
-    return (path / "config.json").exists()
+    return (path / CONFIG).exists() or told.newest(path) is not None
+
+
+def holds_rounds(path: Path) -> bool:
+    """Whether a folder holds rounds that somebody may want to keep."""
+    return any((path / name).exists() for name in (METRICS, COHORTS, CHECKPOINTS))
 
 
 def stored_config(path: Path) -> Config:
-    """The configuration of the run in a folder.
+    """The configuration of the run in a folder: of `config.json`, or of a manifest where that was lost or changed.
 
     Raises:
         UserError: there is no readable run.
     """
+    own, known = _own_config(path), told.newest(path)
+    if known is not None and "config" in known:
+        written = Config.from_json(known["config"])
+        if own is None or own.fingerprint() != written.fingerprint() or own.run.rounds < known["rounds"]:
+            return written
+    if own is not None:
+        return own
+    if known is not None:
+        raise UserError(
+            f"{path}: {CONFIG} is lost or damaged, and its checkpoints, of an earlier version, hold no copy; bring it "
+            "back, or give another folder"
+        )
+    raise UserError(f"{path} holds no readable run; give another folder")
+
+
+def _own_config(path: Path) -> Config | None:
     try:
-        return Config.from_json(json.loads((path / "config.json").read_text()))
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} holds no readable run; give another folder") from error
+        return Config.from_json(json.loads((path / CONFIG).read_text()))
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return None
+
+
+def config_was_lost(path: Path) -> bool:
+    """Whether `config.json` does not say what it was, and a manifest does."""
+    return _own_config(path) != stored_config(path)
+
+
+def restore_config(path: Path) -> None:
+    """Write `config.json` again where it was lost or changed, and where the folder can be written."""
+    if config_was_lost(path):
+        with contextlib.suppress(OSError):
+            files.write_json(path / CONFIG, stored_config(path).to_json())
 
 
 def _difference(stored: Config, wanted: Config) -> str:
@@ -156,17 +274,15 @@ def _cannot_write(path: Path, error: Exception) -> UserError:
     return UserError(f"--out: cannot write to {path} ({reason}); give a folder that can be written")
 
 
-def set_aside(path: Path) -> Path | None:
-    """Renames a folder that is not empty, and makes it anew.
+def set_aside(path: Path) -> Path:
+    """Renames a folder, and makes it anew. What is set aside stays until its owner removes it.
 
     Returns:
-        Its new name, or None if it was empty.
+        Its new name.
 
     Raises:
         UserError: it cannot be renamed.
     """
-    if is_empty(path):
-        return None
     number = 1
     while (moved := path.with_name(f"{path.name}.aside-{number}")).exists():
         number += 1
@@ -178,6 +294,13 @@ def set_aside(path: Path) -> Path | None:
     return moved
 
 
+def remove_unfinished(path: Path) -> None:
+    """Removes what processes left that died while they were writing; nobody may be writing there."""
+    checkpoint.remove_unfinished(path / CHECKPOINTS)
+    for name in (CONFIG, DATA, ENVIRONMENT, METRICS, COHORTS, RESULT, CURVES):
+        files.temporary(path / name).unlink(missing_ok=True)
+
+
 def begin(path: Path, problem: Problem) -> None:
     """Writes what is known before the first round.
 
@@ -186,62 +309,42 @@ def begin(path: Path, problem: Problem) -> None:
     """
     config = problem.config
     try:
-        _write_json(path / "config.json", config.to_json())
-        _write_json(path / "data.json", _data(problem))
-        _write_json(path / "environment.json", environment())
+        files.write_json(path / CONFIG, config.to_json())
+        files.write_json(path / DATA, provenance.description(problem.given, config.run.seeds))
+        files.write_json(path / ENVIRONMENT, environment())
     except OSError as error:
         raise _cannot_write(path, error) from error
 
 
-def go_on(path: Path, rounds: int, metrics_bytes: int, config: Config) -> None:
+def go_on(path: Path, known: Manifest, problem: Problem) -> None:
     """Removes the rows that were written after a checkpoint, whose rounds come again, and notes who goes on.
+
+    What only tells of the run (`data.json`, `environment.json`) is written anew where it was lost or damaged.
 
     Args:
         path: the folder.
-        rounds: that the checkpoint has behind it.
-        metrics_bytes: of their rows.
-        config: of the run that goes on; its `rounds` may be more than before.
+        known: the checkpoint's manifest.
+        problem: what goes on; its `rounds` may be more than before.
 
     Raises:
         UserError: the folder cannot be written.
     """
+    config = problem.config
+    about = files.read_json(path / ENVIRONMENT)
+    about = about if isinstance(about, dict) else {}
+    before = about.get("resumed")
+    resumed = [*(before if isinstance(before, list) else []), {"after_round": known["rounds"]} | environment()]
+    data = provenance.description(problem.given, config.run.seeds)
     try:
         with (path / METRICS).open("r+b") as file:
-            file.truncate(metrics_bytes)
-        (path / "curves.png").unlink(missing_ok=True)  # of fewer rounds
-        _write_json(path / "config.json", config.to_json())
-        known = json.loads((path / "environment.json").read_text())
-        known.setdefault("resumed", []).append({"after_round": rounds} | environment())
-        _write_json(path / "environment.json", known)
-    except (OSError, ValueError) as error:
+            for outdated in (RESULT, CURVES):  # of other rounds than the folder will hold
+                (path / outdated).unlink(missing_ok=True)
+            file.truncate(known["metrics"]["bytes"])
+        files.write_json(path / CONFIG, config.to_json())
+        files.write_json(path / DATA, data)
+        files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
+    except OSError as error:
         raise _cannot_write(path, error) from error
-
-
-def rounds_so_far(path: Path, config: Config, rounds: int, metrics: dict[str, Any], cohorts_sha256: str) -> Result:
-    """The rounds before a checkpoint.
-
-    Args:
-        path: the folder.
-        config: of the run.
-        rounds: that the checkpoint has behind it.
-        metrics: bytes and SHA-256 of their rows.
-        cohorts_sha256: of their cohorts.
-
-    Raises:
-        ValueError: they are not what the checkpoint says.
-        OSError: they cannot be read.
-    """
-    content = (path / METRICS).read_bytes()[: metrics["bytes"]]
-    if hashlib.sha256(content).hexdigest() != metrics["sha256"]:
-        raise ValueError(f"{METRICS} was cut or changed")
-    cohorts = _cohorts(path)[:, :rounds]
-    if checkpoint.digest_of_array(cohorts) != cohorts_sha256:
-        raise ValueError(f"{COHORTS} was cut or changed")
-    return records.parse(config, _source(path), content.decode(), cohorts)
-
-
-def _cohorts(path: Path) -> np.ndarray:
-    return np.load(path / COHORTS, allow_pickle=False)
 
 
 def environment() -> dict[str, Any]:
@@ -257,39 +360,9 @@ def environment() -> dict[str, Any]:
     }
 
 
-def digests(problem: Problem) -> dict[str, Any]:
-    """SHA-256 of the data, of every replicate's partition, and of the trace of who can be reached, if there is one."""
-    found = {
-        "dataset": problem.dataset.digest(),
-        "partitions": {str(seed): part.digest() for seed, part in zip(problem.config.run.seeds, problem.partitions)},
-    }
-    if problem.reachable is not None:
-        found["available"] = checkpoint.digest_of_array(problem.reachable)
-    return found
-
-
-def _data(problem: Problem) -> dict[str, Any]:
-    known, dataset = digests(problem), problem.dataset
-    table = {
-        seed: {
-            "sha256": known["partitions"][seed],
-            "examples": int(part.sizes.sum()),
-            "remainder": len(part.remainder),
-            "smallest_client": int(part.sizes.min()),
-            "largest_client": int(part.sizes.max()),
-        }
-        for seed, part in zip(known["partitions"], problem.partitions)
-    }
-    return {"dataset": dataset.name, "source": dataset.source, "sha256": known["dataset"], "partitions": table}
-
-
-def _source(path: Path) -> str:
-    return json.loads((path / "data.json").read_text())["source"]
-
-
 def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     """Writes `cohorts.npy`, whole or not at all."""
-    temporary = path / f".{COHORTS}.tmp"
+    temporary = files.temporary(path / COHORTS)
     with temporary.open("wb") as file:
         np.save(file, cohorts, allow_pickle=False)
         file.flush()
@@ -297,7 +370,7 @@ def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     temporary.replace(path / COHORTS)
 
 
-def _write_json(path: Path, value: Any) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    temporary.replace(path)
+def write_result(path: Path, about: Manifest) -> None:
+    """Writes what the files hold now, for whoever reads them later: `result.json`, whole or not at all."""
+    manifest.write(path / RESULT, about)
+    checkpoint.sync(path)

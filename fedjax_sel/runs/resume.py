@@ -7,13 +7,13 @@ import jax
 import numpy as np
 
 from fedjax_sel.errors import DamagedRunError, UserError
-from fedjax_sel.runs import checkpoint, folder, records
-from fedjax_sel.runs.checkpoint import DamagedError, Manifest
+from fedjax_sel.runs import checkpoint, files, folder, provenance, records
 from fedjax_sel.runs.lock import FolderLock
+from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import horizon
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.problem import Problem
+from fedjax_sel.simulation.problem import Problem, server_validation
 
 
 class Start(NamedTuple):
@@ -30,7 +30,10 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
     environment = folder.environment()
     return {
         "fingerprint": problem.config.fingerprint(),
-        "data": folder.digests(problem),
+        "config": problem.config.to_json(),
+        "data": provenance.digests(problem.given, problem.config.run.seeds),
+        "source": problem.dataset.source,
+        "server_validation": server_validation(problem.config, problem.strategy),
         "made_with": {
             "versions": environment["packages"] | {"fedjax_sel": environment["fedjax_sel"]},
             "device": jax.devices()[0].device_kind,
@@ -60,11 +63,11 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     config = problem.config
     folder.make(out)
     lock.take(out)
-    checkpoint.remove_unfinished(out / folder.CHECKPOINTS)
+    folder.remove_unfinished(out)
     messages: list[str] = []
     if folder.holds_run(out) and config.run.resume != "never":
         stored = folder.stored_config(out)
-        found = checkpoint.list_all(out / folder.CHECKPOINTS)
+        found = checkpoint.list_all(out / files.CHECKPOINTS)
         if found and _plans_ahead(problem, stored.run.rounds):
             raise UserError(
                 f"--rounds: {config.selection.algo} plans for all its rounds from the start, so its "
@@ -79,7 +82,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
             for damaged in found[:position]:
                 checkpoint.set_aside(damaged)
             lock.check(out)
-            folder.go_on(out, start.rounds, manifest["metrics"]["bytes"], config)
+            folder.go_on(out, manifest, problem)
             return start._replace(messages=[*messages, *start.messages])
         if found:
             raise DamagedRunError(
@@ -89,13 +92,12 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         raise UserError(f"{out} holds no readable run; give another folder")
     if config.run.resume == "must":
         raise UserError(f"--resume must: {out} holds no checkpoint; leave it out to start from the beginning")
-    moved = folder.set_aside(out)
-    if moved is not None:
-        lock.take(out)
-        messages.append(f"what was in {out} was set aside as {moved}: it has no checkpoint to go on from")
-        if config.run.resume == "never":
-            messages[-1] = f"what was in {out} was set aside as {moved}"
     lock.check(out)
+    if folder.holds_rounds(out):  # a run that died before its first ones is begun again in its place
+        moved = folder.set_aside(out)
+        lock.take(out)
+        why = "" if config.run.resume == "never" else ": it has no checkpoint to go on from"
+        messages.append(f"what was in {out} was set aside as {moved}{why}")
     folder.begin(out, problem)
     return Start(messages)
 
@@ -115,14 +117,12 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
     for name, meaning in (("fingerprint", "configuration"), ("chunk", "chunk length")):
         if manifest[name] != ours[name]:
             raise DamagedError(f"it is of another {meaning}")
-    if manifest["data"] != ours["data"]:
-        raise UserError(
-            f"--out: the run in {out} was made from other data than are there now (their SHA-256 differs); bring "
-            "those back, or give another folder"
-        )
+    provenance.refuse_others(out, manifest["data"], ours["data"])
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
     messages = [f"going on after round {rounds} of {out}"]
+    if folder.config_was_lost(out):
+        messages.append(f"{files.CONFIG} there was lost or changed, and is restored from the checkpoint")
     made, now = manifest["made_with"], ours["made_with"]
     if made != now:
         changed = [f"{name} {made[name]} then, {now[name]} now" for name in now if made.get(name) != now[name]]
@@ -130,7 +130,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
             f"the rounds from here on may differ in rounding from those of an uninterrupted run: {'; '.join(changed)}"
         )
     try:
-        earlier = folder.rounds_so_far(out, problem.config, rounds, manifest["metrics"], manifest["cohorts"])
+        earlier = folder.rounds_so_far(out, problem.config, manifest)
     except (OSError, ValueError, KeyError) as error:
         raise DamagedError(f"the {rounds} rounds before it are not whole in {out} ({error})") from error
     return manifest, Start(messages, rounds, arrays, earlier)

@@ -17,7 +17,9 @@ import jax
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
+from fedjax_sel.runs import folder, provenance
 from fedjax_sel.runs.experiment import finished, run_experiment
+from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import devices, selection_cost
 from fedjax_sel.simulation.problem import Problem, pose, server_validation
@@ -48,6 +50,7 @@ class Checked(NamedTuple):
 
     job: Job
     problem: Problem
+    data: Digests  # of its data
 
 
 class Done(NamedTuple):
@@ -85,7 +88,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
     shares: dict[str, float] = {}
     for job, problem in zip(jobs, posed):
         shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, problem.strategy))
-    checked = []
+    ready = []
     for job, problem in zip(jobs, posed):
         share = shares[job.conditions]
         if share != server_validation(job.config, common[job.conditions].strategy):
@@ -93,10 +96,22 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
             if common[job.conditions].config.data.server_validation != share:
                 common[job.conditions] = pose(_with_random(job.config))
         problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=problem.strategy)
-        checked.append(Checked(job, problem))
-    for job, _ in checked:
-        finished(_path(job), job.config)
+        ready.append((job, problem))
+    data = {name: provenance.digests(one.given, one.config.run.seeds) for name, one in common.items()}
+    checked = [Checked(job, problem, data[job.conditions]) for job, problem in ready]
+    for one in checked:
+        _check_folder(one)
     return checked
+
+
+def _check_folder(one: Checked) -> None:
+    """What is in a job's folder, finished or not, must be of its configuration and its data."""
+    path, config = _path(one.job), one.job.config
+    if config.run.resume == "never":
+        return
+    folder.finished_result(path, config, lambda _: one.data)
+    if path.is_dir():
+        folder.refuse_other_data(path, one.data)
 
 
 def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bool = True) -> Iterator[Done]:
@@ -110,10 +125,10 @@ def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bo
     Yields:
         What became of each job, as soon as it has.
     """
-    for number, (job, problem) in enumerate(checked, start=1):
+    for number, (job, problem, data) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"
         try:
-            result = finished(_path(job), job.config)
+            result = finished(_path(job), job.config, data)
             say(heading if result is None else f"{heading} (finished before)")
             if result is None:
                 result = run_experiment(job.config, progress)

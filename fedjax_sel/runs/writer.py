@@ -3,13 +3,14 @@
 import hashlib
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fedjax_sel.config import RunConfig
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import checkpoint, folder, records
-from fedjax_sel.runs.checkpoint import Manifest
+from fedjax_sel.runs import checkpoint, files, folder, records
 from fedjax_sel.runs.lock import FolderLock
+from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.run import State
 
@@ -38,48 +39,79 @@ class Writer:
     one of the same name.
     """
 
-    def __init__(self, out: Path, run: RunConfig, about: Manifest, rounds: int, lock: FolderLock):
+    def __init__(
+        self, out: Path, run: RunConfig, about: Manifest, rounds: int, lock: FolderLock, say: Callable[[str], None]
+    ):
         """Of a run that has so many rounds behind it, whose rows are in the folder and no others."""
-        self._out, self._run, self._about, self._rounds, self._lock = out, run, about, rounds, lock
+        self._out, self._run, self._about, self._rounds = out, run, about, rounds
+        self._lock, self._say = lock, say
         self._rows = hashlib.sha256()
         self._bytes = 0
         if rounds:
-            self._count((out / folder.METRICS).read_bytes())
+            self._count((out / files.METRICS).read_bytes())
 
     def _count(self, content: bytes) -> None:
         self._rows.update(content)
         self._bytes += len(content)
 
-    def chunk(self, chunk: Result) -> None:
-        """Appends rows.
+    def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
+        """Appends rows; all rows, where somebody removed or changed those before them.
+
+        Args:
+            chunk: the next rounds.
+            so_far: gives all rounds, these included.
 
         Raises:
             UserError: they cannot be written, or the folder is another one.
         """
         self._lock.check(self._out)
         text = records.csv_text(chunk, self._rounds, header=self._bytes == 0).encode()
+        file = self._out / files.METRICS
         try:
-            with (self._out / folder.METRICS).open("ab") as file:
-                file.write(text)
+            if (file.stat().st_size if file.exists() else 0) == self._bytes:
+                with file.open("ab") as opened:
+                    opened.write(text)
+            else:
+                files.write(file, records.csv_text(so_far(), 0, header=True).encode())
+                self._say(f"{file} was removed or changed by another process, and was written again")
         except OSError as error:
             raise self._cannot("metrics", error) from error
         self._count(text)
         self._rounds += chunk.num_rounds
 
-    def cohorts(self, result: Result) -> None:
-        """Writes the cohorts of all rounds so far.
+    def results(self, result: Result) -> None:
+        """Writes the cohorts of all rounds so far, and what the files now hold; their rows must be written before.
 
         Raises:
             UserError: they cannot be written, or the folder is another one.
         """
+        self._cohorts(result)
+        self._seal(result)
+
+    def _cohorts(self, result: Result) -> None:
         self._lock.check(self._out)
         try:
             folder.write_cohorts(self._out, result.cohorts)
         except OSError as error:
             raise self._cannot("cohorts", error) from error
 
+    def _seal(self, result: Result) -> None:
+        self._lock.check(self._out)
+        try:
+            checkpoint.sync(self._out / files.METRICS)
+            folder.write_result(self._out, {**self._about, **self._held(result), "rounds": result.num_rounds})
+        except OSError as error:
+            raise self._cannot(files.RESULT, error) from error
+
+    def _held(self, result: Result) -> Manifest:
+        """What rows and cohorts are in the folder."""
+        return {
+            "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
+            "cohorts": checkpoint.digest_of_array(result.cohorts),
+        }
+
     def checkpoint(self, state: State, result: Result) -> None:
-        """Saves where the run stands; its rows must be written before.
+        """Saves where the run stands, its results with it; its rows must be written before.
 
         Args:
             state: in host memory.
@@ -88,18 +120,16 @@ class Writer:
         Raises:
             UserError: it cannot be saved, or the folder is another one; the checkpoints before it are as they were.
         """
-        self.cohorts(result)
-        if self._run.keep == 0:
-            return
-        about = {
-            **self._about,
-            "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
-            "cohorts": checkpoint.digest_of_array(result.cohorts),
-        }
+        self._cohorts(result)
+        if self._run.keep > 0:
+            self._save(state, {**self._about, **self._held(result)})
+        self._seal(result)  # last: what it tells of is there
+
+    def _save(self, state: State, about: Manifest) -> None:
         self._lock.check(self._out)
         try:
-            checkpoint.sync(self._out / folder.METRICS)
-            checkpoint.save(self._out / folder.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
+            checkpoint.sync(self._out / files.METRICS)
+            checkpoint.save(self._out / files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
         except (OSError, ValueError, RuntimeError) as error:  # what orbax makes of a full disk
             raise self._cannot("a checkpoint", error) from error
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,6 +20,14 @@ from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.validation import validate
 
 
+class Given(NamedTuple):
+    """The data of a configuration: examples, who holds which, and who can be reached when."""
+
+    dataset: Dataset
+    partitions: tuple[Partition, ...]  # one a replicate
+    reachable: np.ndarray | None = None  # bool [T or more, N] from a trace
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """What a configuration asks for, in host memory: data, partitions, model, strategy. Nothing is on a device yet."""
@@ -31,6 +39,11 @@ class Problem:
     strategy: Strategy
     reachable: np.ndarray | None = None  # bool [T or more, N] from a trace
 
+    @property
+    def given(self) -> Given:
+        """Its data."""
+        return Given(self.dataset, self.partitions, self.reachable)
+
 
 def pose(config: Config) -> Problem:
     """Checks the configuration, loads the data and deals them out.
@@ -39,10 +52,7 @@ def pose(config: Config) -> Problem:
         UserError: one sentence with the field, the value and the way out.
     """
     strategy = check(config)
-    reachable = trace(config)
-    share = server_validation(config, strategy)
-    dataset = data.load(config.data.dataset, config.data.data_dir).give_server(share, config.run.data_seed or 0)
-    dealt = tuple(deal(config, dataset, seed) for seed in config.run.seeds)
+    dataset, dealt, reachable = gather(config, server_validation(config, strategy))
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:
@@ -59,6 +69,22 @@ def pose(config: Config) -> Problem:
         config.model.precision,
     )
     return Problem(config, dataset, dealt, model, strategy, reachable)
+
+
+def gather(config: Config, server_share: float) -> Given:
+    """Read a configuration's data and deal them out.
+
+    Args:
+        config: of the run.
+        server_share: of the training set, which the server keeps.
+
+    Raises:
+        UserError: the trace or the data cannot be read, or cannot be dealt so.
+    """
+    reachable = trace(config)
+    loaded = data.load(config.data.dataset, config.data.data_dir)
+    dataset = loaded.give_server(server_share, config.run.data_seed or 0)
+    return Given(dataset, tuple(deal(config, dataset, seed) for seed in config.run.seeds), reachable)
 
 
 SERVER_SHARE = 0.05  # of the training set, where a strategy needs the server to hold some and nothing else is said

@@ -32,7 +32,8 @@ def test_a_result_has_seeds_and_rounds_in_front(finished):
 def test_the_folder_holds_the_same_numbers(finished):
     out, result = finished
     assert {path.name for path in out.iterdir()} == {
-        "config.json", "environment.json", "data.json", "metrics.csv", "cohorts.npy", "checkpoints", "curves.png",
+        "config.json", "environment.json", "data.json", "metrics.csv", "cohorts.npy", "checkpoints", "result.json",
+        "curves.png",
     }  # fmt: skip
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))

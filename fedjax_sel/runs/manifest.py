@@ -1,0 +1,59 @@
+"""What a run says of its files: plain values in JSON, with a digest of their own, so that a change to them is found."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from fedjax_sel.runs import files
+
+FORMAT = 1
+
+Manifest = dict[str, Any]
+
+
+class DamagedError(Exception):
+    """A manifest, or what it tells of, that cannot be used, and why."""
+
+
+def write(path: Path, about: Manifest) -> None:
+    """Write a manifest, whole or not at all.
+
+    Args:
+        path: the file.
+        about: plain values.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    content = {**about, "format": FORMAT}
+    text = json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
+    files.write(path, text.encode(), sync=True)
+
+
+def read(path: Path) -> Manifest:
+    """Read a manifest.
+
+    Args:
+        path: the file.
+
+    Returns:
+        What it says.
+
+    Raises:
+        DamagedError: it is missing, was changed, cannot be read, or is of another format.
+    """
+    try:
+        content = json.loads(path.read_text())
+        if content.pop("digest") != _digest(content):
+            raise DamagedError(f"{path.name} was changed")
+        if content["format"] != FORMAT:
+            raise DamagedError(f"it is of format {content['format']}, and this version reads {FORMAT}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise DamagedError(f"{path.name} cannot be read ({message})") from error
+    return content
+
+
+def _digest(content: Manifest) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,124 @@
+"""From which data a run was made: their SHA-256, and what follows where they are others."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedjax_sel.config import Config
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import checkpoint
+from fedjax_sel.runs.manifest import Manifest
+from fedjax_sel.simulation import problem
+from fedjax_sel.simulation.problem import Given
+
+Digests = dict[str, Any]
+"""`dataset`, `partitions` by seed, and `available` where a trace says who can be reached."""
+
+
+def digests(given: Given, seeds: Sequence[int]) -> Digests:
+    """SHA-256 of the data, of every replicate's partition, and of the trace of who can be reached, if there is one.
+
+    Args:
+        given: the data.
+        seeds: of the replicates, in the order of the partitions.
+    """
+    found: Digests = {
+        "dataset": given.dataset.digest(),
+        "partitions": {str(seed): part.digest() for seed, part in zip(seeds, given.partitions)},
+    }
+    if given.reachable is not None:
+        found["available"] = checkpoint.digest_of_array(given.reachable)
+    return found
+
+
+def of_config(config: Config, server_share: float | None) -> Digests:
+    """The same of the data that a configuration means now.
+
+    Args:
+        config: of the run.
+        server_share: of the training set, which the server keeps; None: as the strategy needs it.
+
+    Raises:
+        UserError: they cannot be read.
+    """
+    if server_share is None:
+        server_share = problem.server_validation(config, problem.check(config))
+    return digests(problem.gather(config, server_share), config.run.seeds)
+
+
+def description(given: Given, seeds: Sequence[int]) -> dict[str, Any]:
+    """What `data.json` says, for people and for programs that look at runs."""
+    known, dataset = digests(given, seeds), given.dataset
+    table = {
+        seed: {
+            "sha256": known["partitions"][seed],
+            "examples": int(part.sizes.sum()),
+            "remainder": len(part.remainder),
+            "smallest_client": int(part.sizes.min()),
+            "largest_client": int(part.sizes.max()),
+        }
+        for seed, part in zip(known["partitions"], given.partitions)
+    }
+    about = {"dataset": dataset.name, "source": dataset.source, "sha256": known["dataset"], "partitions": table}
+    return about | ({"available": known["available"]} if "available" in known else {})
+
+
+def refuse_others(out: Path, told: Digests, now: Digests) -> None:
+    """Refuse to take a run for one of the data that are given.
+
+    Args:
+        out: the run's folder.
+        told: of the data that it was made from.
+        now: of the data that are given.
+
+    Raises:
+        UserError: they differ.
+    """
+    if told == now:
+        return
+    what = "the images and labels"
+    if told["dataset"] == now["dataset"]:
+        parts = now["partitions"]
+        changed = [seed for seed in parts if told["partitions"].get(seed) != parts[seed]]
+        what = f"the partition of seed {changed[0]}" if changed else "the trace of --available"
+    raise UserError(
+        f"--out: the run in {out} was made from other data than are there now (the SHA-256 of {what} differs); bring "
+        "those back, or give another folder"
+    )
+
+
+def check_agreement(runs: Mapping[Path, tuple[Config, Manifest]]) -> None:
+    """Refuse runs that claim to be of the same data, partitions or trace and are not.
+
+    Args:
+        runs: folder -> the run's configuration, and what it says of its data.
+
+    Raises:
+        UserError: two of them differ.
+    """
+    first: dict[Any, tuple[Path, str]] = {}
+    for path, (config, told) in runs.items():
+        for claim, what, digest in _claims(config, told):
+            other, known = first.setdefault(claim, (path, digest))
+            if known != digest:
+                raise UserError(
+                    f"{path} and {other} were made from different data under the same name (the SHA-256 of {what} "
+                    "differs), and do not belong in one table; report them one by one, or run one of them again"
+                )
+
+
+def _claims(config: Config, told: Manifest) -> Iterator[tuple[Any, str, str]]:
+    """What a run claims to be of, in words, and the digest of what it was of."""
+    share = told.get("server_validation", config.data.server_validation)
+    kept = config.selection.algo if share is None else share  # an earlier version left unsaid what a strategy needs
+    fixed = config.run.data_seed
+    data = (config.data.dataset, kept, (fixed or 0) if kept else 0)
+    yield ("dataset", data), f"{config.data.dataset!r}", told["data"]["dataset"]
+    for seed, digest in told["data"]["partitions"].items():
+        dealt = int(seed) if fixed is None else fixed
+        partition = ("partition", data, dataclasses.astuple(config.partition), dealt)
+        yield partition, f"the partition of seed {dealt}", digest
+    if "available" in told["data"]:
+        trace = ("available", config.selection.available, config.partition.num_clients)
+        yield trace, f"{config.selection.available!r}", told["data"]["available"]

@@ -1,0 +1,107 @@
+"""What a run told of its files, and whether they are still so.
+
+The newest manifest tells: `result.json`, or that of a checkpoint. What follows the rounds that it tells of was written
+by a process that was killed, and does not count.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from fedjax_sel.config import Config
+from fedjax_sel.runs import checkpoint, manifest
+from fedjax_sel.runs.files import CHECKPOINTS, COHORTS, DATA, METRICS, RESULT, read_json
+from fedjax_sel.runs.manifest import DamagedError, Manifest
+from fedjax_sel.runs.provenance import Digests
+
+
+class CutError(ValueError):
+    """Rounds are missing that a manifest tells of."""
+
+
+def newest(path: Path) -> Manifest | None:
+    """Return what the run in a folder told last; None where nothing tells."""
+    checkpoints = checkpoint.list_all(path / CHECKPOINTS)
+    found = []
+    for file in (path / RESULT, *(place / checkpoint.MANIFEST for place in checkpoints)):
+        try:
+            found.append(manifest.read(file))
+        except DamagedError:
+            continue
+    return max(found, key=lambda told: told["rounds"], default=None)
+
+
+def made_from(path: Path, told: Manifest | None) -> Digests | None:
+    """Return digests of a run's data: as it told, else from `data.json`; None where nothing tells.
+
+    Args:
+        path: the folder.
+        told: from `newest`.
+    """
+    if told is not None:
+        return told["data"]
+    about = read_json(path / DATA)
+    try:
+        partitions = {seed: own["sha256"] for seed, own in about["partitions"].items()}
+        found = {"dataset": about["sha256"], "partitions": partitions}
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return found | ({"available": about["available"]} if "available" in about else {})
+
+
+def source(path: Path, told: Manifest | None) -> str:
+    """Return where the pixels come from, for titles.
+
+    Args:
+        path: the folder.
+        told: from `newest`.
+    """
+    if told is not None and "source" in told:
+        return told["source"]
+    about = read_json(path / DATA)
+    return str(about["source"]) if isinstance(about, dict) and "source" in about else "of unknown source"
+
+
+def rows_and_cohorts(path: Path, config: Config, told: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
+    """Read the rows and the cohorts that a manifest tells of, if they are there.
+
+    Args:
+        path: the folder.
+        config: of the run.
+        told: the manifest; None: whatever there is.
+        whole: whether nothing may come after them.
+
+    Returns:
+        The rows as text, and the cohorts, int32 [seeds, rounds, K].
+
+    Raises:
+        CutError: some are missing at the end.
+        ValueError: they are not what the manifest tells.
+        OSError: they cannot be read.
+    """
+    rows, cohorts = (path / METRICS).read_bytes(), _cohorts(path, config)
+    if told is None:
+        return rows.decode(), cohorts
+    size, rounds = told["metrics"]["bytes"], told["rounds"]
+    for name, length, known in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
+        if length < known:
+            raise CutError(f"{name} was cut")
+        if whole and length > known:
+            raise ValueError(f"{name} has more rounds than were run")
+    if hashlib.sha256(rows[:size]).hexdigest() != told["metrics"]["sha256"]:
+        raise ValueError(f"{METRICS} was changed")
+    if checkpoint.digest_of_array(cohorts[:, :rounds]) != told["cohorts"]:
+        raise ValueError(f"{COHORTS} was changed")
+    return rows[:size].decode(), cohorts[:, :rounds]
+
+
+def _cohorts(path: Path, config: Config) -> np.ndarray:
+    try:
+        found = np.load(path / COHORTS, allow_pickle=False)
+    except EOFError as error:
+        raise ValueError(f"{COHORTS} is empty") from error
+    known = len(config.run.seeds), config.selection.num_selected
+    if not isinstance(found, np.ndarray) or found.ndim != 3 or (len(found), found.shape[2]) != known:
+        raise ValueError(f"{COHORTS} was changed")
+    return found

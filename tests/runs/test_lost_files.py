@@ -1,0 +1,209 @@
+"""Files that are lost or damaged before a run goes on, or while it does: those that only describe it are not needed."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import Config, UserError
+from fedjax_sel.runs import checkpoint, experiment, folder, lock, records, writer
+
+SMALL = Config().replace(
+    algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
+    num_selected=3, local_epochs=1, rounds=7, chunk=2, seeds="3 1", checkpoint_every=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that was never interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return out, fedjax_sel.run(SMALL.replace(out=str(out)))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run that was killed in its third checkpoint."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+
+    class Killed(BaseException):
+        pass
+
+    class Dying(writer.Writer):
+        def checkpoint(self, state, result):
+            if state.rounds > 4:
+                raise Killed
+            super().checkpoint(state, result)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "Writer", Dying)
+        with pytest.raises(Killed):
+            fedjax_sel.run(SMALL.replace(out=str(out)))
+    return out
+
+
+@pytest.fixture
+def unfinished(stopped, tmp_path):
+    return shutil.copytree(stopped, tmp_path / "run")
+
+
+def without_clocks(out):
+    return [line.rsplit(",", 1)[0] for line in (out / "metrics.csv").read_text().splitlines()]
+
+
+def assert_ends_like(out, whole):
+    assert without_clocks(out) == without_clocks(whole[0])
+    for name in ("cohorts.npy", "data.json"):
+        assert (out / name).read_bytes() == (whole[0] / name).read_bytes()
+    assert folder.stored_config(out).fingerprint() == SMALL.fingerprint()
+
+
+def lost(path):
+    path.unlink(missing_ok=True)
+
+
+def damaged(path):
+    path.write_text('{"resumed": 3' if path.exists() else "")
+
+
+@pytest.mark.parametrize(
+    "config,data,environment",
+    [
+        (lost, lost, damaged),
+        pytest.param(damaged, damaged, lost, marks=pytest.mark.slow),
+        pytest.param(lambda path: path.write_text("[1]"), lambda path: path.write_text("{}"),
+                     lambda path: path.write_text("[]"), marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_a_run_goes_on_without_what_only_describes_it(
+    whole, unfinished, config, data, environment, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "1000")
+    config(unfinished / "config.json")
+    data(unfinished / "data.json")
+    environment(unfinished / "environment.json")
+    (unfinished / ".cohorts.npy.tmp").write_bytes(b"half")  # of the process that was killed
+    fedjax_sel.run(SMALL.replace(out=str(unfinished)), progress=True)
+    said = capsys.readouterr().err
+    assert "going on after round 4" in said and "config.json there was lost or changed, and is restored" in said
+    assert_ends_like(unfinished, whole)
+    about = json.loads((unfinished / "environment.json").read_text())
+    assert [entry["after_round"] for entry in about["resumed"]] == [4] and "jax" in about["resumed"][0]["packages"]
+    assert not list(unfinished.rglob("*.tmp")) and not list(unfinished.parent.glob("*aside*"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "data.json", "environment.json"])
+def test_nothing_is_written_before_all_was_read(unfinished, name, monkeypatch):
+    """A folder that cannot go on stays as it is, whatever else is lost there."""
+    (unfinished / name).unlink()
+    content = (unfinished / "cohorts.npy").read_bytes()
+    (unfinished / "cohorts.npy").write_bytes(content[: len(content) // 3])
+    before = {path: path.read_bytes() for path in unfinished.rglob("*") if path.is_file()}
+    with pytest.raises(fedjax_sel.DamagedRunError, match="cannot be used"):
+        fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    assert {path: path.read_bytes() for path in unfinished.rglob("*") if path.is_file()} == before
+
+
+def part(result, first, last):
+    """Rounds of a result."""
+    cut = {name: getattr(result, name)[:, first:last] for name in (*records.MEASURES, "cohorts")}
+    ledger = type(result.ledger)(*(column[:, first:last] for column in result.ledger))
+    return records.dataclasses.replace(result, **cut, ledger=ledger, elapsed_seconds=result.elapsed_seconds[first:last])
+
+
+@pytest.fixture
+def writing(tmp_path):
+    """A writer into an empty folder, and what it says."""
+    out = tmp_path / "run"
+    out.mkdir()
+    said = []
+    with lock.FolderLock() as held:
+        held.take(out)
+        yield out, writer.Writer(out, SMALL.run, {}, 0, held, said.append), said
+
+
+def removed(file):
+    file.unlink()
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def emptied(file):
+    file.write_bytes(b"")
+
+
+def continued(file):
+    with file.open("a") as opened:
+        opened.write("3,99\n")
+
+
+@pytest.mark.parametrize("damage", [removed, cut, emptied, continued])
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_rows_that_are_lost_while_a_run_goes_on_are_written_again(whole, writing, damage, after):
+    out, writes, said = writing
+    result = whole[1]
+    for number, first in enumerate(range(0, 7, 2)):
+        if number == after:
+            damage(out / "metrics.csv")
+        last = min(first + 2, 7)
+        writes.chunk(part(result, first, last), lambda last=last: part(result, 0, last))
+    assert (out / "metrics.csv").read_bytes() == (whole[0] / "metrics.csv").read_bytes()
+    assert len(said) == 1 and "metrics.csv was removed or changed by another process" in said[0]
+    writes.results(result)
+    told = json.loads((out / "result.json").read_text())
+    assert told["metrics"]["bytes"] == len((out / "metrics.csv").read_bytes()) and told["rounds"] == 7
+
+
+@pytest.mark.slow
+def test_a_run_whose_rows_are_removed_ends_like_one_whose_were_not(whole, tmp_path, monkeypatch):
+    class Careless(writer.Writer):
+        def chunk(self, chunk, so_far):
+            super().chunk(chunk, so_far)
+            if self._rounds == 4:
+                (tmp_path / "run" / "metrics.csv").unlink()
+
+    monkeypatch.setattr(experiment, "Writer", Careless)
+    fedjax_sel.run(SMALL.replace(out=str(tmp_path / "run")))
+    assert_ends_like(tmp_path / "run", whole)
+    assert folder.load(tmp_path / "run").finished
+
+
+def test_a_run_that_died_before_its_first_rounds_leaves_nothing_behind(whole, tmp_path, capsys):
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    for name in ("metrics.csv", "cohorts.npy", "result.json", "curves.png"):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / "checkpoints")
+    fedjax_sel.run(SMALL.replace(out=str(out)), progress=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"] and "set aside" not in capsys.readouterr().err
+    assert_ends_like(out, whole)
+
+
+def test_checkpoints_are_sorted_by_their_rounds(tmp_path):
+    """Eight digits until round 99,999,999, and more from then on."""
+    for rounds in (99_999_990, 99_999_999, 100_000_000, 100_000_007):
+        newest = checkpoint.save(tmp_path, rounds, {}, {"a": np.arange(3)}, keep=2)
+        assert checkpoint.list_all(tmp_path)[0] == newest and newest.is_dir()
+    assert [path.name for path in checkpoint.list_all(tmp_path)] == ["round-100000007", "round-100000000"]
+    (tmp_path / "round-notes").mkdir()
+    assert len(checkpoint.list_all(tmp_path)) == 2
+
+
+def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
+    from fedjax_sel import plots
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(UserError, match="cannot write the picture"):
+        plots.curves({"random": whole[1]}, tmp_path / "curves.png")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    for name in ("curves.png", "picture", "curves.pdf"):
+        plots.curves({"random": whole[1]}, tmp_path / name)
+    assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel.data import unfinished
 from fedjax_sel.data.dataset import Dataset
 
 OFFICIAL = "official_"
@@ -23,8 +22,6 @@ OFFICIAL = "official_"
 _FORMAT = 1
 _MANIFEST = "manifest.json"
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-_TEMPORARY_PREFIX = ".writing-"
-_ABANDONED_AFTER_SECONDS = 24 * 3600.0
 
 
 class DamagedCopyError(Exception):
@@ -96,6 +93,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
         The data set, its images memory-mapped; or in memory where the folder cannot be written (with a warning).
     """
     copy = folder(parent, name, fingerprint)
+    unfinished.sweep(parent)
     if copy.exists():
         try:
             return read(copy, name, fingerprint)
@@ -124,9 +122,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
         OSError: the folder cannot be written.
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(copy.parent)
-    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=copy.parent))
-    try:
+    with unfinished.folder(copy.parent) as temporary:
         files = {}
         for array in _ARRAYS:
             path = temporary / f"{array}.npy"
@@ -147,8 +143,6 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         temporary.chmod(0o755)  # mkdtemp makes it private; a shared cache is meant to be read by others
         _publish(temporary, copy, dataset.name, fingerprint)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
@@ -232,24 +226,9 @@ def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
             return
         except DamagedCopyError:
             # Moved aside rather than deleted in place: a reader may hold it open, and a rival may be doing the same.
-            aside = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=copy.parent))
-            try:
+            with unfinished.folder(copy.parent) as aside, contextlib.suppress(FileNotFoundError):
                 copy.rename(aside / "damaged")
-            except FileNotFoundError:
-                pass
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
     raise OSError(f"{copy} could not be replaced")
-
-
-def _sweep(parent: Path) -> None:
-    """Removes temporary folders of writers that died long ago."""
-    for entry in parent.glob(f"{_TEMPORARY_PREFIX}*"):
-        try:
-            if time.time() - entry.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
-                shutil.rmtree(entry, ignore_errors=True)
-        except OSError:
-            continue
 
 
 def _names(copy: Path, name: str) -> bool:

@@ -39,6 +39,7 @@ from fedjax_sel.simulation import devices
 from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.version import __version__
 
+SECONDS_TO_LOSE = 60.0
 UNREADABLE = (OSError, ValueError, KeyError)  # what a damaged file makes its reader raise
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
@@ -200,8 +201,20 @@ def holds_run(path: Path) -> bool:
 
 
 def holds_rounds(path: Path) -> bool:
-    """Whether a folder holds rounds that somebody may want to keep."""
+    """Whether a folder holds rounds."""
     return any((path / name).exists() for name in (METRICS, COHORTS, CHECKPOINTS))
+
+
+def is_worth_keeping(path: Path) -> bool:
+    """Whether a folder holds rounds that were saved, or took longer than what a killed process may lose anyway."""
+    if (path / RESULT).exists() or any((path / CHECKPOINTS).glob("*")):
+        return True
+    try:
+        return records.seconds_of((path / METRICS).read_text()) > SECONDS_TO_LOSE
+    except FileNotFoundError:
+        return (path / COHORTS).exists()
+    except UNREADABLE:
+        return True
 
 
 def stored_config(path: Path) -> Config:
@@ -302,13 +315,15 @@ def remove_unfinished(path: Path) -> None:
 
 
 def begin(path: Path, problem: Problem) -> None:
-    """Writes what is known before the first round.
+    """Writes what is known before the first round, and removes rows of a process that died before its first save.
 
     Raises:
         UserError: it cannot be written.
     """
     config = problem.config
     try:
+        for early in (METRICS, COHORTS):
+            (path / early).unlink(missing_ok=True)
         files.write_json(path / CONFIG, config.to_json())
         files.write_json(path / DATA, provenance.description(problem.given, config.run.seeds))
         files.write_json(path / ENVIRONMENT, environment())

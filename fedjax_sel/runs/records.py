@@ -218,6 +218,16 @@ def parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray)
     )
 
 
+def seconds_of(rows_text: str) -> float:
+    """Return the seconds that the rounds of `metrics.csv` took.
+
+    Raises:
+        ValueError: it is not such a table.
+    """
+    rows = rows_text[: rows_text.rfind("\n") + 1].splitlines()
+    return float(rows[-1].rsplit(",", 1)[-1]) if len(rows) > 1 else 0.0
+
+
 def to_plain(result: Result) -> dict[str, Any]:
     """A Result as nested dictionaries of plain values and arrays."""
     return {**dataclasses.asdict(result), "config": result.config.to_json(), "ledger": result.ledger._asdict()}

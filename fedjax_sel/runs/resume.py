@@ -93,10 +93,11 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     if config.run.resume == "must":
         raise UserError(f"--resume must: {out} holds no checkpoint; leave it out to start from the beginning")
     lock.check(out)
-    if folder.holds_rounds(out):  # a run that died before its first ones is begun again in its place
+    asked = config.run.resume == "never"
+    if folder.holds_rounds(out) if asked else folder.is_worth_keeping(out):  # else it begins again in its place
         moved = folder.set_aside(out)
         lock.take(out)
-        why = "" if config.run.resume == "never" else ": it has no checkpoint to go on from"
+        why = "" if asked else ": it has no checkpoint to go on from"
         messages.append(f"what was in {out} was set aside as {moved}{why}")
     folder.begin(out, problem)
     return Start(messages)

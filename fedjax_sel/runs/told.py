@@ -4,7 +4,9 @@ The newest manifest tells: `result.json`, or that of a checkpoint. What follows 
 by a process that was killed, and does not count.
 """
 
+import contextlib
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +24,17 @@ class CutError(ValueError):
 
 def newest(path: Path) -> Manifest | None:
     """Return what the run in a folder told last; None where nothing tells."""
-    checkpoints = checkpoint.list_all(path / CHECKPOINTS)
-    found = []
-    for file in (path / RESULT, *(place / checkpoint.MANIFEST for place in checkpoints)):
-        try:
-            found.append(manifest.read(file))
-        except DamagedError:
-            continue
+    checkpoints = (place / checkpoint.MANIFEST for place in checkpoint.list_all(path / CHECKPOINTS))
+    found = [told for told in (_first([path / RESULT]), _first(checkpoints)) if told is not None]
     return max(found, key=lambda told: told["rounds"], default=None)
+
+
+def _first(manifests: Iterable[Path]) -> Manifest | None:
+    """The first that is whole."""
+    for file in manifests:
+        with contextlib.suppress(DamagedError):
+            return manifest.read(file)
+    return None
 
 
 def made_from(path: Path, told: Manifest | None) -> Digests | None:

@@ -73,6 +73,8 @@ elif place == "after the save":
     checkpoint.save = save
 elif place == "before the cohorts":
     before(writer.folder, "write_cohorts")
+elif place == "before the result":
+    before(writer.folder, "write_result")
 
 print("ready", flush=True)
 config = fedjax_sel.Config.from_json(json.load(sys.stdin)).replace(out=sys.argv[3])
@@ -80,7 +82,7 @@ fedjax_sel.run(config)
 """
 PLACES = (
     "half a row", "before the data", "between data and manifest", "before the rename", "after the save",
-    "before the cohorts", "any moment",
+    "before the cohorts", "before the result", "any moment",
 )  # fmt: skip
 
 
@@ -128,6 +130,7 @@ def left(out: Path):
     [
         ("fl_dp3s", "half a row", 6),
         pytest.param("afl", "between data and manifest", 3, marks=pytest.mark.slow),
+        pytest.param("random", "before the result", 11, marks=pytest.mark.slow),  # after the last checkpoint
         pytest.param("oort", "any moment", 4, marks=pytest.mark.slow),
     ],
 )

@@ -172,14 +172,47 @@ def test_a_run_whose_rows_are_removed_ends_like_one_whose_were_not(whole, tmp_pa
     assert folder.load(tmp_path / "run").finished
 
 
-def test_a_run_that_died_before_its_first_rounds_leaves_nothing_behind(whole, tmp_path, capsys):
-    out = shutil.copytree(whole[0], tmp_path / "run")
-    for name in ("metrics.csv", "cohorts.npy", "result.json", "curves.png"):
-        (out / name).unlink(missing_ok=True)
-    shutil.rmtree(out / "checkpoints")
+@pytest.mark.parametrize("rows", [7, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_run_that_died_before_its_first_save_leaves_nothing_behind(whole, tmp_path, capsys, rows):
+    out = died_early(whole, tmp_path, rows)
     fedjax_sel.run(SMALL.replace(out=str(out)), progress=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"] and "set aside" not in capsys.readouterr().err
     assert_ends_like(out, whole)
+
+
+def died_early(whole, tmp_path, rows):
+    """The folder of a run that was killed with so many lines in its table, the last of them cut."""
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    for name in ("cohorts.npy", "result.json", "curves.png"):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / "checkpoints")
+    lines = (out / "metrics.csv").read_text().splitlines(keepends=True)[:rows]
+    (out / "metrics.csv").write_text("".join(lines)[:-9])
+    if not rows:
+        (out / "metrics.csv").unlink()
+    return out
+
+
+def test_what_took_longer_or_was_saved_is_kept(whole, tmp_path):
+    out = died_early(whole, tmp_path, 7)
+    assert folder.holds_rounds(out) and not folder.is_worth_keeping(out)
+    rows = (out / "metrics.csv").read_text()
+    first, *others = rows.splitlines()
+    (out / "metrics.csv").write_text("\n".join([first, *(row.rsplit(",", 1)[0] + ",61.5" for row in others), ""]))
+    assert folder.is_worth_keeping(out)
+    (out / "metrics.csv").write_text("what is this\nnothing\n")
+    assert folder.is_worth_keeping(out)
+    (out / "metrics.csv").write_text(rows)
+    for name in ("result.json", "checkpoints/damaged-1-round-00000007"):
+        assert not folder.is_worth_keeping(out)
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).touch()
+        assert folder.is_worth_keeping(out)
+        (out / name).unlink()
+    (out / "metrics.csv").unlink()
+    assert not folder.is_worth_keeping(out)
+    (out / "cohorts.npy").touch()
+    assert folder.is_worth_keeping(out)
 
 
 def test_checkpoints_are_sorted_by_their_rounds(tmp_path):

@@ -12,12 +12,13 @@ import fedjax_sel
 
 PACKAGE = Path(fedjax_sel.__file__).parent
 
-BOTTOM = {"errors", "names", "version"}
+BOTTOM = {"errors", "files", "names", "version"}
 MAY_IMPORT = {
     "version": set(),
     "jax_versions": set(),
     "xla_flags": set(),
     "errors": set(),
+    "files": set(),
     "names": {"errors"},
     "terminal": set(),
     "reading": {"errors"},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+from fedjax_sel import files
 from fedjax_sel.errors import UserError
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -66,7 +66,7 @@ def info(folder: Path) -> dict[str, Any]:
         UserError: the file is damaged.
     """
     try:
-        content = json.loads((folder / _INFO).read_text(encoding="utf-8"))
+        content = files.read_json(folder / _INFO)
     except (OSError, ValueError) as problem:
         raise UserError(f"{folder / _INFO} is damaged ({problem}): prepare the data set again") from problem
     if not isinstance(content, dict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.data import progress, tfds_folder
+from fedjax_sel import files
+from fedjax_sel.data import progress, tfds_folder, tfds_trust
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
@@ -58,6 +58,7 @@ def read(folder: Path, name: str) -> Dataset:
     Source: TFDS's raw-bytes data source, then Pillow on each image: two to three times as fast as TFDS's own decoding.
     """
     tfds_folder.check_readable(folder)
+    tfds_trust.check(folder)
     tfds, formats = _import_tfds()
     with _quiet():
         try:
@@ -201,7 +202,7 @@ def _source(folder: Path, name: str, jpeg: bool) -> str:
 
 def _says_jpeg(folder: Path, image_key: str) -> bool:
     try:
-        features = json.loads((folder / "features.json").read_text(encoding="utf-8"))["featuresDict"]["features"]
+        features = files.read_json(folder / "features.json")["featuresDict"]["features"]
         return features[image_key]["image"].get("encodingFormat") == "jpeg"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

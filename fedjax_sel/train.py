@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 def train(config: Config) -> int:
     """Runs, writes the folder, and prints the closing table."""
     from fedjax_sel import plots, show
-    from fedjax_sel.runs import experiment, files, folder, interruption
+    from fedjax_sel.runs import experiment, folder, interruption, run_files
     from fedjax_sel.simulation import machines
 
     experiment.start_jax(config)
@@ -68,7 +68,7 @@ def train(config: Config) -> int:
     if known is not None:
         if machines.is_first():
             with contextlib.suppress(UserError):  # a folder that can only be read
-                plots.curves_if_lost({config.selection.algo: known}, out / files.CURVES)
+                plots.curves_if_lost({config.selection.algo: known}, out / run_files.CURVES)
             show.result(known)
             print(f"This run was finished before and is in {out}; give another --out to run it again.")
         return 0

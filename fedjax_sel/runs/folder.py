@@ -30,11 +30,11 @@ import numpy as np
 
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import checkpoint, files, manifest, provenance, records, told
-from fedjax_sel.runs.files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, RESULT
+from fedjax_sel.runs import checkpoint, manifest, provenance, records, run_files, told
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, RESULT
 from fedjax_sel.simulation import devices
 from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.version import __version__
@@ -254,7 +254,7 @@ def restore_config(path: Path) -> None:
     """Write `config.json` again where it was lost or changed, and where the folder can be written."""
     if config_was_lost(path):
         with contextlib.suppress(OSError):
-            files.write_json(path / CONFIG, stored_config(path).to_json())
+            run_files.write_json(path / CONFIG, stored_config(path).to_json())
 
 
 def _difference(stored: Config, wanted: Config) -> str:
@@ -311,7 +311,7 @@ def remove_unfinished(path: Path) -> None:
     """Removes what processes left that died while they were writing; nobody may be writing there."""
     checkpoint.remove_unfinished(path / CHECKPOINTS)
     for name in (CONFIG, DATA, ENVIRONMENT, METRICS, COHORTS, RESULT, CURVES):
-        files.temporary(path / name).unlink(missing_ok=True)
+        run_files.temporary(path / name).unlink(missing_ok=True)
 
 
 def begin(path: Path, problem: Problem) -> None:
@@ -324,9 +324,9 @@ def begin(path: Path, problem: Problem) -> None:
     try:
         for early in (METRICS, COHORTS):
             (path / early).unlink(missing_ok=True)
-        files.write_json(path / CONFIG, config.to_json())
-        files.write_json(path / DATA, provenance.description(problem.given, config.run.seeds))
-        files.write_json(path / ENVIRONMENT, environment())
+        run_files.write_json(path / CONFIG, config.to_json())
+        run_files.write_json(path / DATA, provenance.description(problem.given, config.run.seeds))
+        run_files.write_json(path / ENVIRONMENT, environment())
     except OSError as error:
         raise _cannot_write(path, error) from error
 
@@ -345,7 +345,7 @@ def go_on(path: Path, known: Manifest, problem: Problem) -> None:
         UserError: the folder cannot be written.
     """
     config = problem.config
-    about = files.read_json(path / ENVIRONMENT)
+    about = run_files.read_json(path / ENVIRONMENT)
     about = about if isinstance(about, dict) else {}
     before = about.get("resumed")
     resumed = [*(before if isinstance(before, list) else []), {"after_round": known["rounds"]} | environment()]
@@ -355,9 +355,9 @@ def go_on(path: Path, known: Manifest, problem: Problem) -> None:
             for outdated in (RESULT, CURVES):  # of other rounds than the folder will hold
                 (path / outdated).unlink(missing_ok=True)
             file.truncate(known["metrics"]["bytes"])
-        files.write_json(path / CONFIG, config.to_json())
-        files.write_json(path / DATA, data)
-        files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
+        run_files.write_json(path / CONFIG, config.to_json())
+        run_files.write_json(path / DATA, data)
+        run_files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
     except OSError as error:
         raise _cannot_write(path, error) from error
 
@@ -377,7 +377,7 @@ def environment() -> dict[str, Any]:
 
 def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     """Writes `cohorts.npy`, whole or not at all."""
-    temporary = files.temporary(path / COHORTS)
+    temporary = run_files.temporary(path / COHORTS)
     with temporary.open("wb") as file:
         np.save(file, cohorts, allow_pickle=False)
         file.flush()

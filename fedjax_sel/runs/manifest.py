@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel.runs import files
+from fedjax_sel.runs import run_files
 
 FORMAT = 1
 
@@ -28,7 +28,7 @@ def write(path: Path, about: Manifest) -> None:
     """
     content = {**about, "format": FORMAT}
     text = json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
-    files.write(path, text.encode(), sync=True)
+    run_files.write(path, text.encode(), sync=True)
 
 
 def read(path: Path) -> Manifest:

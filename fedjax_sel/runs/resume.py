@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from fedjax_sel.errors import DamagedRunError, UserError
-from fedjax_sel.runs import checkpoint, files, folder, provenance, records
+from fedjax_sel.runs import checkpoint, folder, provenance, records, run_files
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.records import Result
@@ -67,7 +67,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     messages: list[str] = []
     if folder.holds_run(out) and config.run.resume != "never":
         stored = folder.stored_config(out)
-        found = checkpoint.list_all(out / files.CHECKPOINTS)
+        found = checkpoint.list_all(out / run_files.CHECKPOINTS)
         if found and _plans_ahead(problem, stored.run.rounds):
             raise UserError(
                 f"--rounds: {config.selection.algo} plans for all its rounds from the start, so its "
@@ -123,7 +123,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
     rounds = manifest["rounds"]
     messages = [f"going on after round {rounds} of {out}"]
     if folder.config_was_lost(out):
-        messages.append(f"{files.CONFIG} there was lost or changed, and is restored from the checkpoint")
+        messages.append(f"{run_files.CONFIG} there was lost or changed, and is restored from the checkpoint")
     made, now = manifest["made_with"], ours["made_with"]
     if made != now:
         changed = [f"{name} {made[name]} then, {now[name]} now" for name in now if made.get(name) != now[name]]

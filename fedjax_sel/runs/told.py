@@ -13,9 +13,9 @@ import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.runs import checkpoint, manifest
-from fedjax_sel.runs.files import CHECKPOINTS, COHORTS, DATA, METRICS, RESULT, read_json
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.provenance import Digests
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, RESULT, read_json
 
 
 class CutError(ValueError):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedjax_sel.config import RunConfig
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import checkpoint, files, folder, records
+from fedjax_sel.runs import checkpoint, folder, records, run_files
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.records import Result
@@ -48,7 +48,7 @@ class Writer:
         self._rows = hashlib.sha256()
         self._bytes = 0
         if rounds:
-            self._count((out / files.METRICS).read_bytes())
+            self._count((out / run_files.METRICS).read_bytes())
 
     def _count(self, content: bytes) -> None:
         self._rows.update(content)
@@ -66,13 +66,13 @@ class Writer:
         """
         self._lock.check(self._out)
         text = records.csv_text(chunk, self._rounds, header=self._bytes == 0).encode()
-        file = self._out / files.METRICS
+        file = self._out / run_files.METRICS
         try:
             if (file.stat().st_size if file.exists() else 0) == self._bytes:
                 with file.open("ab") as opened:
                     opened.write(text)
             else:
-                files.write(file, records.csv_text(so_far(), 0, header=True).encode())
+                run_files.write(file, records.csv_text(so_far(), 0, header=True).encode())
                 self._say(f"{file} was removed or changed by another process, and was written again")
         except OSError as error:
             raise self._cannot("metrics", error) from error
@@ -98,10 +98,10 @@ class Writer:
     def _seal(self, result: Result) -> None:
         self._lock.check(self._out)
         try:
-            checkpoint.sync(self._out / files.METRICS)
+            checkpoint.sync(self._out / run_files.METRICS)
             folder.write_result(self._out, {**self._about, **self._held(result), "rounds": result.num_rounds})
         except OSError as error:
-            raise self._cannot(files.RESULT, error) from error
+            raise self._cannot(run_files.RESULT, error) from error
 
     def _held(self, result: Result) -> Manifest:
         """What rows and cohorts are in the folder."""
@@ -128,8 +128,8 @@ class Writer:
     def _save(self, state: State, about: Manifest) -> None:
         self._lock.check(self._out)
         try:
-            checkpoint.sync(self._out / files.METRICS)
-            checkpoint.save(self._out / files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
+            checkpoint.sync(self._out / run_files.METRICS)
+            checkpoint.save(self._out / run_files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
         except (OSError, ValueError, RuntimeError) as error:  # what orbax makes of a full disk
             raise self._cannot("a checkpoint", error) from error
 

@@ -1,5 +1,8 @@
 """The one exception for anything a user can mend."""
 
+RAISED_BY_PLUGINS = (Exception, SystemExit)
+"""What is caught around somebody's own code: `sys.exit()` in it must not end a command as if all were well."""
+
 
 class UserError(ValueError):
     """Bad input: its message is one sentence that says what is wrong and what to do next (exit code 2)."""

@@ -35,7 +35,7 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     """
     try:
         hints = typing.get_type_hints(factory)
-    except (NameError, TypeError):  # an annotation that cannot be evaluated, or something that has none
+    except Exception:  # an annotation is somebody's code and may raise anything; or there is nothing to annotate
         hints = {}
     try:
         items = inspect.signature(factory).parameters.items()

@@ -1,14 +1,15 @@
 """Strategies and optimizers of anybody's own: `--algo mypackage.module:factory`."""
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.names import did_you_mean
 
 
@@ -76,7 +77,7 @@ def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[s
         made = factory(**values)
     except UserError:
         raise
-    except Exception as error:
+    except RAISED_BY_PLUGINS as error:
         raise UserError(
             f"{wanted.flag} {name}: calling it raised {_told(error)}; mend that, or give other {wanted.flag}-args"
         ) from error
@@ -86,6 +87,25 @@ def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[s
             f"{wanted.kind.__module__}.{wanted.kind.__name__}"
         )
     return made
+
+
+@contextlib.contextmanager
+def contained(names: Iterable[str]) -> Iterator[None]:
+    """Turn `sys.exit()` in the code of plug-ins that is called from here on into an error.
+
+    Args:
+        names: of the plug-ins; names of another form are no plug-ins.
+
+    Raises:
+        UserError: one of them tried to end the process.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        whose = " or ".join(filter(is_plugin, names)) or "something"
+        raise UserError(
+            f"{whose} tried to end the process ({_told(error)}); raise an exception there instead"
+        ) from error
 
 
 def _import(name: str, module_name: str, wanted: Wanted) -> Any:
@@ -105,7 +125,7 @@ def _import(name: str, module_name: str, wanted: Wanted) -> Any:
         raise UserError(
             f"{wanted.flag} {name}: importing {module_name!r} raised {_told(error)}; mend that first"
         ) from error
-    except Exception as error:
+    except RAISED_BY_PLUGINS as error:
         raise UserError(
             f"{wanted.flag} {name}: importing {module_name!r} raised {_told(error)}; mend that first"
         ) from error
@@ -115,7 +135,7 @@ def _a_kind(wanted: Wanted) -> str:
     return f"a {wanted.kind.__name__}"
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An exception in half a line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

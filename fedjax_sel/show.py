@@ -26,7 +26,8 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 
 def _console() -> Console:
-    return Console(highlight=False, width=None if Console().is_terminal else 120)
+    # Names are shown as they are: ":ok:" in one is no picture, and brackets are no style.
+    return Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
 
 
 def choices() -> None:

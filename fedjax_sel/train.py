@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 def train(config: Config) -> int:
     """Runs, writes the folder, and prints the closing table."""
     from fedjax_sel import plots, show
-    from fedjax_sel.runs import experiment, folder, interruption, run_files
+    from fedjax_sel.runs import experiment, folder, interruption, resume, run_files
     from fedjax_sel.simulation import machines
 
     experiment.start_jax(config)
@@ -71,6 +71,8 @@ def train(config: Config) -> int:
                 plots.curves_if_lost({config.selection.algo: known}, out / run_files.CURVES)
             show.result(known)
             print(f"This run was finished before and is in {out}; give another --out to run it again.")
+            for edited in resume.edited_plugins(out, config):
+                print(f"{edited}: these are the results of the code before.")
         return 0
     try:
         result = fedjax_sel.run(config.replace(out=str(out)), progress=True)

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "reading": {"errors"},
     "hyperparameters": BOTTOM | {"reading"},
     "plugins": BOTTOM,
+    "plugin_sources": {"plugins"},
     "numerics": set(),
     "metrics": set(),
     "data": BOTTOM,
@@ -37,7 +38,7 @@ MAY_IMPORT = {
     | {"config", "data", "jax_versions", "metrics", "models", "numerics", "reading", "strategies", "training"}
     | {"validation", "xla_flags"},
     "testing": BOTTOM | {"config", "jax_versions", "simulation", "strategies"},
-    "runs": BOTTOM | {"config", "data", "metrics", "simulation", "terminal"},
+    "runs": BOTTOM | {"config", "data", "metrics", "plugin_sources", "plugins", "simulation", "terminal"},
     "plots": BOTTOM | {"config", "runs"},
     "comparison": BOTTOM | {"metrics", "runs"},
     "comparison_plots": BOTTOM | {"comparison", "metrics", "plots", "runs"},

@@ -76,7 +76,7 @@ def _print(dataset: Dataset, parts: Partition, seed: int, counts: np.ndarray, su
         "left over": f"{len(parts.remainder):,} examples",
         "digest": parts.digest(),
     }
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for name, value in rows.items():
         console.print(f"{name:<22}{value}")
     console.print()

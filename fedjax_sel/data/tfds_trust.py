@@ -98,7 +98,7 @@ def _records(path: Path, info: dict[str, Any]) -> Iterator[str]:
             for template in filter(None, [*templates, _DEFAULT_TEMPLATE]):
                 if not _TEMPLATE.fullmatch(template):
                     raise UserError(
-                        f"{path} says where records are by the template {template[:200]!r}, which is not one of TFDS's: "
+                        f"{path} says where records are by the template {template[:200]!r}, which is none of TFDS's: "
                         "prepare the data set again"
                     )
                 yield template.format(

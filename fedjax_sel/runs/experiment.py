@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from fedjax_sel import plugins
 from fedjax_sel.config import Config
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import checkpoint, folder, provenance, records, resume
@@ -48,6 +49,11 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
+    with plugins.contained((config.selection.algo, config.training.optimizer)):
+        return _run(config, progress)
+
+
+def _run(config: Config, progress: bool) -> Result:
     begun = time.monotonic()
     start_jax(config)
     out = None if config.run.out is None else Path(config.run.out)

@@ -30,7 +30,7 @@ class Reporter:
         self._started = started  # of time.monotonic()
         self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
         self._stream: Any = Unbroken(sys.stderr)  # a run goes on when nobody looks any more
-        self._console = Console(file=self._stream)
+        self._console = Console(file=self._stream, emoji=False)
         self._bar: Progress | None = None
         self._last_line = self._steady_since = time.monotonic()
         self._first = self._steady_from = 0

@@ -1,11 +1,14 @@
 """How a run begins in its folder: anew, or where the newest whole checkpoint left it."""
 
+import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fedjax_sel import files, plugin_sources, plugins
+from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.runs import checkpoint, folder, provenance, records, run_files
 from fedjax_sel.runs.lock import FolderLock
@@ -40,7 +43,30 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
             "layout": {"mesh": list(laid_out.plan.mesh.devices.shape), "seeds_at_once": laid_out.seeds_at_once},
         },
         "chunk": problem.config.run.chunk,
+        "plugins": _plugins(problem.config),
     }
+
+
+def _plugins(config: Config) -> dict[str, plugin_sources.Sources]:
+    names = (config.selection.algo, config.training.optimizer)
+    return {name: plugin_sources.sources(name) for name in names if plugins.is_plugin(name)}
+
+
+def edited_plugins(out: Path, config: Config) -> list[str]:
+    """Name the plug-ins that were edited since the newest checkpoint in a folder, a sentence each.
+
+    Args:
+        out: the folder of a run, whose checkpoints need not be whole.
+        config: of the run.
+    """
+    for place in checkpoint.list_all(out / folder.CHECKPOINTS)[:1]:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            before = files.read_json(place / checkpoint.MANIFEST).get("plugins", {})
+            for name in before:
+                with contextlib.suppress(UserError):  # a result can be read without what made it
+                    plugins.load(name, plugins.Wanted("--algo", object))
+            return plugin_sources.edited(before, _plugins(config))
+    return []
 
 
 def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
@@ -124,6 +150,10 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
     messages = [f"going on after round {rounds} of {out}"]
     if folder.config_was_lost(out):
         messages.append(f"{run_files.CONFIG} there was lost or changed, and is restored from the checkpoint")
+    messages += [
+        f"{sentence}: the rounds from here on are those of the edited one; give another --out to begin anew"
+        for sentence in plugin_sources.edited(manifest.get("plugins", {}), ours["plugins"])
+    ]
     made, now = manifest["made_with"], ours["made_with"]
     if made != now:
         changed = [f"{name} {made[name]} then, {now[name]} now" for name in now if made.get(name) != now[name]]

@@ -21,6 +21,7 @@ from fedjax_sel.runs import folder, provenance
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.resume import edited_plugins
 from fedjax_sel.simulation import devices, selection_cost
 from fedjax_sel.simulation.problem import Problem, pose, server_validation
 from fedjax_sel.simulation.problem import check as check_alone
@@ -130,6 +131,8 @@ def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bo
         try:
             result = finished(_path(job), job.config, data)
             say(heading if result is None else f"{heading} (finished before)")
+            for edited in [] if result is None else edited_plugins(_path(job), job.config):
+                say(f"{edited}: these are the results of the code before; give another --out to run it again")
             if result is None:
                 result = run_experiment(job.config, progress)
         except FAILURES as error:

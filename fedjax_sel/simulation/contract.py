@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation import information
 from fedjax_sel.strategies.base import (
@@ -248,7 +248,7 @@ def explained(name: str) -> Iterator[None]:
             f"`{name}` needs the value of a traced array ({type(error).__name__}); use jnp.where or lax.cond for `if`, "
             "jnp for numpy, and Static for counts"
         ) from error
-    except Exception as error:
+    except RAISED_BY_PLUGINS as error:
         first = (str(error).strip().splitlines() or [""])[0]
         raise BrokenContractError(f"`{name}` cannot be traced: {type(error).__name__}: {first}") from error
 

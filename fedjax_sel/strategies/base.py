@@ -47,6 +47,18 @@ class Static:
 
     value: int
 
+    def __post_init__(self) -> None:
+        try:
+            hash(self.value)
+            plain = not isinstance(self.value, jax.Array)
+        except TypeError:
+            plain = False
+        if not plain:
+            raise UserError(
+                f"Static({type(self.value).__name__}): it holds counts and other plain values that never change; "
+                "put an array into the state as it is"
+            )
+
 
 @partial(
     jax.tree_util.register_dataclass,

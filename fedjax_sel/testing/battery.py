@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from fedjax_sel.errors import RAISED_BY_PLUGINS
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.testing import bill, cohorts, declaration, laws, programs, robustness
 from fedjax_sel.testing.bench import Bench, Options
@@ -86,7 +87,7 @@ def examine(
         raise ValueError(f"skip: no check is named {sorted(unknown)[0]!r}; there are {[c.name for c in CHECKS]}")
     try:
         strategy = factory if isinstance(factory, Strategy) else factory()
-    except Exception as error:
+    except RAISED_BY_PLUGINS as error:
         return _hopeless(
             factory, f"calling it without arguments raises {_told(error)}; wrap it in a lambda that gives them"
         )
@@ -130,7 +131,7 @@ def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collect
         return "skipped", str(reason)
     except Violation as violation:
         return "failed", str(violation)
-    except Exception as error:
+    except RAISED_BY_PLUGINS as error:
         return "failed", f"it raises {_told(error)}"
 
 
@@ -139,5 +140,5 @@ def _hopeless(factory: Any, why: str) -> Report:
     return Report(name, {"factory": Finding("failed", why, 0.0)})
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

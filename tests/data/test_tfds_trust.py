@@ -129,7 +129,7 @@ def test_records_outside_of_the_folder_are_not_read(own, way):
         del split["filepathTemplate"]
         split.update(change)
     (own / "dataset_info.json").write_text(json.dumps(info))
-    refused(own, r"dataset_info\.json says .*(outside of the folder|not one of TFDS's)")
+    refused(own, r"dataset_info\.json says .*(outside of the folder|none of TFDS's)")
 
 
 def test_a_name_does_not_lead_out_of_the_folder(own):

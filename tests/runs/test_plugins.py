@@ -1,0 +1,158 @@
+"""Strategies and optimizers of anybody's own in a run: none ends it in silence, and an edited one is named."""
+
+import importlib
+import sys
+
+import pytest
+
+from fedjax_sel import command_line, testing, train
+from fedjax_sel.plugin_sources import sources
+from fedjax_sel.testing import __main__ as kit
+
+QUICK = [
+    "--dataset", "synthetic:train_size=200,test_size=40", "--num-clients", "8", "--num-selected", "2", "--batch-size",
+    "10", "--local-epochs", "1", "--chunk", "1", "--rounds", "1",
+]  # fmt: skip
+
+STRATEGY = """
+import sys
+import jax.numpy as jnp
+from fedjax_sel.strategies.base import Selection, Static, Strategy
+import {helper}
+
+def init(key, env):
+    return Static(env.num_selected)
+
+def select(key, state, info, round, available):
+    return Selection(jnp.arange(state.value, dtype=jnp.int32), None, jnp.ones(state.value, bool))
+
+traced = []
+
+def update(state, info, round, selection, outcome):
+    traced.append(True)
+    if len(traced) > 1:  # when the run is traced, after its check
+        sys.exit(0)
+    return state
+
+def leave(*arguments):
+    sys.exit()
+
+sound = lambda: Strategy("sound", init, select)
+leaves = leave
+leaves_in_init = lambda: Strategy("leaves_in_init", leave, select)
+leaves_in_select = lambda: Strategy("leaves_in_select", init, leave)
+leaves_later = lambda: Strategy("leaves_later", init, select, update=update)
+"""
+
+OPTIMIZER = """
+import sys
+from fedjax_sel.training.optimizers.base import FederatedOptimizer
+
+def leave(*arguments):
+    sys.exit("enough")
+
+sound = lambda: FederatedOptimizer("sound")
+leaves = lambda: FederatedOptimizer("leaves", gradient=leave)
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with modules of its own, which are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "own_strategy.py").write_text(STRATEGY.format(helper="own_helper"))
+    (tmp_path / "own_optimizer.py").write_text(OPTIMIZER)
+    (tmp_path / "own_helper.py").write_text("")
+    (tmp_path / "own_exit.py").write_text("import sys\nsys.exit()\n")
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget():
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+
+
+def command(capsys, main, *arguments):
+    code = command_line.guarded(main, list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        (["--algo", "own_exit:anything"], "importing 'own_exit' raised SystemExit"),
+        (["--algo", "own_strategy:leaves"], "calling it raised SystemExit"),
+        (["--algo", "own_strategy:leaves_in_init"], "`init` cannot be traced: SystemExit"),
+        (["--algo", "own_strategy:leaves_in_select"], "`select` cannot be traced: SystemExit"),
+        (["--algo", "own_strategy:leaves_later"], "own_strategy:leaves_later tried to end the process (SystemExit: 0)"),
+        (
+            ["--algo", "random", "--optimizer", "own_optimizer:leaves"],
+            "own_optimizer:leaves tried to end the process (SystemExit: enough)",
+        ),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_a_plugin_that_ends_the_process_does_not_end_it_in_silence(capsys, here, arguments, words):
+    code, out, err = command(capsys, train.main, *QUICK, *arguments)
+    assert code == 2 and out == ""
+    assert err.startswith("error: ") and err.count("\n") == 1 and words in err
+
+
+def test_the_kit_does_not_say_that_such_a_plugin_conforms(capsys, here):
+    for name in ("own_exit:anything", "own_strategy:leaves"):
+        code, out, err = command(capsys, kit.main, name)
+        assert code == 2 and out == "" and "SystemExit" in err
+    for name in ("own_strategy:leaves_in_init", "own_strategy:leaves_in_select"):
+        code, out, _ = command(capsys, kit.main, name, "--no-run")
+        assert code == 1 and "conforms" not in out and "SystemExit" in out
+    assert testing.examine(lambda: sys.exit()).failed == ("factory",)
+
+
+def test_ctrl_c_stays_what_it_is(capsys, here):
+    (here / "own_interrupt.py").write_text("raise KeyboardInterrupt\n")
+    code, _, err = command(capsys, train.main, *QUICK, "--algo", "own_interrupt:anything")
+    assert code == 130 and "interrupted" in err
+
+
+def test_the_code_of_a_plugin_is_what_it_imports_from_its_package(here):
+    package = here / "own_package"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "inner" / "mine.py").write_text(
+        "import json, numpy, own_helper\nfrom fedjax_sel import errors\nfrom ..constants import ALPHA\n"
+        "from . import near\ndef lazily():\n    import own_package.later\n"
+    )
+    for name in ("constants", "inner/near", "inner/unused", "later"):
+        (package / f"{name}.py").write_text("ALPHA = 1\n")
+    for name in ("own_package.inner.mine", "own_package.inner.unused", "own_package.later"):
+        importlib.import_module(name)
+    expected = {"", ".constants", ".inner.mine", ".inner.near", ".later"}
+    assert set(sources("own_package.inner.mine:anything")) == {f"own_package{name}" for name in expected}
+    assert set(sources("own_strategy:sound")) == set()  # not loaded
+    assert sources("random") == {}
+    importlib.import_module("textwrap")  # lies beside everything that Python brings
+    assert set(sources("textwrap:wrap")) == {"textwrap"}
+
+
+def test_an_edited_plugin_is_named_when_its_run_goes_on(capsys, here):
+    """A module that it imports, and an optimizer: each is noticed, and what was not edited is not named."""
+    run = [*QUICK, "--algo", "own_strategy:sound", "--optimizer", "own_optimizer:sound", "--out", "run", "--rounds"]
+    assert command(capsys, train.main, *run, "1")[0] == 0
+    forget()
+    (here / "own_helper.py").write_text("EDITED = True\n")
+    code, _, err = command(capsys, train.main, *run, "2")
+    assert code == 0 and "going on after round 1" in err
+    assert "own_strategy:sound was edited since (own_helper): the rounds from here on are those" in err
+    assert "own_optimizer" not in err
+    forget()
+    code, out, _ = command(capsys, train.main, *run, "2")
+    assert code == 0 and "finished before" in out and "edited" not in out
+    forget()
+    (here / "own_optimizer.py").write_text(f"{OPTIMIZER}\n# another comment\n")
+    code, out, _ = command(capsys, train.main, *run, "2")
+    assert code == 0 and "own_optimizer:sound was edited since (own_optimizer): these are the results of the" in out
+    assert "own_strategy:sound was" not in out and "own_strategy:sound: synthetic" in out  # nor an emoji for ":sound:"

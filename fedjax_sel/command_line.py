@@ -11,11 +11,11 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, NoReturn
 
 from fedjax_sel import terminal
-from fedjax_sel.config import PAIRS, Config, concerns, flat_types
+from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import PRESETS, preset
 from fedjax_sel.version import __version__
@@ -84,9 +84,11 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
     kind = options[0] if isinstance(hint, types.UnionType) else hint
     default = "" if field.default in (None, ()) else f" (default: {_shown(field.default)})"
+    needed = only_with(field.name)
+    condition = "" if needed is None else f"; only with {needed.words}"
     settings: dict[str, Any] = {
         "default": argparse.SUPPRESS,
-        "help": (field.metadata["help"] + default).replace("%", "%%"),
+        "help": (field.metadata["help"] + condition + default).replace("%", "%%"),
     }
     if kind is bool:
         settings["action"] = argparse.BooleanOptionalAction
@@ -132,6 +134,25 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
         text = " ".join(names["seeds"])
         names["seeds"] = text
     return preset(given.preset).replace(**names), given
+
+
+def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:
+    """Refuse flags of a command line that change nothing.
+
+    Args:
+        given: all flags as given, from `parse`.
+        configs: of the runs that the command line stands for; a flag may matter to one of them alone.
+
+    Raises:
+        UserError: a flag is of no effect in any of them; it says what it needs.
+    """
+    configs = list(configs)
+    for name in flat_types():
+        needed = only_with(name)
+        if name in given and needed is not None and not any(map(needed.holds, configs)):
+            flag = "--" + name.replace("_", "-")
+            value = _shown(getattr(given, name))
+            raise UserError(f"{flag} {value}: this changes nothing without {needed.words}; leave it out, or add that")
 
 
 def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:

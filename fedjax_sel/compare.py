@@ -79,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     for config in settings.values():
         validate(config)
     jobs = make_jobs(settings, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
+    command_line.refuse_idle(flags, (job.config for job in jobs))
     return compare(jobs, flags.out, arguments)
 
 

@@ -8,16 +8,48 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 from fedjax_sel import reading
 from fedjax_sel.names import one_of
 
 
-def _setting(default: Any, help: str) -> Any:
-    """A field with its help text."""
-    return dataclasses.field(default=default, metadata={"help": help})
+class OnlyWith(NamedTuple):
+    """When a field has an effect at all."""
+
+    words: str  # the flags that it needs
+    holds: Callable[["Config"], bool]
+
+
+def _setting(default: Any, help: str, only_with: OnlyWith | None = None) -> Any:
+    """A field with its help text, and what it is of no effect without."""
+    return dataclasses.field(default=default, metadata={"help": help, "only_with": only_with})
+
+
+def _partition(*schemes: str) -> OnlyWith:
+    return OnlyWith(f"--partition {' or '.join(schemes)}", lambda config: config.partition.partition in schemes)
+
+
+_ON_DISK = OnlyWith(
+    "a --dataset other than digits and synthetic",
+    lambda config: config.data.dataset.partition(":")[0] not in ("digits", "synthetic"),
+)
+_HELD_OUT = OnlyWith("--holdout", lambda config: config.data.holdout > 0)
+_UNEVEN = OnlyWith(
+    "--partition dirichlet_qp, natural, or dirichlet with --dirichlet-form yurochkin",
+    lambda config: (
+        config.partition.partition in ("dirichlet_qp", "natural")
+        or (config.partition.partition == "dirichlet" and config.partition.dirichlet_form == "yurochkin")
+    ),
+)
+_BATCHES = OnlyWith("--no-full-batch", lambda config: not config.training.full_batch)
+_MILESTONES = OnlyWith("--learning-rate-milestones", lambda config: bool(config.training.learning_rate_milestones))
+_CLIENT_STATE = OnlyWith(
+    "--momentum above 0, or another --client-optimizer than sgd",
+    lambda config: config.training.momentum > 0 or config.training.client_optimizer != "sgd",
+)
+_CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +59,15 @@ class DataConfig:
     dataset: str = _setting(
         "digits", "data set: digits, synthetic, mnist, fashion_mnist, cifar10, or any prepared TFDS set"
     )
-    data_dir: str | None = _setting(None, "folder of prepared data (else TFDS_DATA_DIR, the cache, or a download)")
+    data_dir: str | None = _setting(
+        None, "folder of prepared data (else TFDS_DATA_DIR, the cache, or a download)", _ON_DISK
+    )
     holdout: float = _setting(
         0.0, "share of each client's data kept from training, for its losses (FedCor's code: 0.2)"
     )
-    loss_on: Literal["train", "holdout", "all"] = _setting("train", "which of its data a client's reported loss is on")
+    loss_on: Literal["train", "holdout", "all"] = _setting(
+        "train", "which of its data a client's reported loss is on", _HELD_OUT
+    )
     server_validation: float | None = _setting(
         None, "share of the training set that the server keeps for itself (default: 0.05 if the strategy needs it)"
     )
@@ -45,13 +81,23 @@ class PartitionConfig:
         "shards", "how examples are dealt to clients"
     )
     num_clients: int = _setting(50, "N, clients in the federation")
-    shards_per_client: int = _setting(1, "shards: label-sorted pieces a client (1SPC, 2SPC)")
-    alpha: float = _setting(0.2, "dirichlet_qp: Dir(alpha * label frequencies); dirichlet: Dir(alpha) per class")
-    skewness: Literal["1", "0.8", "0.5", "H"] = _setting("1", "skewness: share of a client's main label; H: two labels")
-    skewness_main: Literal["balanced", "random"] = _setting("balanced", "skewness: how main labels are given out")
-    min_client_size: int = _setting(5, "dirichlet_qp, dirichlet, natural: the fewest examples a client may get")
+    shards_per_client: int = _setting(1, "label-sorted pieces a client (1SPC, 2SPC)", _partition("shards"))
+    alpha: float = _setting(
+        0.2,
+        "dirichlet_qp: Dir(alpha * label frequencies); dirichlet: Dir(alpha) per class",
+        _partition("dirichlet_qp", "dirichlet"),
+    )
+    skewness: Literal["1", "0.8", "0.5", "H"] = _setting(
+        "1", "share of a client's main label; H: two labels", _partition("skewness")
+    )
+    skewness_main: Literal["balanced", "random"] = _setting(
+        "balanced", "how main labels are given out", _partition("skewness")
+    )
+    min_client_size: int = _setting(5, "the fewest examples a client may get", _UNEVEN)
     dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
-        "hsu", "dirichlet: classes for each client, equal sizes (hsu), or clients for each class (yurochkin)"
+        "hsu",
+        "classes for each client, equal sizes (hsu), or clients for each class (yurochkin)",
+        _partition("dirichlet"),
     )
 
 
@@ -78,15 +124,16 @@ class TrainingConfig:
         5, "passes of a client over its data a round (this or --local-steps); 1:5 draws each client's, each round"
     )
     full_batch: bool = _setting(False, "every step takes all data of the client (FL-DP3S Eq. 3-5)")
-    batch_size: int = _setting(10, "examples a step; a smaller client uses all it has")
+    batch_size: int = _setting(10, "examples a step; a smaller client uses all it has", _BATCHES)
     learning_rate: float = _setting(0.05, "of the clients")
     learning_rate_milestones: tuple[int, ...] = _setting((), "rounds from which the learning rate is decayed once more")
-    learning_rate_decay: float = _setting(0.5, "factor at each milestone")
+    learning_rate_decay: float = _setting(0.5, "factor at each milestone", _MILESTONES)
     momentum: float = _setting(0.0, "of the clients' SGD")
     momentum_buffer: Literal["reset", "persistent"] = _setting(
         "reset",
         "a client's momentum, or its optimizer's state, starts anew every round, or goes on from when it last trained "
         "(GPFL Eq. 1)",
+        _CLIENT_STATE,
     )
     weight_decay: float = _setting(0.0, "added to the gradient, biases included")
     aggregation: Literal["uniform", "samples", "global-samples", "unbiased"] = _setting(
@@ -168,8 +215,10 @@ class RunConfig:
     mesh: str | None = _setting(
         None, "devices as seeds=A,clients=B: A groups of seeds, whose clients B devices share (default: chosen)"
     )
-    checkpoint_every: int | None = _setting(None, "save the state after so many rounds, if that comes first")
-    checkpoint_seconds: float = _setting(30.0, "save the state after so many seconds; always at the end")
+    checkpoint_every: int | None = _setting(
+        None, "save the state after so many rounds, if that comes first", _CHECKPOINTS
+    )
+    checkpoint_seconds: float = _setting(30.0, "save the state after so many seconds; always at the end", _CHECKPOINTS)
     keep: int = _setting(2, "checkpoints that stay in the run folder; 0: save none")
     resume: Literal["auto", "never", "must"] = _setting(
         "auto", "an unfinished run in the folder: go on if there is one, set it aside and start again, or insist on one"
@@ -262,9 +311,28 @@ class Config:
         """The inverse of `to_json`."""
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
+    def has_effect(self, name: str) -> bool:
+        """Whether a field changes anything, beside the values of the others.
+
+        Args:
+            name: flat name.
+        """
+        needed = only_with(name)
+        return needed is None or needed.holds(self)
+
+    def effective(self) -> "Config":
+        """Return a copy in which every field without effect has its default: equal experiments become equal."""
+        idle = {name: field.default for name, field in _fields().items() if not self.has_effect(name)}
+        return self.replace(**idle)
+
     def fingerprint(self) -> str:
         """Twelve hex digits of everything that changes what happens in the run's rounds."""
-        values = {name: value for name, value in self.flat().items() if name not in NOT_OF_THE_TRAJECTORY}
+        flat = self.effective().flat()
+        for name in PAIRS:  # 0.5 from Python is "0.5" from a command line
+            flat[name] = [
+                (key, value if isinstance(value, str) else json.dumps(value, default=str)) for key, value in flat[name]
+            ]
+        values = {name: value for name, value in flat.items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -276,6 +344,15 @@ def concerns() -> dict[str, type]:
 def concern_of(name: str) -> str:
     """The part that holds a flat name."""
     return next(key for key, kind in _CONCERNS.items() if name in {field.name for field in dataclasses.fields(kind)})
+
+
+def _fields() -> dict[str, dataclasses.Field]:
+    return {field.name: field for kind in _CONCERNS.values() for field in dataclasses.fields(kind)}
+
+
+def only_with(name: str) -> OnlyWith | None:
+    """What a field is of no effect without, by flat name; None where it always has one."""
+    return _fields()[name].metadata["only_with"]
 
 
 def flat_types() -> dict[str, Any]:

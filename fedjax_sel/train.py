@@ -50,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         show.choices()
         return 0
     validate(config)
+    command_line.refuse_idle(flags, [config])
     if flags.dry_run:
         show.dry_run(config)
         return 0

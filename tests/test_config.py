@@ -6,9 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from fedjax_sel import Config, UserError, preset
+import fedjax_sel
+from fedjax_sel import Config, UserError, command_line, data, preset
 from fedjax_sel.config import RunConfig, flat_types
+from fedjax_sel.data.partition import SCHEMES
 from fedjax_sel.papers import PRESETS
+from fedjax_sel.simulation import problem
 from fedjax_sel.validation import validate
 
 
@@ -75,6 +78,72 @@ def test_the_fingerprint_tells_what_changes_the_run_from_what_does_not():
     assert same.fingerprint() == base.fingerprint()
     for name, value in {"available": 0.5, "seeds": 2, "learning_rate": 0.1, "algo": "random", "chunk": 4}.items():
         assert base.replace(**{name: value}).fingerprint() != base.fingerprint()
+
+
+OTHER_VALUES = {
+    "data_dir": "elsewhere", "loss_on": "all", "shards_per_client": 2, "alpha": 3.0, "skewness": 0.8,
+    "skewness_main": "random", "min_client_size": 12, "dirichlet_form": "yurochkin", "batch_size": 7,
+    "learning_rate_decay": 0.1, "momentum_buffer": "persistent", "checkpoint_every": 3, "checkpoint_seconds": 1.0,
+}  # fmt: skip
+
+
+def test_values_without_effect_are_not_in_the_fingerprint():
+    """Whatever a preset or Config.replace carries: equal experiments are equal."""
+    idle = Config().replace(partition="iid", full_batch=True, keep=0)
+    assert {name for name in flat_types() if not idle.has_effect(name)} == set(OTHER_VALUES)
+    carrying = idle.replace(**OTHER_VALUES)
+    assert carrying.fingerprint() == idle.fingerprint() and carrying.effective() == idle
+    assert Config.from_json(carrying.to_json()) == carrying  # what was given is kept all the same
+    for name, needed in {
+        "alpha": {"partition": "dirichlet"}, "skewness": {"partition": "skewness"}, "loss_on": {"holdout": 0.2},
+        "dirichlet_form": {"partition": "dirichlet"}, "min_client_size": {"partition": "natural"},
+        "learning_rate_decay": {"learning_rate_milestones": 5}, "momentum_buffer": {"momentum": 0.5},
+        "batch_size": {"full_batch": False}, "shards_per_client": {"partition": "shards"},
+    }.items():  # fmt: skip
+        base = idle.replace(**needed)
+        assert base.has_effect(name) and base.replace(**{name: OTHER_VALUES[name]}).fingerprint() != base.fingerprint()
+
+
+def test_a_parameter_has_one_fingerprint_however_it_is_given():
+    typed, text = (
+        Config().replace(algo_args=given) for given in ({"pool": 5, "x": 0.5, "y": True}, "pool=5 x=0.5 y=true")
+    )
+    assert typed.fingerprint() == text.fingerprint() != Config().replace(algo_args={"pool": 6}).fingerprint()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_is_said_to_have_no_effect_on_a_partition_has_none(scheme):
+    dataset = data.load("synthetic:train_size=600,test_size=20,num_writers=30")
+    base = Config().replace(dataset=dataset.name, partition=scheme, num_clients=20, alpha=20.0)
+    digest = problem.deal(base, dataset, 0).digest()
+    for name in ("shards_per_client", "alpha", "skewness", "skewness_main", "min_client_size", "dirichlet_form"):
+        try:
+            changed = problem.deal(base.replace(**{name: OTHER_VALUES[name]}), dataset, 0).digest() != digest
+        except UserError:  # too few for such values
+            changed = True
+        assert base.has_effect(name) or not changed, f"{name} has an effect"
+        assert changed or not base.has_effect(name) or name == "min_client_size", f"{name} has none"
+
+
+def test_what_is_said_to_have_no_effect_on_training_has_none():
+    """To the bit, and all at once."""
+    base = Config().replace(
+        dataset="synthetic:train_size=120,test_size=40", num_clients=6, num_selected=2, local_epochs=1, full_batch=True,
+        rounds=2, chunk=2, algo="pow_d",
+    )  # fmt: skip
+    idle = {name: value for name, value in OTHER_VALUES.items() if not base.has_effect(name) and name != "data_dir"}
+    assert {"batch_size", "learning_rate_decay", "momentum_buffer", "loss_on", "alpha"} <= set(idle)
+    first, second = fedjax_sel.run(base), fedjax_sel.run(base.replace(**idle))
+    np.testing.assert_array_equal(first.cohorts, second.cohorts)
+    np.testing.assert_array_equal(first.test_loss, second.test_loss)
+
+
+def test_a_flag_may_matter_to_one_preset_and_not_to_another():
+    parser = command_line.make_parser("x", "", "")
+    config, given = command_line.parse(parser, ["--alpha", "0.5"])
+    command_line.refuse_idle(given, [config, preset("fedcor/fmnist-dir")])
+    with pytest.raises(UserError, match=r"--alpha 0.5: .* without --partition dirichlet_qp or dirichlet; leave it out"):
+        command_line.refuse_idle(given, [config, preset("fedcor/fmnist-1spc")])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_sel import command_line
 from fedjax_sel.config import Config, DataConfig, PartitionConfig
-from fedjax_sel.data import partition, preview, sources
+from fedjax_sel.data import partition, preview
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.validation import validate
@@ -39,15 +39,16 @@ def main(arguments: Sequence[str]) -> int:
     if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
         config = config.replace(num_selected=config.partition.num_clients)
     validate(config)
+    command_line.refuse_idle(flags, [config])
     _preview(config, flags)
     return 0
 
 
 def _preview(config: Config, flags: argparse.Namespace) -> None:
-    from fedjax_sel.simulation.problem import deal  # the same partition as in a run of this seed
+    from fedjax_sel.simulation.problem import deal, load_data  # the same partition as in a run of this seed
 
     seed = 0 if config.run.data_seed is None else config.run.data_seed
-    dataset = sources.load(config.data.dataset, config.data.data_dir)
+    dataset = load_data(config, config.data.server_validation or 0.0)
     parts = deal(config, dataset, seed)
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
@@ -72,6 +73,7 @@ def _print(dataset: Dataset, parts: Partition, seed: int, counts: np.ndarray, su
         "labels a client": f"{fewest} to {largest}, mean {mean:.2f}",
         "distance to all data": f"{summary.total_variation:.3f} (mean total variation, 0 is alike, 1 is disjoint)",
         f"GEMD of {summary.num_selected} at random": f"{summary.random_gemd:.3f} (expected; 0 to 2, low is diverse)",
+        "the server keeps": f"{len(dataset.server_labels):,} examples",
         "held out": f"{held_out:,} examples",
         "left over": f"{len(parts.remainder):,} examples",
         "digest": parts.digest(),

@@ -258,7 +258,7 @@ def restore_config(path: Path) -> None:
 
 
 def _difference(stored: Config, wanted: Config) -> str:
-    pairs = zip(stored.flat().items(), wanted.flat().values())
+    pairs = zip(stored.effective().flat().items(), wanted.effective().flat().values())
     changed = [
         f"{name} {old!r} there, {new!r} here"
         for (name, old), new in pairs

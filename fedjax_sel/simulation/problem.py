@@ -82,9 +82,28 @@ def gather(config: Config, server_share: float) -> Given:
         UserError: the trace or the data cannot be read, or cannot be dealt so.
     """
     reachable = trace(config)
-    loaded = data.load(config.data.dataset, config.data.data_dir)
-    dataset = loaded.give_server(server_share, config.run.data_seed or 0)
+    dataset = load_data(config, server_share)
     return Given(dataset, tuple(deal(config, dataset, seed) for seed in config.run.seeds), reachable)
+
+
+def load_data(config: Config, share: float) -> Dataset:
+    """Load the data set, of which the server keeps a share for itself.
+
+    Args:
+        config: names it.
+        share: of the training set.
+
+    Raises:
+        UserError: there is no such data set, or the share is less than one example.
+    """
+    whole = data.load(config.data.dataset, config.data.data_dir)
+    dataset = whole.give_server(share, config.run.data_seed or 0)
+    if share > 0 and not len(dataset.server_labels):
+        raise UserError(
+            f"--server-validation: {share:g} of {len(whole.train_labels):,} training examples is none; give at least "
+            f"{1 / len(whole.train_labels):.2g}"
+        )
+    return dataset
 
 
 SERVER_SHARE = 0.05  # of the training set, where a strategy needs the server to hold some and nothing else is said
@@ -176,6 +195,7 @@ def deal(config: Config, dataset: Dataset, seed: int) -> Partition:
     if len(empty):
         raise UserError(
             f"--partition: {settings.partition!r} with {settings.num_clients} clients leaves client {empty[0]} without "
-            f"data (seed {data_seed}); choose fewer --num-clients or a larger --alpha"
+            f"data (seed {data_seed}); choose fewer --num-clients"
+            f"{' or a larger --alpha' if config.has_effect('alpha') else ''}"
         )
     return part

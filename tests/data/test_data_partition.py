@@ -7,8 +7,11 @@ import time
 import numpy as np
 import pytest
 
+from fedjax_sel import Config, command_line
+from fedjax_sel.data import __main__ as data_command
 from fedjax_sel.data import dirichlet, partition, quadratic_programme, schemes
 from fedjax_sel.errors import UserError
+from fedjax_sel.simulation import problem
 
 EVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
 # As uneven as MNIST, and with a label that does not occur (4).
@@ -438,6 +441,18 @@ def test_the_preview_prints_and_draws(tmp_path):
     parts = partition.make("skewness", digits.train_labels, 30, 0, skewness="H")
     assert parts.digest() in done.stdout and "20 of 30 clients" in done.stdout
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_preview_leaves_the_server_what_a_run_does(tmp_path, capsys):
+    flags = ["--server-validation", "0.25", "--num-clients", "10", "--data-seed", "3", "--out", str(tmp_path / "a.png")]
+    assert command_line.guarded(data_command.main, flags) == 0
+    out = capsys.readouterr().out
+    asked = Config().replace(server_validation=0.25, num_clients=10, data_seed=3, algo="random")
+    posed = problem.pose(asked)
+    assert posed.partitions[0].digest() in out and len(posed.dataset.server_labels) == 360
+    assert "1,082 training examples" in out and "360 examples" in out
+    assert command_line.guarded(data_command.main, ["--alpha", "3"]) == 2
+    assert "--alpha 3" in capsys.readouterr().err
 
 
 def test_the_preview_refuses_in_one_sentence(tmp_path):

@@ -107,8 +107,24 @@ BAD = [
     (["--algo", "json:loads"], ["json:loads"]),
     (["--out", "words.csv"], ["--out", "words.csv", "is a file"]),
     (["--out", "thesis"], ["thesis", "holds no readable run"]),
+    (["--alpha", "0.5"], ["--alpha 0.5", "without --partition dirichlet_qp or dirichlet"]),
+    (["--partition", "iid", "--shards-per-client", "2"], ["--shards-per-client 2", "without --partition shards"]),
+    (["--skewness", "0.5"], ["--skewness 0.5", "without --partition skewness"]),
+    (["--skewness-main", "random"], ["--skewness-main random", "without --partition skewness"]),
+    (["--dirichlet-form", "hsu"], ["--dirichlet-form hsu", "without --partition dirichlet;"]),
+    (["--partition", "dirichlet", "--min-client-size", "9"], ["--min-client-size 9", "--dirichlet-form yurochkin"]),
+    (["--full-batch", "--batch-size", "20"], ["--batch-size 20", "without --no-full-batch"]),
+    (["--learning-rate-decay", "0.1"], ["--learning-rate-decay 0.1", "without --learning-rate-milestones"]),
+    (["--momentum-buffer", "persistent"], ["--momentum-buffer persistent", "without --momentum above 0"]),
+    (["--loss-on", "all"], ["--loss-on all", "without --holdout"]),
+    (["--checkpoint-every", "5", "--keep", "0"], ["--checkpoint-every 5", "without --keep above 0"]),
+    (["--data-dir", "."], ["--data-dir .", "without a --dataset other than digits and synthetic"]),
+    (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is none"]),
+    (["--algo", "gpfl", "--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442", "at least 0.00069"]),
 ]
-NEEDS_DATA = {"--batch-size 5000", "--num-clients 5000", "--partition natural", "--model cnn_small"}
+NEEDS_DATA = {
+    "--batch-size 5000", "--num-clients 5000", "--partition natural", "--model cnn_small", "--server-validation 1e-9",
+}  # fmt: skip
 """Refused only when the data are there, or because they are not."""
 
 

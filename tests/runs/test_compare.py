@@ -55,6 +55,7 @@ def test_items_of_algos():
 
 BAD = [
     (["--algos"], ["--algos", "at least one"]),
+    (["--algos", "random", "--alpha", "1", "--presets", "quickstart", "fedcor/fmnist-1spc"], ["--alpha 1", "without"]),
     (["--algos", "random", "fl_dps"], ["--algos fl_dps", "did you mean 'fl_dp3s'?"]),
     (["--algos", "random", "fl_dp3s[profil=fc1]"], ["fl_dp3s[profil=fc1]", "did you mean 'profile' or 'pool'?"]),
     (["--algos", "random", "fl_dp3s[profile=fc9]"], ["fl_dp3s[profile=fc9]", "did you mean 'fc1'?"]),

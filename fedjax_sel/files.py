@@ -64,8 +64,11 @@ def _too_large(most_bytes: int) -> str:
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
     """Read a text; arguments and what is raised as for `read_bytes`, and ValueError where it is not UTF-8."""
+    content = read_bytes(path, most_bytes)
     try:
-        return read_bytes(path, most_bytes).decode()
+        if b"\0" in content:
+            raise ValueError("it is not a text")
+        return content.decode("utf-8-sig")  # spreadsheets begin with a mark
     except UnicodeDecodeError as error:
         raise ValueError("it is not a text in UTF-8") from error
 
@@ -87,15 +90,16 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def read_array(path: Path, most_bytes: int = MOST_BYTES) -> np.ndarray:
+def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> np.ndarray:
     """Read an array as NumPy stores it in a .npy file; never Python objects, never an archive of arrays.
 
     Args:
         path: the file; links are followed.
         most_bytes: that it may have.
+        mapped: whether it stays on the disk and is mapped, read-only.
 
     Returns:
-        The array, in memory.
+        The array.
 
     Raises:
         OSError: it is not there, or the system does not give it.
@@ -107,7 +111,8 @@ def read_array(path: Path, most_bytes: int = MOST_BYTES) -> np.ndarray:
             raise ValueError("it does not hold an array in NumPy's .npy form")
     try:
         # Mapped before it is read: a header that promises more than the file has would ask for memory first.
-        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array if mapped else np.array(array)
     except OSError:
         raise
     except Exception as error:  # whatever a header that somebody has written makes a parser raise

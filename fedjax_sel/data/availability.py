@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedjax_sel import files
 from fedjax_sel.errors import UserError
 
-MOST_BYTES = 2**30
+MOST_BYTES = 2**28  # of an array; of a text a quarter
 
 
 def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
@@ -24,26 +25,53 @@ def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
         UserError: it cannot be read, holds something else, or is too small.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise UserError(f"--available: {path} is larger than {MOST_BYTES // 2**20} MB")
-        if path.suffix == ".npy":
-            table = np.load(path, allow_pickle=False)
-        else:
-            text = path.read_text().replace(",", " ")
-            table = np.array([line.split() for line in text.splitlines() if line.strip()], dtype=np.float64)
-    except OSError as error:
+        table = _of_array(path) if path.suffix == ".npy" else _of_text(files.read_text(path, MOST_BYTES // 4))
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"--available: cannot read {path} ({error.strerror or error}); give a share or a file"
+            f"--available: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a share such as 0.5, "
+            "or a file of 0 and 1, a row a client"
         ) from error
-    except ValueError as error:
-        raise UserError(
-            f"--available: {path} is not a table of 0 and 1 with equally long rows, one a client ({error})"
-        ) from error
-    if table.ndim != 2 or not np.isin(table, (0, 1)).all():
-        raise UserError(f"--available: {path} holds something else than rows of 0 and 1, one a client")
     if table.shape[0] != num_clients or table.shape[1] < num_rounds:
         raise UserError(
             f"--available: {path} tells of {table.shape[0]} clients and {table.shape[1]} rounds, and the run has "
             f"{num_clients} clients and {num_rounds} rounds; change --num-clients, --rounds, or the file"
         )
-    return np.ascontiguousarray(table.T.astype(bool))
+    return np.ascontiguousarray(table.T)
+
+
+def _of_array(path: Path) -> np.ndarray:
+    """Bool [clients, columns] from a .npy file."""
+    table = files.read_array(path, MOST_BYTES)
+    if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
+        raise ValueError("it holds something else than rows of 0 and 1")
+    return table.astype(bool)
+
+
+def _of_text(text: str) -> np.ndarray:
+    """Bool [clients, columns] from lines of numbers."""
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if cells := line.replace(",", " ").split():
+            rows.append(_row(number, cells))
+            if len(rows[-1]) != len(rows[0]):
+                raise ValueError(
+                    f"line {number} has {len(rows[-1])} numbers and the first has {len(rows[0])}, not equally many"
+                )
+    if not rows:
+        raise ValueError("it is empty")
+    return np.stack(rows)
+
+
+def _row(number: int, cells: list[str]) -> np.ndarray:
+    values = {cell: _value(number, cell) for cell in set(cells)}
+    return np.fromiter(map(values.__getitem__, cells), bool, len(cells))
+
+
+def _value(number: int, cell: str) -> bool:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = -1.0
+    if value not in (0.0, 1.0):
+        raise ValueError(f"{cell[:20]!r} in line {number} is neither 0 nor 1")
+    return bool(value)

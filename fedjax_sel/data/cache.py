@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel import files
 from fedjax_sel.data import unfinished
 from fedjax_sel.data.dataset import Dataset
 
@@ -123,11 +124,11 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
     with unfinished.folder(copy.parent) as temporary:
-        files = {}
+        described = {}
         for array in _ARRAYS:
             path = temporary / f"{array}.npy"
             np.save(path, getattr(dataset, array), allow_pickle=False)
-            files[path.name] = _describe(path)
+            described[path.name] = _describe(path)
         manifest = {
             "format": _FORMAT,
             "name": dataset.name,
@@ -137,7 +138,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
             "mean": dataset.mean,
             "std": dataset.std,
             "shapes": {array: getattr(dataset, array).shape for array in _ARRAYS},
-            "files": files,
+            "files": described,
         }
         manifest["digest"] = _manifest_digest(manifest)
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -173,8 +174,7 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
                 raise DamagedCopyError(f"{path} has {path.stat().st_size} bytes instead of {expected['bytes']}")
             if _describe(path) != expected:
                 raise DamagedCopyError(f"{path} has another SHA-256 than its manifest says")
-            mode = "r" if array.endswith("images") else None
-            arrays[array] = np.load(path, mmap_mode=mode, allow_pickle=False)
+            arrays[array] = files.read_array(path, expected["bytes"], mapped=array.endswith("images"))
         return Dataset(
             name=manifest["name"],
             num_classes=manifest["num_classes"],
@@ -190,7 +190,7 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
 def _read_manifest(copy: Path) -> dict[str, Any]:
     path = copy / _MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = files.read_json(path)
     except FileNotFoundError:
         raise DamagedCopyError(f"{path} is missing") from None
     except (OSError, ValueError) as problem:
@@ -233,6 +233,6 @@ def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
 
 def _names(copy: Path, name: str) -> bool:
     try:
-        return json.loads((copy / _MANIFEST).read_text(encoding="utf-8")).get("name") == name
+        return files.read_json(copy / _MANIFEST).get("name") == name
     except (OSError, ValueError, AttributeError):
         return False

@@ -188,8 +188,14 @@ def parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray)
 
     Raises:
         ValueError: it is not such a table.
-        KeyError: a column is missing.
     """
+    try:
+        return _parse(config, data_source, rows_text, cohorts)
+    except (TypeError, KeyError, IndexError, OverflowError, csv.Error) as error:
+        raise ValueError(f"a row of metrics.csv is not as it was written ({type(error).__name__}: {error})") from error
+
+
+def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray) -> Result:
     whole = rows_text[: rows_text.rfind("\n") + 1]
     rows = list(csv.DictReader(io.StringIO(whole)))
     seeds = config.run.seeds

@@ -6,6 +6,7 @@ earlier one was stopped. Beside a run's own files its folder gets
     selection_cost.json   seconds that selection takes a round, all replicates together, timed apart
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -15,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 
+from fedjax_sel import files
 from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.runs import folder, provenance
@@ -148,12 +150,13 @@ def _selection_seconds(path: Path, problem: Problem) -> float:
     """Seconds of selection a round: read from the run's folder, or timed and written there."""
     file = path / SELECTION_COST
     try:
-        return float(json.loads(file.read_text())["seconds_per_round"])
+        return float(files.read_json(file)["seconds_per_round"])
     except (OSError, ValueError, KeyError, TypeError):
         cost = selection_cost.measure(selection_cost.of_problem(problem))
     temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_text(json.dumps(cost._asdict(), indent=2) + "\n")
-    temporary.replace(file)
+    with contextlib.suppress(OSError):  # a disk that cannot be written: it is timed again the next time
+        temporary.write_text(json.dumps(cost._asdict(), indent=2) + "\n")
+        temporary.replace(file)
     return cost.seconds_per_round
 
 

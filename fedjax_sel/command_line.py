@@ -7,11 +7,13 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import io
 import sys
 import traceback
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from fedjax_sel import terminal
@@ -20,7 +22,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.papers import PRESETS, preset
 from fedjax_sel.version import __version__
 
-USER_ERROR = 2  # exit code
+UNEXPECTED, USER_ERROR = 1, 2  # exit codes
 
 
 class Parser(argparse.ArgumentParser):
@@ -136,6 +138,13 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
     return preset(given.preset).replace(**names), given
 
 
+def path(text: str) -> Path:
+    """A path on a command line, for argparse; an empty one would be the working folder, which nobody meant."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; name a file or folder")
+    return Path(text)
+
+
 def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:
     """Refuse flags of a command line that change nothing.
 
@@ -156,7 +165,7 @@ def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:
 
 
 def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
-    """Runs a command: a UserError becomes one sentence on stderr and exit code 2.
+    """Runs a command: a UserError becomes one sentence on stderr and exit code 2, any other error one and exit code 1.
 
     A reader that leaves (`| head -1`, `| tee` after Ctrl-C, a closed terminal) changes neither what the command does
     nor its exit code. Output that does not arrive for another reason, such as a full disk, is an error.
@@ -169,6 +178,8 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
         The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has not all characters
     with terminal.unbroken() as out:
         code = _guarded(main, arguments)
         out.flush()
@@ -192,3 +203,27 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code, sentence = _unforeseen(error)
+        print(f"error: {sentence}", file=sys.stderr)
+        return code
+
+
+def _unforeseen(error: Exception) -> tuple[int, str]:
+    """The exit code and a sentence for an error that nobody thought of, or for which this machine is too small."""
+    lines = str(error).strip().splitlines()
+    told = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told:
+        return USER_ERROR, (
+            f"there is not enough memory ({told}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "
+            "data or a smaller model"
+        )
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
+    own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
+    return UNEXPECTED, (
+        f"{told}, in {(own or places)[-1]}; nobody thought of this: please report it with what --debug shows (what was "
+        "written until now stays as it is)"
+    )

@@ -13,6 +13,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.validation import validate
 
 if TYPE_CHECKING:
+    from fedjax_sel.runs.lock import FolderLock
     from fedjax_sel.runs.sweep import Job
 
 DESCRIPTION = """Runs several selection strategies under the same conditions: the same partitions, initial models and
@@ -39,8 +40,8 @@ share, so that the clients' parts stay equal: give --server-validation 0.05 from
 strategy later.
 DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
 
-Exit codes: 0 done, or stopped by SIGTERM; 2 something to mend; 3 some run failed (the others are in the table);
-129 the terminal was closed, 130 interrupted.
+Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
+others are in the table); 129 the terminal was closed, 130 interrupted.
 """
 NOT_FLAGS = {"algo", "algo_args", "out"}  # --algos and this command's own --out stand for them
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--optimizers", nargs="+", metavar="NAME", help='several instead of --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the comparison")
+    parser.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="folder of the comparison")
     config, flags = command_line.parse(parser, arguments)
     if flags.presets is None:
         settings = {flags.preset: config}
@@ -172,6 +173,13 @@ def _items(flag: str, texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, d
 
 def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
     """Checks, runs, and writes tables and pictures; returns the exit code."""
+    from fedjax_sel.runs.lock import FolderLock
+
+    with FolderLock() as lock:
+        return _compare(jobs, out, arguments, lock)
+
+
+def _compare(jobs: "list[Job]", out: Path, arguments: Sequence[str], lock: "FolderLock") -> int:
     from fedjax_sel import comparison, comparison_plots, plots
     from fedjax_sel.runs import sweep
     from fedjax_sel.runs.interruption import exit_code
@@ -181,6 +189,7 @@ def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
+    lock.take(out)  # another comparison would write its own table over this one's
     rows, results, titles, failed, interrupted, stopped_by = [], [], {}, [], False, 0
     command = "python -m fedjax_sel.compare " + shlex.join(arguments)
     try:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedjax_sel import metrics
 from fedjax_sel.runs.records import Result
+from fedjax_sel.texts import cell
 
 LAST_ROUNDS = 10
 NOT_REACHED = "N/A"
@@ -211,11 +212,11 @@ def by_optimizer(rows: Sequence[Row]) -> str:
     found = {(row.algo, row.optimizer): row for row in rows}
     parts = []
     for about, (field, digits) in numbers.items():
-        lines = [f"| {about} | " + " | ".join(optimizers) + " |", "|---|" + "---|" * len(optimizers)]
+        lines = [f"| {about} | " + " | ".join(map(cell, optimizers)) + " |", "|---|" + "---|" * len(optimizers)]
         for algo in dict.fromkeys(row.algo for row in rows):
             runs = [found.get((algo, optimizer)) for optimizer in optimizers]
             cells = ["" if run is None else _mean_and_deviation(getattr(run, field), digits) for run in runs]
-            lines.append(f"| {algo} | " + " | ".join(cells) + " |")
+            lines.append(f"| {cell(algo)} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -250,7 +251,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
     }
     lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
     for position, row in enumerate(rows):
-        lines.append(f"| {row.algo} | " + " | ".join(cells[position] for cells in columns.values()) + " |")
+        lines.append(f"| {cell(row.algo)} | " + " | ".join(cells[position] for cells in columns.values()) + " |")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel import metrics, plots
+from fedjax_sel import metrics, plots, texts
 from fedjax_sel.comparison import LAST_ROUNDS, NOT_REACHED, Row, Spread
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs.records import Result
@@ -166,7 +166,7 @@ def _line(axis: Any, x: np.ndarray, y: np.ndarray, algo: str, styles: dict[str, 
         y = plots.running_mean(y, window)
     style = styles[algo]
     marker = "o" if len(x) == 1 else None
-    axis.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.5, label=algo, marker=marker)
+    axis.plot(x, y, color=style.color, linestyle=style.line, linewidth=1.5, label=texts.label(algo), marker=marker)
 
 
 def _name(axis: Any, x: str, y: str) -> None:
@@ -185,7 +185,10 @@ def _headline(panel: Panel, width: float) -> str:
     """The setting and the pixels' source, in lines that fit a panel of so many inches."""
     first = panel.results[0]
     return "\n".join(
-        [panel.conditions, *textwrap.wrap(plots.title(first.config, first.data_source), round(10.5 * width))]
+        map(
+            texts.label,
+            [panel.conditions, *textwrap.wrap(plots.title(first.config, first.data_source), round(10.5 * width))],
+        )
     )
 
 
@@ -207,7 +210,7 @@ def _lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, pat
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels()):
             handles.setdefault(label, handle)
-    ordered = [name for name in styles if name in handles]
+    ordered = [name for name in map(texts.label, styles) if name in handles]
     figure.legend(
         [handles[name] for name in ordered], ordered, loc="outside right upper", frameon=False, handlelength=3.5
     )
@@ -237,9 +240,9 @@ def _optimizers(rows: Sequence[Row], path: Path) -> None:
             low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
             # the darkest is half-way, so that black numbers can be read on it
             axis.imshow(better * values, cmap="Greens", aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
-            axis.set_xticks(range(len(optimizers)), optimizers, fontsize="small")
-            axis.set_yticks(range(len(algos)), algos)
-            axis.set_title(f"{setting}: {about}", fontsize="small")
+            axis.set_xticks(range(len(optimizers)), list(map(texts.label, optimizers)), fontsize="small")
+            axis.set_yticks(range(len(algos)), list(map(texts.label, algos)))
+            axis.set_title(texts.label(f"{setting}: {about}"), fontsize="small")
     _save(figure, path)
 
 
@@ -264,7 +267,7 @@ def _bars(
         for axis, (label, field) in zip(axes, amounts.items()):
             for place, row in enumerate(panel.rows):
                 _bar(axis, place, getattr(row, field), styles[row.algo].color)
-            axis.set_yticks(range(len(panel.rows)), [row.algo for row in panel.rows])
+            axis.set_yticks(range(len(panel.rows)), [texts.label(row.algo) for row in panel.rows])
             if not axis.yaxis_inverted():
                 axis.invert_yaxis()
             axis.set_xlabel(label_of(panel.rows[0], label))

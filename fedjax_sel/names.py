@@ -6,6 +6,14 @@ from typing import Any
 
 from fedjax_sel.errors import UserError
 
+LONGEST = 80  # characters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: its repr, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}... ({len(text)} characters)"
+
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """A phrase that offers the nearest known names, or all of them where none is near.
@@ -38,4 +46,4 @@ def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
     allowed = tuple(allowed)
     if value in allowed:
         return value
-    raise UserError(f"{what}: unknown {value!r}; {did_you_mean(str(value), (str(name) for name in allowed))}")
+    raise UserError(f"{what}: unknown {shown(value)}; {did_you_mean(str(value), (str(name) for name in allowed))}")

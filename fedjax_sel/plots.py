@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedjax_sel import texts
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import run_files
@@ -86,7 +87,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
                 continue
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
             x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
-            _band(axis, x[measured], values[:, measured], run, color)
+            _band(axis, x[measured], values[:, measured], texts.label(run), color)
         axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
@@ -97,7 +98,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         axis.remove()
     axes.flat[0].legend(loc="lower right", frameon=False)
     first = next(iter(results.values()))
-    figure.suptitle(title(first.config, first.data_source))
+    figure.suptitle(texts.label(title(first.config, first.data_source)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         picture = io.BytesIO()  # nobody sees half of it

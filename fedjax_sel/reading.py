@@ -1,11 +1,14 @@
 """Reading values as users give them: texts of a command line, JSON, or Python; one sentence where they are wrong."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import shown
 
 MOST_SEEDS = 10_000
+_COUNT = re.compile(r"0*[1-9][0-9]{0,8}")  # so many devices there are nowhere
 
 
 def as_list(value: Any) -> list[Any]:
@@ -30,7 +33,7 @@ def scalar(flag: str, value: Any, kind: type) -> Any:
     try:
         return as_kind(value, kind)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise UserError(f"{flag}: {value!r} is not {wanted}") from error
+        raise UserError(f"{flag}: {shown(value)} is not {wanted}") from error
 
 
 def as_kind(value: Any, kind: type) -> Any:
@@ -74,7 +77,7 @@ def epochs(value: Any) -> int | str | None:
         return scalar("--local-epochs", value, int)
     low, high = (scalar("--local-epochs", part, int) for part in value.split(":", 1))
     if low > high:
-        raise UserError(f"--local-epochs: {value!r} ends below its beginning; give {high}:{low}")
+        raise UserError(f"--local-epochs: {shown(value)} ends below its beginning; give {high}:{low}")
     return low if low == high else f"{low}:{high}"
 
 
@@ -97,9 +100,9 @@ def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
     for item in value.split() if isinstance(value, str) else as_list(value):
         key, equals, text = item.partition("=") if isinstance(item, str) else _pair(item)
         if not equals or not key:
-            raise UserError(f"{flag}: {item!r} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
+            raise UserError(f"{flag}: {shown(item)} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
         if key in found:
-            raise UserError(f"{flag}: {key!r} is given twice; give it once")
+            raise UserError(f"{flag}: {shown(key)} is given twice; give it once")
         found[key] = text
     return tuple(sorted(found.items()))
 
@@ -118,8 +121,8 @@ def mesh_shape(text: str) -> tuple[int, int]:
     given = [part.strip().partition("=") for part in text.split(",")]
     names = [name for name, _, _ in given]
     if len(set(names)) < len(names) or any(
-        name not in shape or not value.isascii() or not value.isdecimal() or int(value) < 1 for name, _, value in given
+        name not in shape or not _COUNT.fullmatch(value) for name, _, value in given
     ):
-        raise UserError(f"--mesh: {text!r} is not of the form seeds=2,clients=4, with whole numbers from 1")
+        raise UserError(f"--mesh: {shown(text)} is not of the form seeds=2,clients=4, with whole numbers from 1")
     shape.update({name: int(value) for name, _, value in given})
     return shape["seeds"], shape["clients"]

@@ -30,9 +30,11 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="FOLDER", help="run folders (--out of the train command)"
+        "folders", nargs="+", type=command_line.path, metavar="FOLDER", help="run folders (--out of the train command)"
     )
-    parser.add_argument("--out", type=Path, default=Path("curves.png"), help="picture to write (default: curves.png)")
+    parser.add_argument(
+        "--out", type=command_line.path, default=Path("curves.png"), help="picture to write (default: curves.png)"
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     given = parser.parse_args(arguments)
 

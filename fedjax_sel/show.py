@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedjax_sel import data, models, plots, strategies
+from fedjax_sel import data, models, plots, strategies, texts
 from fedjax_sel.config import Config
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
@@ -102,7 +102,7 @@ def markdown(results: Mapping[str, Result]) -> str:
     lines = ["| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
     for name, table in tables.items():
         cells = [" ± ".join(_mean_and_deviation(row, table[row])) if row in table else "" for row in rows]
-        lines.append(f"| {name} | " + " | ".join(cell.removesuffix(" ± ") for cell in cells) + " |")
+        lines.append(f"| {texts.cell(name)} | " + " | ".join(cell.removesuffix(" ± ") for cell in cells) + " |")
     return "\n".join(lines)
 
 

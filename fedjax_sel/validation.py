@@ -3,6 +3,10 @@
 from fedjax_sel import reading
 from fedjax_sel.config import Config, flat_types
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import shown
+
+_SMALLEST = 2.0**-126  # of the normal numbers in float32; smaller ones count as 0
+_LARGEST_SHARE = 1 - 2.0**-24  # below 1 there
 
 
 def validate(config: Config) -> None:
@@ -16,7 +20,7 @@ def validate(config: Config) -> None:
 
     def need(name: str, allowed: bool, advice: str) -> None:
         if not allowed:
-            raise UserError(f"--{name.replace('_', '-')}: {values[name]!r} {advice}")
+            raise UserError(f"--{name.replace('_', '-')}: {shown(values[name])} {advice}")
 
     counts = ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "min_client_size")
     for name in (*counts, "eval_every", "chunk"):
@@ -31,6 +35,7 @@ def validate(config: Config) -> None:
     need("server_learning_rate", rate is None or 0 < rate < float("inf"), "is not a positive number")
     for name in ("holdout", "model_dropout", "momentum", "report_failure_rate"):
         need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
+        need(name, values[name] <= _LARGEST_SHARE, "is 1 in the 32-bit numbers that a run computes with; give less")
     part = config.selection.available_share
     need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
     named = values["available"].endswith((".csv", ".npy", ".txt"))
@@ -58,8 +63,8 @@ def validate(config: Config) -> None:
     milestones = values["learning_rate_milestones"]
     need(
         "learning_rate_milestones",
-        all(m >= 1 for m in milestones) and list(milestones) == sorted(set(milestones)),
-        "must be rounds from 1 in rising order, such as 150 300",
+        all(1 <= m < 2**31 for m in milestones) and list(milestones) == sorted(set(milestones)),
+        "must be rounds from 1 to 2147483647 in rising order, such as 150 300",
     )
     need(
         "num_selected",
@@ -71,6 +76,14 @@ def validate(config: Config) -> None:
             f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
             "give exactly one of them"
         )
+    reached = 1.0 if part is None else part * values["num_clients"] * values["rounds"]
+    need("available", reached >= 1, f"of {values['num_clients']} clients reaches nobody in {values['rounds']} rounds")
+    for name, kind in flat_types().items():
+        if kind in (float, float | None):
+            tiny = values[name] is not None and 0 < abs(values[name]) < _SMALLEST
+            need(name, not tiny, "is 0 in the 32-bit numbers that a run computes with; give at least 1.2e-38")
+    for name in ("out", "data_dir"):
+        need(name, values[name] != "", "is empty; name a folder, or leave it out")
     if values["mesh"] is not None:
         reading.mesh_shape(values["mesh"])
     together, count = values["seeds_at_once"], len(values["seeds"])

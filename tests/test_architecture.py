@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "files": set(),
     "names": {"errors"},
     "terminal": set(),
-    "reading": {"errors"},
+    "reading": {"errors", "names"},
     "hyperparameters": BOTTOM | {"reading"},
     "plugins": BOTTOM,
     "plugin_sources": {"plugins"},
@@ -39,9 +39,10 @@ MAY_IMPORT = {
     | {"validation", "xla_flags"},
     "testing": BOTTOM | {"config", "jax_versions", "simulation", "strategies"},
     "runs": BOTTOM | {"config", "data", "metrics", "plugin_sources", "plugins", "simulation", "terminal"},
-    "plots": BOTTOM | {"config", "runs"},
-    "comparison": BOTTOM | {"metrics", "runs"},
-    "comparison_plots": BOTTOM | {"comparison", "metrics", "plots", "runs"},
+    "texts": set(),
+    "plots": BOTTOM | {"config", "runs", "texts"},
+    "comparison": BOTTOM | {"metrics", "runs", "texts"},
+    "comparison_plots": BOTTOM | {"comparison", "metrics", "plots", "runs", "texts"},
 }
 COMMANDS = {"train", "report", "compare", "show", "command_line", "__init__"}  # they parse, call and print
 

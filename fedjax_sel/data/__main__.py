@@ -34,7 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     names = {field.name for part in (DataConfig, PartitionConfig) for field in dataclasses.fields(part)}
     names = names - {"loss_on"} | {"num_selected", "data_seed"}
     parser = command_line.make_parser("python -m fedjax_sel.data", DESCRIPTION, EPILOG, names)
-    parser.add_argument("--out", dest="picture", type=Path, default=Path("partition.png"), help="picture to write")
+    parser.add_argument(
+        "--out", dest="picture", type=command_line.path, default=Path("partition.png"), help="picture to write"
+    )
     config, flags = command_line.parse(parser, arguments)
     if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
         config = config.replace(num_selected=config.partition.num_clients)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean
+from fedjax_sel.names import did_you_mean, shown
 
 _DIGITS_TEST_EVERY = 5
 _CHUNK_EXAMPLES = 8192
@@ -74,6 +76,7 @@ def synthetic(options: str = "") -> Dataset:
     Source: the writers imitate FEMNIST in LEAF: log-normal sizes and an affine change of the pixels.
     """
     chosen = _parse_options(options)
+    _check_size(chosen)
     train_size, test_size, num_writers = chosen["train_size"], chosen["test_size"], chosen["num_writers"]
     shape = (chosen["image_size"], chosen["image_size"], chosen["channels"])
     streams = np.random.SeedSequence(chosen["seed"]).spawn(4)
@@ -121,17 +124,40 @@ def _blobs(
     return images, labels
 
 
+def _check_size(chosen: dict[str, int]) -> None:
+    """Refuses what does not fit into this machine's memory, before anything is asked of it."""
+    pixels = chosen["image_size"] ** 2 * chosen["channels"]
+    images = chosen["train_size"] + chosen["test_size"]
+    drawn = min(_CHUNK_EXAMPLES, max(chosen["train_size"], chosen["test_size"])) + chosen["num_classes"]
+    needed = images * (pixels + 8) + 12 * drawn * pixels + 24 * chosen["num_writers"]
+    if needed > (there := _memory()):
+        raise UserError(
+            f"data set 'synthetic' of these sizes would need about {needed / 1e9:,.4g} GB of memory, and this machine "
+            f"has {there / 1e9:,.4g}: make it smaller"
+        )
+
+
+def _memory() -> int:
+    """Bytes of main memory; where the system does not tell, a terabyte."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 2**40
+
+
 def _parse_options(options: str) -> dict[str, int]:
     chosen = dict(_SYNTHETIC_DEFAULTS)
     for item in filter(None, options.split(",")):
         key, equals, value = (part.strip() for part in item.partition("="))
         if key not in chosen:
-            raise UserError(f"data set 'synthetic' has no option {key!r}: {did_you_mean(key, chosen)}")
-        least = 0 if key in ("seed", "num_writers") else 1
+            raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, chosen)}")
+        least, most = 0 if key in ("seed", "num_writers") else 1, 2**63 - 1
         try:
             chosen[key] = int(value)
         except ValueError:
             chosen[key] = least - 1
-        if not equals or chosen[key] < least:
-            raise UserError(f"option {key} of data set 'synthetic' must be a whole number >= {least}, not {value!r}")
+        if not equals or not least <= chosen[key] <= most:
+            raise UserError(
+                f"option {key} of data set 'synthetic' must be a whole number >= {least}, not {shown(value)}"
+            )
     return chosen

@@ -16,6 +16,7 @@ import numpy as np
 from fedjax_sel import files
 from fedjax_sel.data import unfinished
 from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.errors import UserError
 
 OFFICIAL = "official_"
 """Fingerprints of the official files begin with this."""
@@ -34,11 +35,20 @@ def root() -> Path:
 
     Returns:
         The folder, which need not exist.
+
+    Raises:
+        UserError: there is no home folder to look in.
     """
-    if chosen := os.environ.get("FEDJAX_SEL_CACHE"):
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "fedjax_sel"
+    chosen, base = os.environ.get("FEDJAX_SEL_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        return (Path(base) if base else Path.home() / ".cache") / "fedjax_sel"
+    except RuntimeError as problem:
+        raise UserError(
+            f"FEDJAX_SEL_CACHE{'=' + chosen if chosen else ''}: there is no home folder to keep data in: set it to a "
+            "folder by its whole path"
+        ) from problem
 
 
 def folder(parent: Path, name: str, fingerprint: str) -> Path:

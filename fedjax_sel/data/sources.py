@@ -78,7 +78,7 @@ def _from_usual_places(name: str) -> Dataset:
         copy, _ = _from_copies(name, folder)
         if copy is not None:
             return copy
-    home = Path.home() / "tensorflow_datasets"
+    home = _home() / "tensorflow_datasets"
     searched = Path(variable) if variable else home
     prepared = _usable(home, name)
     if prepared is None:
@@ -101,6 +101,14 @@ def _from_cache_or_official_files(name: str, searched: Path) -> Dataset:
     if name in official_files.OFFICIAL:
         return _from_official_files(name, cache.root(), damage)
     raise _missing(name, f"in {searched} or {cache.root()}", searched, damage)
+
+
+def _home() -> Path:
+    """The user's home folder; where there is none, its sign, under which there is nothing."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("~")
 
 
 def _usable(folder: Path, name: str) -> Path | None:
@@ -143,7 +151,10 @@ def _from_copies(name: str, parent: Path) -> tuple[Dataset | None, str]:
 
 
 def _existing_folder(given: str | os.PathLike[str], what: str) -> Path:
-    folder = Path(given).expanduser()
+    try:
+        folder = Path(given).expanduser()
+    except RuntimeError as problem:
+        raise UserError(f"{what} {given}: there is no such home folder: write the whole path") from problem
     if not folder.is_dir():
         problem = "is not a folder" if folder.exists() else "does not exist"
         raise UserError(f"{what} {folder} {problem}: create it, or name the folder that holds the prepared data sets")

@@ -6,6 +6,7 @@ own devices alone, and groups never talk to each other. Along the second, the de
 devices and dealt out, and the results are gathered. Everything else is done by every device of a group alike.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
@@ -89,7 +90,8 @@ def keep_programs() -> None:
     """
     setting = "jax_compilation_cache_dir"
     if jax.default_backend() != "cpu" and jax.config.values[setting] is None:
-        jax.config.update(setting, str(cache.root() / "programs"))
+        with contextlib.suppress(UserError):  # there is nowhere to keep them
+            jax.config.update(setting, str(cache.root() / "programs"))
 
 
 def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:

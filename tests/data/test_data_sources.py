@@ -152,6 +152,25 @@ def test_a_folder_that_does_not_exist(tmp_path, monkeypatch):
         data.load("mnist")
 
 
+def test_a_home_folder_that_does_not_exist(prepared, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", "~nosuchuser/data")
+    with pytest.raises(UserError, match=r"TFDS_DATA_DIR ~nosuchuser/data: there is no such home folder"):
+        data.load("mnist")
+    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
+    monkeypatch.setenv("FEDJAX_SEL_CACHE", "~nosuchuser")
+    with pytest.raises(UserError, match="FEDJAX_SEL_CACHE=~nosuchuser: there is no home folder"):
+        data.load("tiny_grey")
+    monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])  # a container's user whom nobody knows
+    assert len(data.load("tiny_grey").train_labels) == 30
+    monkeypatch.delenv("TFDS_DATA_DIR")
+    assert len(data.load("tiny_grey").train_labels) == 30  # the copy
+    monkeypatch.delenv("FEDJAX_SEL_CACHE")
+    with pytest.raises(UserError, match="FEDJAX_SEL_CACHE: there is no home folder"):
+        data.load("tiny_grey")
+
+
 def test_a_set_that_is_not_in_the_folder(prepared):
     with pytest.raises(UserError, match="did you mean 'tiny_grey'"):
         data.load("tiny_gray", prepared)

@@ -124,6 +124,21 @@ BAD = [
     (["--algo", "json:loads"], ["json:loads"]),
     (["--out", "words.csv"], ["--out", "words.csv", "is a file"]),
     (["--out", "thesis"], ["thesis", "holds no readable run"]),
+    (["--out", ""], ["--out", "empty"]),
+    (["--data-dir", "", "--dataset", "mnist"], ["--data-dir", "empty"]),
+    (["--data-dir", "~nosuchuser/x", "--dataset", "mnist"], ["~nosuchuser/x", "no such home folder"]),
+    (["--learning-rate", "1e-320"], ["--learning-rate", "0 in the 32-bit numbers"]),
+    (["--weight-decay", "1e-40"], ["--weight-decay", "0 in the 32-bit numbers"]),
+    (["--momentum", "0.99999999999"], ["--momentum", "1 in the 32-bit numbers"]),
+    (["--model-dropout", "0.99999999999"], ["--model-dropout", "1 in the 32-bit numbers"]),
+    (["--available", "1e-300"], ["--available", "'1e-300' of 50 clients reaches nobody in 100 rounds"]),
+    (["--learning-rate-milestones", "3000000000"], ["--learning-rate-milestones", "from 1 to 2147483647"]),
+    (["--mesh", "clients=" + "9" * 5000], ["--mesh", "(5010 characters)", "seeds=2,clients=4"]),
+    (["--rounds", "9" * 5000], ["--rounds", "(5002 characters)", "whole number"]),
+    (["--dataset", "synthetic:train_size=1000000000000"], ["synthetic", "GB of memory"]),
+    (["--dataset", "synthetic:image_size=1000000"], ["synthetic", "GB of memory"]),
+    (["--dataset", "synthetic:num_writers=" + "9" * 30], ["num_writers", "whole number"]),
+    (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),
     (["--alpha", "0.5"], ["--alpha 0.5", "without --partition dirichlet_qp or dirichlet"]),
     (["--partition", "iid", "--shards-per-client", "2"], ["--shards-per-client 2", "without --partition shards"]),
     (["--skewness", "0.5"], ["--skewness 0.5", "without --partition skewness"]),
@@ -176,7 +191,7 @@ def make_bad_files(folder):
     (folder / "thesis" / "chapter.txt").write_text("mine")
 
 
-@pytest.mark.parametrize("arguments,words", BAD, ids=[" ".join(case[0]) for case in BAD])
+@pytest.mark.parametrize("arguments,words", BAD, ids=[" ".join(case[0])[:60] for case in BAD])
 def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     make_bad_files(tmp_path)

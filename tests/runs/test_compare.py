@@ -17,7 +17,9 @@ import fedjax_sel
 from fedjax_sel import UserError, command_line, compare, comparison, comparison_plots
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import folder, sweep
+from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import problem
 from fedjax_sel.simulation.ledger import Ledger
 
 QUICK = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]
@@ -88,10 +90,27 @@ def test_bad_input_is_one_sentence_before_anything_runs(capsys, tmp_path, argume
 def test_a_folder_must_be_given_and_be_one(capsys, tmp_path):
     code, _, err = command(capsys, "--algos", "random")
     assert code == 2 and "--out" in err
+    code, _, err = command(capsys, "--algos", "random", "--out", "")  # would be the working folder
+    assert code == 2 and "--out" in err and "empty" in err and err.count("\n") == 1
     (tmp_path / "file").write_text("mine")
     code, _, err = command(capsys, *QUICK, "--algos", "random", "--out", tmp_path / "file")
     assert code == 2 and "--out" in err and err.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_one_comparison_at_a_time_writes_to_a_folder(capsys, tmp_path):
+    with FolderLock() as other:
+        other.take(tmp_path)
+        code, _, err = command(capsys, *QUICK, "--algos", "random", "--out", tmp_path)
+    assert code == 2 and "another process is writing to" in err and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_can_only_be_read_does_not_end_a_comparison(tmp_path):
+    """Of finished runs: the seconds of selection are timed again and not kept."""
+    (tmp_path / f".{sweep.SELECTION_COST}.tmp").mkdir()  # so that it cannot be written
+    config = fedjax_sel.Config().replace(algo="random", num_clients=10, num_selected=2, rounds=1)
+    assert sweep._selection_seconds(tmp_path, problem.pose(config)) > 0
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,47 @@
+"""What becomes of an error that nobody foresaw, and of a terminal that cannot show everything."""
+
+import io
+import sys
+
+import pytest
+
+from fedjax_sel import command_line, data, train
+from fedjax_sel.data import __main__ as data_command
+
+
+def refuses(error):
+    def load(*_):
+        raise error
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "error,code,words",
+    [
+        (ZeroDivisionError("division\nby zero"), 1, "ZeroDivisionError: division, in fedjax_sel.simulation.problem."),
+        (KeyError("seed"), 1, "KeyError: 'seed', in fedjax_sel.simulation.problem."),
+        (RecursionError(), 1, "RecursionError, in fedjax_sel.simulation.problem."),
+        (MemoryError("Unable to allocate 3.64 TiB"), 2, "not enough memory (MemoryError: Unable to allocate 3.64 TiB)"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_unforeseen_error_is_one_sentence(capsys, monkeypatch, tmp_path, error, code, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(data, "load", refuses(error))
+    assert command_line.guarded(train.main, []) == code
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
+    assert ("please report it" in err) == (code == 1)
+    assert command_line.guarded(train.main, ["--debug"]) == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_terminal_without_all_characters_shows_the_others(monkeypatch, tmp_path):
+    """The heat map is drawn in shades that Latin-1 has not."""
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert command_line.guarded(data_command.main, ["--num-clients", "5", "--out", str(tmp_path / "a.png")]) == 0
+    shown.flush()
+    text = shown.buffer.getvalue().decode("latin-1")
+    assert "5 clients" in text and "100 %" in text and "?" in text

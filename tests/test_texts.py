@@ -1,0 +1,53 @@
+"""Names of people's choosing in tables and pictures."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import comparison, comparison_plots, plots, show, texts
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation.ledger import Ledger
+
+NAMES = [r"runs/$\frac$|b", "runs/$a", "_hidden", "a\nb"]
+
+
+@pytest.fixture
+def result():
+    config = fedjax_sel.preset("quickstart").replace(rounds=2, num_clients=4, num_selected=2)
+    ones = np.ones((1, 2))
+    ledger = Ledger(*(np.ones((1, 2), np.int64) for _ in Ledger._fields))
+    cohorts = np.zeros((1, 2, 2), np.int32)
+    return Result(config, "made up", (0,), ones, ones, ones, ones, ones, ones, cohorts, ledger, np.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_has_as_many_cells_in_every_line(result, name):
+    row = dataclasses.replace(result)
+    for table in (
+        show.markdown({name: result}),
+        comparison.as_markdown([comparison.row("s", name, row)]),
+        comparison.by_optimizer([comparison.row("s", name, row, optimizer=name)]),
+    ):
+        lines = table.split("\n")
+        assert len({line.replace(r"\|", "").count("|") for line in lines if line}) == 1, table
+
+
+def test_pictures_show_names_as_they_are(result, tmp_path):
+    results = dict.fromkeys(NAMES, result)
+    plots.curves(results, tmp_path / "curves.png")
+    rows = [comparison.row("s", name, result, 0.1, optimizer="o$") for name in NAMES]
+    comparison_plots.draw(rows, [result] * len(NAMES), tmp_path)
+    assert len(list(tmp_path.glob("*.png"))) == 9
+
+
+def test_what_matplotlib_makes_of_a_label():
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots()
+    for name in NAMES:
+        axis.plot([0, 1], label=texts.label(name))
+    shown = [text.get_text() for text in axis.legend().get_texts()]
+    assert [text.strip().replace(r"\$", "$") for text in shown] == [" ".join(name.split()) for name in NAMES]
+    assert not any(text._preprocess_math(text.get_text())[1] for text in axis.get_legend().get_texts())

@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn
 from fedjax_sel import terminal
 from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with
 from fedjax_sel.errors import UserError
+from fedjax_sel.names import shown
 from fedjax_sel.papers import PRESETS, preset
 from fedjax_sel.version import __version__
 
@@ -142,7 +143,21 @@ def path(text: str) -> Path:
     """A path on a command line, for argparse; an empty one would be the working folder, which nobody meant."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty; name a file or folder")
+    if text.startswith("~"):
+        raise argparse.ArgumentTypeError(f"{shown(text)} begins with ~, which a shell did not replace; write all of it")
+    try:
+        Path(text).exists()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{shown(text)} cannot be used ({error.strerror}); give another") from error
     return Path(text)
+
+
+def picture(text: str) -> Path:
+    """The path of a picture on a command line, for argparse; without an ending it becomes a PNG."""
+    chosen = path(text)
+    if chosen.is_dir():
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a folder; name a picture in it, such as curves.png")
+    return chosen if chosen.suffix else chosen.with_suffix(".png")
 
 
 def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from fedjax_sel import reading
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import one_of
+from fedjax_sel.names import LONGEST, one_of, shown
 
 _WANTED = {int: "int, a whole number", float: "float, a number", bool: "bool, true or false", str: "str, a text"}
 
@@ -70,7 +70,10 @@ def convert(flag: str, owner: str, factory: Callable[..., Any], given: Mapping[s
         if not open_ended or name in parameters:
             one_of(f"{flag} of {owner}", name, parameters)
         kind = parameters[name].kind if name in parameters else Any
-        values[name] = _convert(_Asked(flag, owner, name), value, kind)
+        asked = _Asked(flag, owner, name)
+        values[name] = _convert(asked, value, kind)
+        if (reason := reading.misfit(values[name])) is not None:
+            raise UserError(f"{asked.says(value)}: {shown(value)} {reason}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
             raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
@@ -88,6 +91,11 @@ class _Asked(NamedTuple):
     owner: str
     name: str
 
+    def says(self, value: Any) -> str:
+        """The beginning of a message, e.g. "--algo-args steps=many of fedcor"."""
+        text = value if isinstance(value, str) else shown(value)
+        return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
+
 
 def _convert(asked: _Asked, value: Any, kind: Any) -> Any:
     if typing.get_origin(kind) is Literal:
@@ -96,14 +104,10 @@ def _convert(asked: _Asked, value: Any, kind: Any) -> Any:
         return by_text[one_of(f"{asked.flag} {asked.name} of {asked.owner}", text, by_text)]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return _first_that_fits(asked, value, typing.get_args(kind))
-    if kind not in _WANTED:
-        return _number(value)
     try:
-        return reading.as_kind(value, kind)
+        return reading.as_kind(value, kind) if kind in _WANTED else _number(value)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
-        raise UserError(
-            f"{asked.flag} {asked.name}={value} of {asked.owner}: {value!r} is not of type {_WANTED[kind]}"
-        ) from error
+        raise UserError(f"{asked.says(value)}: {shown(value)} is not of type {_WANTED[kind]}") from error
 
 
 def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
@@ -121,7 +125,7 @@ def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
     if len(failures) == 1:
         raise failures[0]
     wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
-    raise UserError(f"{asked.flag} {asked.name}={value} of {asked.owner}: {value!r} is not of type {wanted}")
+    raise UserError(f"{asked.says(value)}: {shown(value)} is not of type {wanted}")
 
 
 def _number(value: Any) -> Any:

@@ -11,7 +11,10 @@ LONGEST = 80  # characters of a value in a message
 
 def shown(value: Any) -> str:
     """A value as a message shows it: its repr, cut where it is long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer that Python does not write out
+        return "a number of thousands of digits"
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}... ({len(text)} characters)"
 
 

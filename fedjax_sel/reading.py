@@ -46,17 +46,33 @@ def as_kind(value: Any, kind: type) -> Any:
         return str(value)
     if isinstance(value, bool) or value is None:
         raise ValueError
-    converted = kind(value)
+    if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's own writing, and others' digits
+        raise ValueError
+    converted = kind(value) + 0  # of -0.0 remains 0.0
     if kind is int and not isinstance(value, str) and converted != value:
         raise ValueError
     return converted
+
+
+SMALLEST, LARGEST = 2.0**-126, 2.0**128 - 2.0**104  # of the normal numbers in float32
+
+
+def misfit(value: Any) -> str | None:
+    """Why a number cannot be computed with on a device, where all have 32 bits; None where it can."""
+    if isinstance(value, float) and 0 < abs(value) < SMALLEST:
+        return "is 0 in the 32-bit numbers that a run computes with; give more"
+    if isinstance(value, float) and LARGEST < abs(value) < float("inf"):
+        return "is infinite in the 32-bit numbers that a run computes with; give less"
+    if isinstance(value, int) and not -(2**31) <= value < 2**31:
+        return "is above 2147483647" if value > 0 else "is below -2147483648"
+    return None
 
 
 def availability(value: Any) -> str:
     """A share in its shortest form, or the name of a file."""
     text = scalar("--available", value, str)
     try:
-        return f"{float(text):g}"
+        return repr(as_kind(text, float)).removesuffix(".0")
     except ValueError:
         return text
 
@@ -74,11 +90,18 @@ def epochs(value: Any) -> int | str | None:
     if value is None or (isinstance(value, str) and value.lower() == "none"):
         return None
     if not isinstance(value, str) or ":" not in value:
-        return scalar("--local-epochs", value, int)
-    low, high = (scalar("--local-epochs", part, int) for part in value.split(":", 1))
+        return _passes(value)
+    low, high = map(_passes, value.split(":", 1))
     if low > high:
         raise UserError(f"--local-epochs: {shown(value)} ends below its beginning; give {high}:{low}")
     return low if low == high else f"{low}:{high}"
+
+
+def _passes(value: Any) -> int:
+    count = scalar("--local-epochs", value, int)
+    if (reason := misfit(count)) is not None:
+        raise UserError(f"--local-epochs: {shown(value)} {reason}")
+    return count
 
 
 def seeds(value: Any) -> tuple[int, ...]:

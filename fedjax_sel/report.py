@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel import command_line
+from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Puts finished or interrupted runs side by side: a Markdown table on stdout, curves in a PNG."
 EPILOG = """example:
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         "folders", nargs="+", type=command_line.path, metavar="FOLDER", help="run folders (--out of the train command)"
     )
     parser.add_argument(
-        "--out", type=command_line.path, default=Path("curves.png"), help="picture to write (default: curves.png)"
+        "--out", type=command_line.picture, default=Path("curves.png"), help="picture to write (default: curves.png)"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     given = parser.parse_args(arguments)
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     from fedjax_sel.runs import folder
 
     results = {path: folder.load(path) for path in given.folders}
+    for path, result in results.items():
+        if not result.num_rounds:
+            raise UserError(f"{path}: the run has no whole round yet; wait for one, or leave it out")
     folder.check_agreement(given.folders)
     algos = [result.config.selection.algo for result in results.values()]
     unique = len(set(algos)) == len(algos)

@@ -5,7 +5,6 @@ from fedjax_sel.config import Config, flat_types
 from fedjax_sel.errors import UserError
 from fedjax_sel.names import shown
 
-_SMALLEST = 2.0**-126  # of the normal numbers in float32; smaller ones count as 0
 _LARGEST_SHARE = 1 - 2.0**-24  # below 1 there
 
 
@@ -51,9 +50,8 @@ def validate(config: Config) -> None:
     need("cohort_batch", (values["cohort_batch"] or 0) >= 0, "is negative; give 0 for all clients at once")
     target = values["target_accuracy"]
     need("target_accuracy", target is None or 0 < target <= 1, "is not a share between 0 and 1, such as 0.62")
-    for name, kind in flat_types().items():
-        if kind in (int, int | None):
-            need(name, values[name] is None or values[name] < 2**31, "is above 2147483647")
+    for name in flat_types():
+        need(name, (reason := reading.misfit(values[name])) is None, reason or "")
     need("seeds", len(values["seeds"]) <= reading.MOST_SEEDS, f"are more than {reading.MOST_SEEDS}; give fewer")
     need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
     need("seeds", len(set(values["seeds"])) == len(values["seeds"]), "names a seed twice; give each once")
@@ -78,12 +76,13 @@ def validate(config: Config) -> None:
         )
     reached = 1.0 if part is None else part * values["num_clients"] * values["rounds"]
     need("available", reached >= 1, f"of {values['num_clients']} clients reaches nobody in {values['rounds']} rounds")
-    for name, kind in flat_types().items():
-        if kind in (float, float | None):
-            tiny = values[name] is not None and 0 < abs(values[name]) < _SMALLEST
-            need(name, not tiny, "is 0 in the 32-bit numbers that a run computes with; give at least 1.2e-38")
     for name in ("out", "data_dir"):
         need(name, values[name] != "", "is empty; name a folder, or leave it out")
+    need(
+        "out",
+        not (values["out"] or "").startswith("~"),
+        "begins with ~, which a shell did not replace; write all of it",
+    )
     if values["mesh"] is not None:
         reading.mesh_shape(values["mesh"])
     together, count = values["seeds_at_once"], len(values["seeds"])

@@ -150,7 +150,8 @@ def test_a_flag_may_matter_to_one_preset_and_not_to_another():
     "wrong",
     [
         {"algo_args": 5}, {"algo_args": None}, {"algo_args": [1]}, {"rounds": float("inf")}, {"rounds": None},
-        {"learning_rate": 10**400}, {"learning_rate_milestones": 5.5}, {"learning_rate_milestones": None},
+        {"learning_rate": 10**400}, {"rounds": "9" * 5000}, {"learning_rate_milestones": 5.5},
+        {"learning_rate_milestones": None},
         {"dataset": None}, {"algo": None}, {"seeds": None}, {"seeds": 2.5}, {"full_batch": "perhaps"}, {"rounds": True},
         {"no_such_name": 1},
     ],

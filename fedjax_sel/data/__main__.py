@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     names = names - {"loss_on"} | {"num_selected", "data_seed"}
     parser = command_line.make_parser("python -m fedjax_sel.data", DESCRIPTION, EPILOG, names)
     parser.add_argument(
-        "--out", dest="picture", type=command_line.path, default=Path("partition.png"), help="picture to write"
+        "--out", dest="picture", type=command_line.picture, default=Path("partition.png"), help="picture to write"
     )
     config, flags = command_line.parse(parser, arguments)
     if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 
@@ -147,15 +148,16 @@ def _memory() -> int:
 
 def _parse_options(options: str) -> dict[str, int]:
     chosen = dict(_SYNTHETIC_DEFAULTS)
+    given = set()
     for item in filter(None, options.split(",")):
         key, equals, value = (part.strip() for part in item.partition("="))
+        if key in given:
+            raise UserError(f"option {key} of data set 'synthetic' is given twice: give it once")
+        given.add(key)
         if key not in chosen:
             raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, chosen)}")
         least, most = 0 if key in ("seed", "num_writers") else 1, 2**63 - 1
-        try:
-            chosen[key] = int(value)
-        except ValueError:
-            chosen[key] = least - 1
+        chosen[key] = int(value) if re.fullmatch("[0-9]{1,19}", value) else least - 1
         if not equals or not least <= chosen[key] <= most:
             raise UserError(
                 f"option {key} of data set 'synthetic' must be a whole number >= {least}, not {shown(value)}"

@@ -199,6 +199,8 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
     whole = rows_text[: rows_text.rfind("\n") + 1]
     rows = list(csv.DictReader(io.StringIO(whole)))
     seeds = config.run.seeds
+    if not seeds:
+        raise ValueError("its configuration names no seeds")
     # a run that was killed may have written more metrics than cohorts
     num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
     order = {seed: position for position, seed in enumerate(seeds)}

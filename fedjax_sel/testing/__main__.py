@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from fedjax_sel import command_line, config
+from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Checks whether a selection strategy keeps the contract: mypackage.module:factory, or one by name."
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str]) -> int:
 
     from fedjax_sel import strategies, testing  # what follows needs JAX; --help does not
 
+    if flags.rounds < 1:
+        raise UserError(f"--rounds: {flags.rounds} is below 1; give a whole number from 1")
     values = dict(config.convert("algo_args", flags.algo_args))
     strategies.make(flags.algo, **values)  # bad input is one sentence, not a finding
     make = functools.partial(strategies.make, flags.algo, **values)

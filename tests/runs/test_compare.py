@@ -77,9 +77,9 @@ BAD = [
 @pytest.mark.parametrize("arguments,words", BAD, ids=[" ".join(case[0]) for case in BAD])
 def test_bad_input_is_one_sentence_before_anything_runs(capsys, tmp_path, arguments, words):
     out = tmp_path / "comparison"
-    started = time.monotonic()
+    started = time.process_time()  # of this process: others may keep the machine busy
     code, printed, err = command(capsys, *arguments, "--out", out)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert code == 2 and printed == ""
     assert err.startswith("error: ") and err.count("\n") == 1
     for word in words:

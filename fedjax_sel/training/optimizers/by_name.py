@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -49,7 +50,9 @@ def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: floa
     try:
         made = factory(**values)
         params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,))}
-        made.update(params, made.init(params), params)
+        step, _ = made.update(params, made.init(params), params)
+        if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(step)):
+            raise ValueError("its step from a gradient of ones is not finite")
     except Exception as error:
         lines = str(error).strip().splitlines()
         raise UserError(

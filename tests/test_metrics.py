@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fedjax_sel import metrics
 
@@ -22,6 +23,45 @@ def test_rounds_to_target_count_from_one_and_are_nan_where_never_reached():
     accuracy = [[0.1, np.nan, 0.6, 0.5], [0.1, 0.2, 0.3, np.nan]]
     np.testing.assert_array_equal(metrics.rounds_to_target(accuracy, 0.6), [3, np.nan])
     np.testing.assert_array_equal(metrics.rounds_to_target(accuracy, 0.1), [1, 1])
+
+
+SIZES = (100, 360, 10_000, 26_032)
+
+
+def whole_percents(size):
+    """Whole percents that a test set of this size can show, and the correct answers that make them."""
+    percents = np.array([percent for percent in range(1, 100) if percent * size % 100 == 0])
+    return percents, percents * size // 100
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_target_is_reached_where_it_is_hit_exactly_and_not_by_one_answer_fewer(size):
+    percents, correct = whole_percents(size)
+    assert len(percents) == {100: 99, 360: 19, 10_000: 99, 26_032: 3}[size]
+    one = np.float32(1)
+    for shares in (
+        np.float32(correct) / np.float32(size),  # rounded once
+        np.float32(correct) * (one / np.float32(size)),  # as a compiler may divide by a constant
+        correct / size,
+    ):
+        fewer = shares - 1 / size
+        for percent, share, below in zip(percents, shares, fewer):
+            for target in (percent / 100, float(f"0.{percent:02}")):
+                assert metrics.rounds_to_target([[below, np.nan, share, share]], target) == 3, (percent, size)
+                assert np.isnan(metrics.rounds_to_target([[below, np.nan]], target))
+
+
+def test_the_papers_targets_and_their_megabytes_at_equality():
+    for target in (0.36, 0.54, 0.62, 0.64, 0.69, 0.9):
+        accuracy = np.array([[0.1, target, 0.95]], np.float32)
+        rounds = metrics.rounds_to_target(accuracy, target)
+        np.testing.assert_array_equal(rounds, [2])
+        np.testing.assert_array_equal(metrics.amount_at_round([[1, 2, 4]], rounds), [3])
+
+
+def test_counts_of_clients_are_compared_as_they_are():
+    many = 2**24 + 1  # where float32 no longer counts
+    np.testing.assert_array_equal(metrics.rounds_until_all_seen([[many - 1, many], [1, many - 1]], many), [2, np.nan])
 
 
 def test_last_measured():

@@ -20,9 +20,9 @@ NOT_REACHED = "N/A"
 NOTES = """± is the sample standard deviation over seeds. N/A: some seed never got there; beside it stands how many did.
 Rounds and megabytes (10^6 bytes) to a target are counted up to the first round that reaches it, without smoothing, and
 include what was bought before the first round. GEMD: distance between the labels of a cohort and those of all clients
-(FL-DP3S Eq. 15). Clients seen: those that have trained at least once, at the end. Milliseconds are wall-clock, for all
-seeds together: of the whole run with its compilation, and of selection alone, which is timed apart, with training and
-measuring stubbed."""
+(FL-DP3S Eq. 15), over rounds in which somebody reported. Clients seen: those that have trained at least once, at the
+end. Milliseconds are wall-clock, for all seeds together: of the whole run with its compilation, and of selection alone,
+which is timed apart, with training and measuring stubbed."""
 
 
 class Spread(NamedTuple):
@@ -50,7 +50,7 @@ class Row(NamedTuple):
     megabytes_up_to_target: Spread | None
     megabytes_down: Spread
     megabytes_up: Spread
-    gemd: Spread  # mean over the rounds
+    gemd: Spread  # mean over the rounds in which somebody reported
     clients_seen: Spread  # at the end
     rounds_until_all_seen: Spread
     seconds_per_round: float  # wall-clock, all seeds together, compilation included
@@ -111,7 +111,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         megabytes_up_to_target=until_target(up),
         megabytes_down=spread(down.sum(axis=1)),
         megabytes_up=spread(up.sum(axis=1)),
-        gemd=spread(result.gemd.mean(axis=1)),
+        gemd=spread(metrics.mean_of_measured(result.gemd, axis=1)),
         clients_seen=spread(seen[:, -1]),
         rounds_until_all_seen=spread(metrics.rounds_until_all_seen(seen, num_clients)),
         seconds_per_round=float(result.elapsed_seconds[-1] / result.num_rounds),

@@ -153,8 +153,10 @@ def _clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
 
 def _gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     for row, result in zip(panel.rows, panel.results):
-        gemd = result.gemd.mean(axis=0)
-        _line(axis, np.arange(1, len(gemd) + 1.0), gemd, row.algo, styles)
+        gemd = metrics.mean_of_measured(result.gemd, axis=0)
+        measured = ~np.isnan(gemd)
+        if measured.any():
+            _line(axis, np.flatnonzero(measured) + 1.0, gemd[measured], row.algo, styles)
     axis.set_ylim(bottom=0)
     _name(axis, "round", "GEMD of the cohort (lower: more diverse)")
 

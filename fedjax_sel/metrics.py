@@ -16,13 +16,14 @@ def group_earth_movers_distance(label_counts: jax.Array, population_counts: jax.
         population_counts: examples of each label in the whole federation, [C].
 
     Returns:
-        A scalar in [0, 2).
+        A scalar in [0, 2); NaN for a cohort without examples, which has no distribution of labels.
     """
     label_counts, population_counts = jnp.asarray(label_counts), jnp.asarray(population_counts)
     pooled = label_counts.sum(axis=0).astype(jnp.float32)
     cohort_share = pooled / jnp.maximum(pooled.sum(), 1.0)
     population = population_counts.astype(jnp.float32)
-    return jnp.abs(cohort_share - population / jnp.maximum(population.sum(), 1.0)).sum()
+    distance = jnp.abs(cohort_share - population / jnp.maximum(population.sum(), 1.0)).sum()
+    return jnp.where(pooled.sum() > 0, distance, jnp.nan)
 
 
 ROUNDING = 2.0**-21
@@ -74,10 +75,23 @@ def mean_of_last_rounds(values: ArrayLike, count: int) -> np.ndarray:
     Returns:
         float [seeds].
     """
-    last = np.asarray(values, np.float64)[:, -count:]
-    measured = ~np.isnan(last)
-    sums = np.where(measured, last, 0.0).sum(axis=1)
-    return np.where(measured.any(axis=1), sums / np.maximum(measured.sum(axis=1), 1), np.nan)
+    return mean_of_measured(np.asarray(values)[:, -count:], axis=1)
+
+
+def mean_of_measured(values: ArrayLike, axis: int) -> np.ndarray:
+    """Return the mean along an axis of what was measured; NaN where nothing was.
+
+    Args:
+        values: an array, NaN where nothing was measured.
+        axis: of the mean.
+
+    Returns:
+        float, without that axis.
+    """
+    values = np.asarray(values, np.float64)
+    measured = ~np.isnan(values)
+    sums = np.where(measured, values, 0.0).sum(axis=axis)
+    return np.where(measured.any(axis=axis), sums / np.maximum(measured.sum(axis=axis), 1), np.nan)
 
 
 def selection_counts(cohorts: ArrayLike, num_clients: int) -> np.ndarray:

@@ -82,7 +82,10 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         name, label = measures[panel]
         for (run, result), color in zip(results.items(), COLORS * 9):
             values = np.asarray(getattr(result, name), np.float64)
-            measured = ~np.isnan(values).any(axis=0)
+            known = ~np.isnan(values)
+            # an empty cohort has no GEMD, and the seeds' empty cohorts are not in the same rounds; any other measure
+            # is there for all seeds at once, and one that is not finite leaves no mean
+            measured = known.any(axis=0) if name == "gemd" else known.all(axis=0)
             if not measured.any():
                 continue
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
@@ -109,7 +112,10 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
 
 
 def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str) -> None:
-    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=len(values) > 1)
+    """One run's line and band; some seed has a value in every place of [seeds, places], NaN stands for none."""
+    counts = (~np.isnan(values)).sum(axis=0)
+    mean = np.nansum(values, axis=0) / counts
+    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
     window = round(SMOOTHING * len(x))
     if window > 1:
         axis.plot(x, mean, color=color, alpha=0.25, linewidth=0.7)

@@ -25,6 +25,16 @@ def test_rounds_to_target_count_from_one_and_are_nan_where_never_reached():
     np.testing.assert_array_equal(metrics.rounds_to_target(accuracy, 0.1), [1, 1])
 
 
+def test_an_empty_cohort_has_no_gemd_and_means_leave_it_out():
+    counts = jnp.asarray([[3, 0], [0, 3]])
+    for cohort in (jnp.zeros((2, 2), int), jnp.zeros((0, 2), int)):
+        assert np.isnan(metrics.group_earth_movers_distance(cohort, counts.sum(axis=0)))
+    np.testing.assert_allclose(metrics.group_earth_movers_distance(counts * jnp.array([[1], [0]]), jnp.ones(2)), 1.0)
+    values = [[0.5, np.nan, 1.5], [np.nan, np.nan, np.nan]]
+    np.testing.assert_array_equal(metrics.mean_of_measured(values, axis=1), [1.0, np.nan])
+    np.testing.assert_array_equal(metrics.mean_of_measured(values, axis=0), [0.5, np.nan, 1.5])
+
+
 SIZES = (100, 360, 10_000, 26_032)
 
 

@@ -36,7 +36,7 @@ class Result:
         train_accuracy: share of all clients' training examples.
         train_loss: nats.
         worst_decile_accuracy: mean training accuracy of the tenth of clients with the lowest.
-        gemd: group earth mover's distance of the cohort (FL-DP3S Eq. 15).
+        gemd: group earth mover's distance of those of the cohort who reported (FL-DP3S Eq. 15); NaN where nobody did.
         cohorts: client ids, int32 [seeds, rounds, K]; -1 where nobody trained.
         ledger: what was sent and computed.
         elapsed_seconds: wall-clock time since the first round began, [rounds]; what a killed process lost is not in it.
@@ -82,7 +82,7 @@ class Result:
         target = self.config.run.target_accuracy
         if target is not None:
             rows.append((f"rounds to {target:.0%} test accuracy", metrics.rounds_to_target(self.test_accuracy, target)))
-        rows.append(("mean GEMD of the cohorts", self.gemd.mean(axis=1)))
+        rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
         rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / megabytes))
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / megabytes))
         return rows

@@ -61,7 +61,7 @@ class Records(NamedTuple):
     """What a round reports; leaves [S, ...], NaN where it was not the turn of a measurement."""
 
     cohort: jax.Array  # int32 [S, K]; -1 where nobody trained
-    gemd: jax.Array  # of those who reported
+    gemd: jax.Array  # of those who reported; NaN where nobody did
     test_accuracy: jax.Array
     test_loss: jax.Array
     train_accuracy: jax.Array

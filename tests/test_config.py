@@ -37,7 +37,9 @@ def test_the_papers_settings():
     dp3s = preset("fl_dp3s/mnist-xih").flat()
     assert (dp3s["skewness"], dp3s["model"], dp3s["batch_size"], dp3s["momentum"]) == ("H", "cnn_small", 10, 0.5)
     assert (dp3s["aggregation"], dp3s["train_metrics_every"]) == ("samples", 1)
-    assert preset("gpfl/fmnist-dir").training.local_steps == 20
+    for name in ("gpfl/fmnist-1spc", "gpfl/fmnist-2spc", "gpfl/fmnist-dir"):
+        flat = preset(name).flat()
+        assert (flat["model"], flat["model_dropout"], flat["local_steps"], flat["momentum"]) == ("mlp", 0.5, 20, 0.1)
 
 
 def test_every_field_has_a_help_text_and_a_unique_flat_name():

@@ -117,7 +117,7 @@ KINDS: Mapping[str, Kind] = {
         None,
         lambda model, classes, request: (request.option("probes", 1),),
         (ALL,),
-        {"probes": int, "on": SEGMENTS, "nonfinite": ON_NONFINITE},
+        {"probes": int, "restored": (False, True), "on": SEGMENTS, "nonfinite": ON_NONFINITE},
     ),
     "profile": Kind(_profile, lambda model, classes, request: (model.profile_size,), ANYBODY, {"relu": (False, True)}),
     "gradient": Kind(_gradient, lambda model, classes, request: (model.num_params,), ANYBODY),

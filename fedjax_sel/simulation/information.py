@@ -229,7 +229,11 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
 
 
 def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
-    """Loss on each probe's model less loss on the round's: [S, M, probes]."""
+    """Loss on each probe's model less loss on the round's: [S, M, probes].
+
+    Where the round's model is restored first, the second loss is the first one again. Clients train, receive a model
+    and report all the same: the bill is that of any probe.
+    """
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(opening, as_loss, opening.params, ids)
     answered = jax.vmap(lambda ids, mask: jnp.zeros(opening.federation.starts.shape[1], bool).at[ids].max(mask))(
@@ -238,6 +242,8 @@ def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> t
     changes = []
     for probe in range(request.option("probes", 1)):
         probed = probes.probe(opening, probe)
-        changes.append(_answers(opening, as_loss, probed.params, ids) - before)
+        restored = request.option("restored", False)
+        after = before if restored else _answers(opening, as_loss, probed.params, ids)
+        changes.append(after - before)
         bill = bills.add_probe(bill, probed.took_part, probed.num_examples, answered)
     return jnp.stack(changes, axis=-1), bill

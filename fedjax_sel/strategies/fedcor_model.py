@@ -40,9 +40,12 @@ def build(name: str, numbers: Numbers) -> Strategy:
     """
     begin, warmup, interval = numbers.begin, numbers.warmup, numbers.interval
     missing = ("nonfinite", "missing")
+    restored = (("restored", True),) if numbers.restored_probes else ()
     requests = (
         Request("loss", ALL, rounds(begin, warmup), (missing,)),
-        Request("loss_change", ALL, every(interval, numbers.first_update), (("probes", numbers.probes), missing)),
+        Request(
+            "loss_change", ALL, every(interval, numbers.first_update), (("probes", numbers.probes), *restored, missing)
+        ),
     )
 
     def init(key: jax.Array, env: Env) -> State:

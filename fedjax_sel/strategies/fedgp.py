@@ -42,6 +42,7 @@ def fedgp(
     reuse: int | None = None,
     mean: Mean | None = None,
     importance: Importance | None = None,
+    restored_probes: bool | None = None,
 ) -> Strategy:
     """FedGP. Everything that is None has the preset's value.
 
@@ -63,6 +64,7 @@ def fedgp(
         reuse: the same after it; in rounds for code-2023 and gpfl-port.
         mean: of the Gaussian in a fit: zero or discounted, that of the samples.
         importance: p_i: shares of the data, or uniform.
+        restored_probes: whether the model is restored before a probe's losses are taken, which makes every change zero.
 
     Returns:
         The strategy.
@@ -75,6 +77,6 @@ def fedgp(
         presets.look_up("fedgp", "fedgp" if preset == "paper" else preset, task),
         warmup=warmup, interval=interval, anneal=anneal, discount=discount, dimension=dimension, noise=noise,
         probes=probes, warmup_steps=warmup_steps, steps=steps, learning_rate=learning_rate, warmup_reuse=warmup_reuse,
-        reuse=reuse, mean=mean, importance=importance,
+        reuse=reuse, mean=mean, importance=importance, restored_probes=restored_probes,
     )  # fmt: skip
     return build("fedgp", numbers)

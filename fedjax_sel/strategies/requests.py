@@ -84,7 +84,8 @@ class Request(NamedTuple):
                          root mean square over single examples of its first pass
       `loss_change`      probes: S random cohorts of K train from the round's model, each average is sent to all clients
                          and discarded; loss on it less loss on the round's model, [N, S]; 1 + S floats up.
-                         probes=S (default 1); on, nonfinite as for `loss`
+                         probes=S (default 1); on, nonfinite as for `loss`; restored=True: the round's model is put back
+                         before the loss is taken, so that every change is zero, as GPFL's authors ran FedCor
       `profile`          mean output of the model's first fully-connected layer over the client's data, [N, Q];
                          Q floats up; relu=True: after the activation
       `gradient`         gradient of the client's mean loss over all its data, flat, [N, P]; P floats up

@@ -228,6 +228,19 @@ def test_probes_are_random_cohorts_on_schedule():
     assert (state["observe.loss_change.value"][1] != state["observe.loss_change.value"][3]).any()
 
 
+def test_a_probe_whose_model_is_restored_changes_no_loss_and_costs_what_probes_cost():
+    """`try_federated_learning` of GPFL's authors: everything is sent, and the losses are those of the round's model."""
+    request = Request("loss_change", ALL, every(2, offset=1), (("probes", 2), ("restored", True)))
+    state, ledger, _, _ = play(watcher(request))
+    np.testing.assert_array_equal(state["observe.loss_change.age"][:, 0], [NEVER, 0, 1, 0])
+    assert (state["observe.loss_change.value"][1:] == 0).all()
+    np.testing.assert_array_equal(ledger.models_down, [K, 3 * N, K, 3 * N])
+    np.testing.assert_array_equal(ledger.models_up, [K, 3 * K, K, 3 * K])
+    np.testing.assert_array_equal(ledger.floats_up, [0, 3 * N, 0, 3 * N])
+    np.testing.assert_array_equal(ledger.examples_trained[[1, 3]], 3 * ledger.examples_trained[[0, 2]])
+    assert (ledger.examples_evaluated[[1, 3]] > 0).all() and (ledger.losses_replaced == 0).all()
+
+
 def test_label_histograms_need_no_model():
     state, ledger, _, program = play(watcher(Request("label_histogram", ALL, at_start())))
     np.testing.assert_array_equal(state["observe.label_histogram.value"][0], program.federation.label_counts[0, :, 0])

@@ -63,18 +63,21 @@ RULES = {
     "proxy": {"last": 0, "theta": 0.9, "beta": 0.95, "window": "spaced", "M": (10, 1)},
     "code-2022": {"last": 1, "theta": 0.8, "beta": 0.95, "window": "newest", "M": (10, 1)},
     "code-2023": {"last": 1, "theta": 0.95, "beta": 0.95, "window": "recent", "M": (100, 100)},
-    "gpfl-port": {"last": 1, "theta": 0.95, "beta": 0.95, "window": "recent", "M": (100, 100)},
+    "gpfl-port": {"last": 1, "theta": 0.99, "beta": 0.9, "window": "recent", "M": (500, 500)},
     "closed-form": {"last": 0, "theta": 0.9, "beta": 0.95, "window": "everything", "M": None},
 }
 
 
 def twin(preset, x, p, losses, changes, missing, cohorts, warmup, begin, interval, num_rounds=T):
-    """The loop in float64, one round after another; cohorts tell who trained. Returns the cohorts it would choose."""
+    """The loop in float64, one round after another; cohorts tell who trained.
+
+    Returns the cohorts that it would choose, the embeddings, and by how much each cohort's closest pick was ahead.
+    """
     rule = RULES[preset]
     noise, shift = SMALL["noise"], rule["last"]
     n = len(p)
     p = np.full(n, 1 / n) if preset == "gpfl-port" else p
-    alpha, collections, chosen, embeddings = np.ones(n), [], [], []
+    alpha, collections, chosen, embeddings, leads = np.ones(n), [], [], [], []
 
     def training_set(label, in_warmup):
         pairs = []
@@ -117,14 +120,15 @@ def twin(preset, x, p, losses, changes, missing, cohorts, warmup, begin, interva
     def greedy(x):
         sigma = x.T @ x + noise**2 * np.eye(n)
         if preset == "proxy":
-            return np.argsort(-(p @ sigma))[:K]
-        picks = []
+            return np.argsort(-(p @ sigma))[:K], np.inf
+        picks, lead = [], np.inf
         for _ in range(K):
             scores = [-np.inf if c in picks else alpha[c] * (p @ sigma[:, c]) / np.sqrt(sigma[c, c]) for c in range(n)]
             best = int(np.argmax(scores))
+            lead = min(lead, (scores[best] - np.sort(scores)[-2]) / abs(scores[best]))
             sigma = sigma - np.outer(sigma[:, best], sigma[best]) / sigma[best, best]
             picks.append(best)
-        return picks
+        return picks, lead
 
     for t in range(num_rounds):
         if begin < t <= warmup:
@@ -138,11 +142,13 @@ def twin(preset, x, p, losses, changes, missing, cohorts, warmup, begin, interva
             collections.insert(0, (t - shift, list(changes[t].T) if whole else []))
             x = fit(x, t - shift, False)
             alpha = np.ones(n)
-        chosen.append(greedy(x) if t >= warmup else None)
+        picks, lead = greedy(x) if t >= warmup else (None, np.inf)
+        chosen.append(picks)
+        leads.append(lead)
         embeddings.append(x)
         if t >= warmup:
             alpha[cohorts[t]] *= rule["beta"]
-    return chosen, embeddings
+    return chosen, embeddings, leads
 
 
 def tables(seed, probes=1, num_rounds=T):
@@ -178,8 +184,9 @@ def test_cohorts_equal_the_twins(preset):
     warmup, begin = (14, 10) if preset == "code-2022" else (8, 0)
     facts, shares, start, (ids, mask, embeddings, _) = played(preset, range(30), warmup=warmup, interval=5)
     assert mask.all() and ids.dtype == np.int32
+    close = 0
     for i, (losses, changes, missing) in enumerate(facts):
-        chosen, fitted = twin(
+        chosen, fitted, leads = twin(
             preset, start[i].astype(float), shares[i], losses, changes, missing, ids[i], warmup, begin, 5
         )
         for t in range(T):
@@ -189,14 +196,16 @@ def test_cohorts_equal_the_twins(preset):
                 embeddings[i, t].T @ embeddings[i, t], fitted[t].T @ fitted[t], atol=1e-2, err_msg=f"{i}, {t}"
             )
             assert len(set(ids[i, t])) == K
-            if t >= warmup:
+            if t >= warmup and leads[t] > 1e-4:
                 assert list(ids[i, t]) == list(chosen[t]), (i, t)
+            close += leads[t] <= 1e-4  # float32 may well see the other one ahead
+    assert close <= 0.01 * 30 * T
 
 
 def test_several_probes_an_update_equal_the_twins():
     facts, shares, start, (ids, _, _, _) = played("paper", range(10), probes=3, warmup=8, interval=5)
     for i, (losses, changes, missing) in enumerate(facts):
-        chosen, _ = twin("paper", start[i].astype(float), shares[i], losses, changes, missing, ids[i], 8, 0, 5)
+        chosen, _, _ = twin("paper", start[i].astype(float), shares[i], losses, changes, missing, ids[i], 8, 0, 5)
         for t in range(8, T):
             assert list(ids[i, t]) == list(chosen[t]), (i, t)
 
@@ -370,7 +379,8 @@ def due(strategy, num_rounds):
         (fedcor(preset="code-2022", task="cifar10"), (10, 21), (51, 50)),
         (fedcor(preset="code-2023"), (0, 16), (21, 10)),
         (fedcor(preset="code-2023", task="cifar10"), (0, 21), (51, 50)),
-        (fedcor(preset="gpfl-port"), (0, 16), (21, 10)),
+        (fedcor(preset="gpfl-port"), (0, 21), (51, 50)),
+        (fedcor(preset="gpfl-port", task="cifar10"), (0, 21), (51, 50)),
         (fedcor(preset="closed-form"), (0, 15), (20, 10)),
         (fedcor(preset="proxy"), (0, 15), (20, 10)),
         (fedgp(), (0, 15), (20, 10)),
@@ -385,11 +395,21 @@ def test_what_it_buys_and_when(strategy, losses, updates):
     loss, change = strategy.requests
     assert (loss.kind, loss.who, loss.options) == ("loss", ALL, (("nonfinite", "missing"),))
     assert (change.kind, change.who) == ("loss_change", ALL)
-    assert change.options == (("probes", 1), ("nonfinite", "missing"))
+    assert [pair for pair in change.options if pair[0] != "restored"] == [("probes", 1), ("nonfinite", "missing")]
     assert not loss.when.before_first_round and not change.when.before_first_round
     found = due(strategy, 120)
     np.testing.assert_array_equal(found[0], np.arange(losses[0], losses[1] + 1))
     np.testing.assert_array_equal(found[1], np.arange(updates[0], 120, updates[1]))
+
+
+@pytest.mark.parametrize("make", [fedcor, fedgp])
+def test_only_gpfls_port_restores_the_model_before_a_probes_losses(make):
+    def restored(**parameters):
+        return make(**parameters).requests[1].option("restored", False)
+
+    presets = ["paper", "code-2022", "code-2023", "closed-form", "proxy", "gpfl-port"]
+    assert [preset for preset in presets if restored(preset=preset)] == ["gpfl-port"]
+    assert restored(restored_probes=True) and not restored(preset="gpfl-port", restored_probes=False)
 
 
 @pytest.mark.parametrize("preset,warmup_models", [("paper", 1600), ("code-2023", 1700)])

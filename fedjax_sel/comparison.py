@@ -21,8 +21,9 @@ NOTES = """± is the sample standard deviation over seeds. N/A: some seed never 
 Rounds and megabytes (10^6 bytes) to a target are counted up to the first round that reaches it, without smoothing, and
 include what was bought before the first round. GEMD: distance between the labels of a cohort and those of all clients
 (FL-DP3S Eq. 15), over rounds in which somebody reported. Clients seen: those that have trained at least once, at the
-end. Milliseconds are wall-clock, for all seeds together: of the whole run with its compilation, and of selection alone,
-which is timed apart, with training and measuring stubbed."""
+end. Seed-rounds a second are wall-clock, all seeds together, of all chunks but the first of each process that worked on
+the run; what those took longer is compilation. Nothing stands where a run had no other chunk. Milliseconds of selection
+are for all seeds together, timed apart, with training and measuring stubbed."""
 
 
 class Spread(NamedTuple):
@@ -53,8 +54,9 @@ class Row(NamedTuple):
     gemd: Spread  # mean over the rounds in which somebody reported
     clients_seen: Spread  # at the end
     rounds_until_all_seen: Spread
-    seconds_per_round: float  # wall-clock, all seeds together, compilation included
-    selection_seconds_per_round: float  # of them for selection alone, timed apart; NaN: not timed
+    seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN: not known
+    compilation_seconds: float  # of the rounds, in all processes that worked on the run; NaN: not known
+    selection_seconds_per_round: float  # all seeds together, timed apart; NaN: not timed
 
     @property
     def conditions(self) -> str:
@@ -114,7 +116,8 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         gemd=spread(metrics.mean_of_measured(result.gemd, axis=1)),
         clients_seen=spread(seen[:, -1]),
         rounds_until_all_seen=spread(metrics.rounds_until_all_seen(seen, num_clients)),
-        seconds_per_round=float(result.elapsed_seconds[-1] / result.num_rounds),
+        seed_rounds_per_second=result.seed_rounds_per_second,
+        compilation_seconds=result.compilation_seconds,
         selection_seconds_per_round=selection_seconds,
     )
 
@@ -128,7 +131,7 @@ def as_csv(rows: Iterable[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     columns = ["setting", "algo", "optimizer", "seeds", "rounds", "target_accuracy"]
     spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
-    clocks = ["seconds_per_round", "selection_seconds_per_round"]
+    clocks = ["seed_rounds_per_second", "compilation_seconds", "selection_seconds_per_round"]
     for name in spreads:
         columns += [f"{name}_mean", f"{name}_sd"]
         columns += [f"{name}_median", f"{name}_seeds_reached"] if name in _MAY_FAIL else []
@@ -246,8 +249,9 @@ def as_markdown(rows: Sequence[Row]) -> str:
         "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
         "clients seen": [_mean_and_deviation(row.clients_seen, 1) for row in rows],
         "rounds until all were": [_mean_and_deviation(row.rounds_until_all_seen, 1) for row in rows],
-        "ms a round": [_milliseconds(row.seconds_per_round) for row in rows],
-        "ms of selection": [_milliseconds(row.selection_seconds_per_round) for row in rows],
+        "seed-rounds/s": [_short(row.seed_rounds_per_second) for row in rows],
+        "s of compilation": [_short(row.compilation_seconds) for row in rows],
+        "ms of selection": [_short(1000 * row.selection_seconds_per_round) for row in rows],
     }
     lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
     for position, row in enumerate(rows):
@@ -269,7 +273,8 @@ def _median(value: Spread | None) -> str:
     return NOT_REACHED if value.reached < value.seeds else f"{value.median:.1f}"
 
 
-def _milliseconds(seconds: float) -> str:
-    if np.isnan(seconds):
+def _short(value: float) -> str:
+    """Three digits, or all before the point; empty where nothing is known."""
+    if np.isnan(value):
         return ""
-    return f"{1000 * seconds:.3g}" if seconds < 0.1 else f"{1000 * seconds:.0f}"
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"

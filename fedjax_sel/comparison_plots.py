@@ -79,13 +79,13 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     amounts = {"rounds": "rounds_to_target", "megabytes down": "megabytes_down_to_target"}
     amounts |= {"megabytes up": "megabytes_up_to_target"}
     if any(row.target_accuracy is not None for row in rows):
-        _bars(panels, styles, amounts, _to_target_label, folder / "to_target.png")
+        _amounts(panels, styles, amounts, _to_target_label, folder / "to_target.png")
     else:
         (folder / "to_target.png").unlink(missing_ok=True)  # of an earlier call with a target
     if any(row.optimizer for row in rows):
         _optimizers(rows, folder / "optimizers.png")
     seconds = {"milliseconds of selection a round": "selection_seconds_per_round"}
-    _bars(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
+    _amounts(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
 
 
 def styles_of(algos: Any) -> dict[str, Style]:
@@ -252,7 +252,7 @@ def _to_target_label(row: Row, label: str) -> str:
     return label if row.target_accuracy is None else f"{label} to {100 * row.target_accuracy:.4g}% test accuracy"
 
 
-def _bars(
+def _amounts(
     panels: list[Panel],
     styles: dict[str, Style],
     amounts: dict[str, str],
@@ -260,7 +260,10 @@ def _bars(
     path: Path,
     logarithmic: bool = False,
 ) -> None:
-    """A row of panels a setting, a panel an amount, a bar a strategy; whiskers are one standard deviation."""
+    """A row of panels a setting, a panel an amount, a bar a strategy; whiskers are one standard deviation.
+
+    On a logarithmic axis there is no zero for a bar to begin at, and a strategy is a dot.
+    """
     height = 1.3 + 0.27 * max(len(panel.rows) for panel in panels)
     figure = _figure(4.6 * len(amounts), height * len(panels))
     for part, panel in zip(np.atleast_1d(figure.subfigures(len(panels), 1)), panels):
@@ -268,22 +271,21 @@ def _bars(
         axes = part.subplots(1, len(amounts), sharey=True, squeeze=False)[0]
         for axis, (label, field) in zip(axes, amounts.items()):
             for place, row in enumerate(panel.rows):
-                _bar(axis, place, getattr(row, field), styles[row.algo].color)
+                _amount(axis, place, getattr(row, field), styles[row.algo].color, bar=not logarithmic)
             axis.set_yticks(range(len(panel.rows)), [texts.label(row.algo) for row in panel.rows])
-            if not axis.yaxis_inverted():
-                axis.invert_yaxis()
+            axis.set_ylim(len(panel.rows) - 0.5, -0.5)  # the first strategy on top
             axis.set_xlabel(label_of(panel.rows[0], label))
-            axis.grid(alpha=0.25, axis="x")
+            axis.grid(alpha=0.25, axis="both" if logarithmic else "x")
             axis.margins(x=0.18)
-            if logarithmic and any(axis.patches):
+            if logarithmic and axis.lines:
                 axis.set_xscale("log")
             else:
                 axis.set_xlim(left=0.0)  # though a whisker may reach below
     _save(figure, path)
 
 
-def _bar(axis: Any, place: int, value: Spread | float | None, color: str) -> None:
-    """One bar with its number, or N/A. Plain seconds are shown as milliseconds."""
+def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar: bool) -> None:
+    """One bar or dot with its number, or N/A. Plain seconds are shown as milliseconds."""
     if isinstance(value, Spread):
         mean, deviation, failed = value.mean, np.nan_to_num(value.deviation), value.reached < value.seeds
         missing = f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
@@ -294,10 +296,14 @@ def _bar(axis: Any, place: int, value: Spread | float | None, color: str) -> Non
         axis.annotate(missing, (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
         axis.update_datalim([(axis.dataLim.x0 if axis.has_data() else 0.0, place)])
         return
-    axis.barh(place, mean, color=color, xerr=deviation or None, error_kw={"linewidth": 0.8})
+    if bar:
+        axis.barh(place, mean, color=color, xerr=deviation or None, error_kw={"linewidth": 0.8})
+    else:
+        axis.plot([mean], [place], color=color, marker="o", linestyle="none")
     axis.annotate(
         f"{mean:.3g}" if mean < 100 else f"{mean:,.0f}",
-        (mean + deviation, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize="small",
+        (mean + deviation, place), xytext=(4 if bar else 7, 0), textcoords="offset points",
+        va="center", fontsize="small",
     )  # fmt: skip
 
 

@@ -54,8 +54,8 @@ def curves_if_lost(results: Mapping[str, Result], path: Path) -> None:
 def curves(results: Mapping[str, Result], path: Path) -> None:
     """Draws accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
 
-    A line is the mean over seeds and a band one sample standard deviation to either side; with 100 rounds or more
-    a running mean over 2 % of them is drawn on top of the faint raw values.
+    A line is the mean over seeds and a band one sample standard deviation to either side, as far as there can be such
+    a value; with 100 rounds or more a running mean over 2 % of them is drawn on top of the faint raw values.
 
     Args:
         results: name -> run.
@@ -90,13 +90,15 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
                 continue
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
             x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
-            _band(axis, x[measured], values[:, measured], texts.label(run), color)
+            highest = 1.0 if "accuracy" in name else np.inf
+            _band(axis, x[measured], values[:, measured], texts.label(run), color, highest)
         axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
         target = next(iter(results.values())).config.run.target_accuracy
         if target is not None and panel in ("test accuracy", "by megabytes"):
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
+        axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     axes.flat[0].legend(loc="lower right", frameon=False)
@@ -111,8 +113,11 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error
 
 
-def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str) -> None:
-    """One run's line and band; some seed has a value in every place of [seeds, places], NaN stands for none."""
+def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str, largest: float) -> None:
+    """One run's line and band; some seed has a value in every place of [seeds, places], NaN stands for none.
+
+    The measure lies between 0 and `largest`, and so does the band.
+    """
     counts = (~np.isnan(values)).sum(axis=0)
     mean = np.nansum(values, axis=0) / counts
     spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
@@ -122,7 +127,8 @@ def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str) -> Non
         mean, spread = running_mean(mean, window), running_mean(spread, window)
     axis.plot(x, mean, color=color, label=name, linewidth=1.6, marker="o" if len(x) == 1 else None)
     if len(values) > 1:
-        axis.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
+        low, high = np.maximum(mean - spread, 0.0), np.minimum(mean + spread, largest)
+        axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:

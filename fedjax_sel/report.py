@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.report`: run folders -> one table and one picture."""
+"""`python -m fedjax_sel.report`: run folders -> a table and a picture for each setting."""
 
 import argparse
 import sys
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel import command_line
-from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Puts finished or interrupted runs side by side: a Markdown table on stdout, curves in a PNG."
 EPILOG = """example:
   python -m fedjax_sel.report runs/a runs/b --out comparison.png
+
+Runs that differ in more than their strategy (data, partition, model, training, rounds, seeds, target, ...) get a table
+each, with what differs above it, and a picture each: comparison-1.png, comparison-2.png.
 """
 
 
@@ -40,19 +42,23 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
 
     from fedjax_sel import plots, show
-    from fedjax_sel.runs import folder
+    from fedjax_sel.runs import settings
 
-    results = {path: folder.load(path) for path in given.folders}
-    for path, result in results.items():
-        if not result.num_rounds:
-            raise UserError(f"{path}: the run has no whole round yet; wait for one, or leave it out")
-    folder.check_agreement(given.folders)
-    algos = [result.config.selection.algo for result in results.values()]
-    unique = len(set(algos)) == len(algos)
-    named = {algo if unique else str(path): result for algo, (path, result) in zip(algos, results.items())}
-    print(show.markdown(named))
-    plots.curves(named, given.out)
-    print(f"\nCurves in {given.out}")
+    found = settings.by_setting(given.folders)
+    for number, (results, differs) in enumerate(found, start=1):
+        picture: Path = given.out
+        if len(found) > 1:
+            picture = picture.with_name(f"{picture.stem}-{number}{picture.suffix}")
+            first = next(iter(results.values()))
+            print(f"{'' if number == 1 else chr(10)}## {plots.title(first.config, first.data_source)}\n")
+            if differs:
+                print(f"Another setting: {differs}\n")
+        algos = [result.config.selection.algo for result in results.values()]
+        unique = len(set(algos)) == len(algos)
+        named = {algo if unique else str(path): result for algo, (path, result) in zip(algos, results.items())}
+        print(show.markdown(named))
+        plots.curves(named, picture)
+        print(f"\nCurves in {picture}")
     return 0
 
 

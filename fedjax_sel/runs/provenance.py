@@ -1,14 +1,12 @@
 """From which data a run was made: their SHA-256, and what follows where they are others."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import checkpoint
-from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.simulation import problem
 from fedjax_sel.simulation.problem import Given
 
@@ -86,39 +84,3 @@ def refuse_others(out: Path, told: Digests, now: Digests) -> None:
         f"--out: the run in {out} was made from other data than are there now (the SHA-256 of {what} differs); bring "
         "those back, or give another folder"
     )
-
-
-def check_agreement(runs: Mapping[Path, tuple[Config, Manifest]]) -> None:
-    """Refuse runs that claim to be of the same data, partitions or trace and are not.
-
-    Args:
-        runs: folder -> the run's configuration, and what it says of its data.
-
-    Raises:
-        UserError: two of them differ.
-    """
-    first: dict[Any, tuple[Path, str]] = {}
-    for path, (config, told) in runs.items():
-        for claim, what, digest in _claims(config, told):
-            other, known = first.setdefault(claim, (path, digest))
-            if known != digest:
-                raise UserError(
-                    f"{path} and {other} were made from different data under the same name (the SHA-256 of {what} "
-                    "differs), and do not belong in one table; report them one by one, or run one of them again"
-                )
-
-
-def _claims(config: Config, told: Manifest) -> Iterator[tuple[Any, str, str]]:
-    """What a run claims to be of, in words, and the digest of what it was of."""
-    share = told.get("server_validation", config.data.server_validation)
-    kept = config.selection.algo if share is None else share  # an earlier version left unsaid what a strategy needs
-    fixed = config.run.data_seed
-    data = (config.data.dataset, kept, (fixed or 0) if kept else 0)
-    yield ("dataset", data), f"{config.data.dataset!r}", told["data"]["dataset"]
-    for seed, digest in told["data"]["partitions"].items():
-        dealt = int(seed) if fixed is None else fixed
-        partition = ("partition", data, dataclasses.astuple(config.partition), dealt)
-        yield partition, f"the partition of seed {dealt}", digest
-    if "available" in told["data"]:
-        trace = ("available", config.selection.available, config.partition.num_clients)
-        yield trace, f"{config.selection.available!r}", told["data"]["available"]

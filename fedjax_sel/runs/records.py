@@ -19,8 +19,8 @@ from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.plan import Records
 
 MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "worst_decile_accuracy", "gemd")
-CLOCK = "elapsed_seconds"
-COLUMNS = ("seed", "round", *MEASURES, *Ledger._fields, CLOCK)
+CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
+COLUMNS = ("seed", "round", *MEASURES, *Ledger._fields, CLOCK, STEADY_CLOCK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Result:
         ledger: what was sent and computed.
         elapsed_seconds: wall-clock time since the first round began, [rounds]; what a killed process lost is not in it.
         stopped_by: the number of the signal that ended it before its last round; 0 without.
+        round_seconds: wall-clock time of each round, [rounds]; NaN in the first chunk of a process, which compiles, and
+            where it is not known.
     """
 
     config: Config
@@ -56,6 +58,7 @@ class Result:
     ledger: Ledger
     elapsed_seconds: np.ndarray
     stopped_by: int = 0  # the signal that ended it early
+    round_seconds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
 
     @property
     def num_rounds(self) -> int:
@@ -66,6 +69,25 @@ class Result:
     def finished(self) -> bool:
         """Whether all rounds of the configuration were run."""
         return self.num_rounds == self.config.run.rounds
+
+    @property
+    def seed_rounds_per_second(self) -> float:
+        """Return the speed without compilation; NaN where no chunk of a process came after its first one.
+
+        All that lies between two chunks counts, evaluations and checkpoints among it.
+        """
+        known = ~np.isnan(self.round_seconds)
+        return len(self.seeds) * int(known.sum()) / float(self.round_seconds[known].sum()) if known.any() else np.nan
+
+    @property
+    def compilation_seconds(self) -> float:
+        """Return what the first chunks of the run's processes took beyond the speed of the others, in seconds.
+
+        It is what compiling the rounds takes; NaN where that speed is not known.
+        """
+        known = ~np.isnan(self.round_seconds)
+        at_full_speed = len(self.seeds) * self.num_rounds / self.seed_rounds_per_second
+        return max(float(self.elapsed_seconds[-1]) - at_full_speed, 0.0) if known.any() else np.nan
 
     def summary(self) -> list[tuple[str, np.ndarray]]:
         """What the closing table shows: a name and one value a seed."""
@@ -99,13 +121,17 @@ class Collector:
         floats_per_answer: Sequence[int],
         earlier: Result | None = None,
     ):
-        """Of a run whose earlier rounds, if it goes on from a checkpoint, are known."""
+        """Of a run whose earlier rounds, if it goes on from a checkpoint, are known.
+
+        A Collector belongs to one process: its first chunk is the one that waits for the compiler.
+        """
         self._config = config
         self._data_source = data_source
         self._num_params = num_params
         self._floats_per_answer = tuple(floats_per_answer)
         self._parts = [] if earlier is None else [earlier]
         self._before = 0.0 if earlier is None else float(earlier.elapsed_seconds[-1])
+        self._compiled = False
 
     def add(self, records: Records, elapsed_seconds: float) -> Result:
         """Takes a chunk (leading axes [rounds, seeds], fetched from the device) and returns that chunk as a Result.
@@ -115,7 +141,10 @@ class Collector:
         last = self._parts[-1].elapsed_seconds[-1] if self._parts else 0.0
         rounds = records.gemd.shape[0]
         # the host sees only chunks: within one, time is spread evenly
-        seconds = last + (self._before + elapsed_seconds - last) * np.arange(1, rounds + 1) / rounds
+        taken = self._before + elapsed_seconds - last
+        seconds = last + taken * np.arange(1, rounds + 1) / rounds
+        steady = np.full(rounds, taken / max(rounds, 1) if self._compiled else np.nan)
+        self._compiled = True
         by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
         self._parts.append(
             Result(
@@ -125,6 +154,7 @@ class Collector:
                 cohorts=by_seed.cohort,
                 ledger=settle(by_seed.events, self._num_params, self._floats_per_answer),
                 elapsed_seconds=seconds,
+                round_seconds=steady,
                 **{name: getattr(by_seed, name) for name in MEASURES},
             )
         )
@@ -143,30 +173,36 @@ class Collector:
             cohorts=joined("cohorts"),
             ledger=Ledger(*(np.concatenate(columns, axis=1) for columns in zip(*ledgers))),
             elapsed_seconds=np.concatenate([part.elapsed_seconds for part in parts]),
+            round_seconds=np.concatenate([part.round_seconds for part in parts]),
             **{name: joined(name) for name in MEASURES},
         )
         self._parts = [whole]
         return whole
 
 
-def csv_text(chunk: Result, first_round: int, header: bool) -> str:
+def csv_text(chunk: Result, first_round: int, header: bool, columns: Sequence[str] = COLUMNS) -> str:
     """A chunk's rows of `metrics.csv`.
 
     Args:
         chunk: rounds first_round + 1, ...
         first_round: rounds before this chunk.
         header: whether the names of the columns come first.
+        columns: of the table; fewer in one that an earlier version began.
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     if header:
-        writer.writerow(COLUMNS)
+        writer.writeheader()
     for index in range(chunk.num_rounds):
         for position, seed in enumerate(chunk.seeds):
-            measured = [_cell(getattr(chunk, name)[position, index]) for name in MEASURES]
-            counted = [int(column[position, index]) for column in chunk.ledger]
-            clock = f"{chunk.elapsed_seconds[index]:.3f}"
-            writer.writerow([seed, first_round + index + 1, *measured, *counted, clock])
+            measured = {name: _cell(getattr(chunk, name)[position, index]) for name in MEASURES}
+            counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
+            steady = chunk.round_seconds[index]
+            clocks = {
+                CLOCK: f"{chunk.elapsed_seconds[index]:.3f}",
+                STEADY_CLOCK: "" if np.isnan(steady) else f"{steady:.6g}",
+            }
+            writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
     return text.getvalue()
 
 
@@ -213,7 +249,7 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
             values[order[int(row["seed"])], int(row["round"]) - 1] = value
         return values
 
-    seconds = np.array([float(row[CLOCK]) for row in kept if int(row["seed"]) == seeds[0]])
+    once = [row for row in kept if int(row["seed"]) == seeds[0]]
     measures: dict[str, Any] = {name: table(name, float) for name in MEASURES}
     return Result(
         config=config,
@@ -221,7 +257,8 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
         seeds=seeds,
         cohorts=cohorts[:, :num_rounds],
         ledger=Ledger(*(table(name, int) for name in Ledger._fields)),
-        elapsed_seconds=seconds,
+        elapsed_seconds=np.array([float(row[CLOCK]) for row in once]),
+        round_seconds=np.array([float(row.get(STEADY_CLOCK) or np.nan) for row in once]),
         **measures,
     )
 

@@ -47,8 +47,11 @@ class Writer:
         self._lock, self._say = lock, say
         self._rows = hashlib.sha256()
         self._bytes = 0
+        self._columns = records.COLUMNS
         if rounds:
-            self._count((out / run_files.METRICS).read_bytes())
+            content = (out / run_files.METRICS).read_bytes()
+            self._count(content)
+            self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have begun it
 
     def _count(self, content: bytes) -> None:
         self._rows.update(content)
@@ -65,14 +68,14 @@ class Writer:
             UserError: they cannot be written, or the folder is another one.
         """
         self._lock.check(self._out)
-        text = records.csv_text(chunk, self._rounds, header=self._bytes == 0).encode()
+        text = records.csv_text(chunk, self._rounds, header=self._bytes == 0, columns=self._columns).encode()
         file = self._out / run_files.METRICS
         try:
             if (file.stat().st_size if file.exists() else 0) == self._bytes:
                 with file.open("ab") as opened:
                     opened.write(text)
             else:
-                run_files.write(file, records.csv_text(so_far(), 0, header=True).encode())
+                run_files.write(file, records.csv_text(so_far(), 0, header=True, columns=self._columns).encode())
                 self._say(f"{file} was removed or changed by another process, and was written again")
         except OSError as error:
             raise self._cannot("metrics", error) from error

@@ -1,6 +1,7 @@
 """Several strategies under the same conditions: the command, its table, and going on after a stop."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import fedjax_sel
-from fedjax_sel import UserError, command_line, compare, comparison, comparison_plots
+from fedjax_sel import UserError, command_line, compare, comparison, comparison_plots, plots
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import folder, sweep
 from fedjax_sel.runs.lock import FolderLock
@@ -170,8 +173,7 @@ def test_the_tables_numbers_are_those_of_the_runs(compared):
     }
     for name, value in expected.items():
         np.testing.assert_allclose(float(row[name]), value, rtol=1e-5, err_msg=name)
-    # the run's own file rounds to milliseconds
-    assert abs(float(row["seconds_per_round"]) - result.elapsed_seconds[-1] / 3) < 1e-3
+    assert row["seed_rounds_per_second"] == row["compilation_seconds"] == ""  # one chunk: it compiles
     assert row["rounds_until_all_seen_mean"] == "N/A" and row["rounds_until_all_seen_seeds_reached"] == "0"
     assert 0 < float(row["selection_seconds_per_round"]) < 1
 
@@ -194,7 +196,7 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
     for key, row in table(compared).items():
         again = table(out)[key]
         assert {name for name in row if row[name] != again[name]} <= {
-            "seconds_per_round", "selection_seconds_per_round",
+            "seed_rounds_per_second", "compilation_seconds", "selection_seconds_per_round",
         }  # fmt: skip
 
     code, _, err = command(capsys, *QUICK, "--algos", "fl_dp3s", "--out", out, "--learning-rate", "0.1")
@@ -401,7 +403,61 @@ def test_a_row_where_all_seeds_arrive():
     assert row.megabytes_down_to_target.mean == np.mean([6, 5])
     assert row.megabytes_up_to_target.mean == np.mean([12, 10])
     assert row.megabytes_up.mean == np.mean([12, 16])
-    assert row.seconds_per_round == 1.0 and "| 1000 | 250 |" in comparison.as_markdown([row])
+    assert np.isnan(row.seed_rounds_per_second) and "|  |  | 250 |" in comparison.as_markdown([row])
+
+
+def test_speed_is_of_the_rounds_after_compilation_which_stands_apart():
+    """Ten seconds of compilation, and two rounds of two seeds in half a second each."""
+    result = made_up([[0.2] * 4] * 2, np.ones((2, 4), int), [[[0, 1]] * 4] * 2, target=0.6)
+    times = {"elapsed_seconds": [5.5, 11.0, 11.5, 12.0], "round_seconds": [np.nan, np.nan, 0.5, 0.5]}
+    result = dataclasses.replace(result, **{name: np.array(value) for name, value in times.items()})
+    row = comparison.row("s", "a", result, 0.25)
+    assert (row.seed_rounds_per_second, row.compilation_seconds) == (4.0, 10.0)
+    assert "| seed-rounds/s | s of compilation | ms of selection |" in comparison.as_markdown([row])
+    assert comparison.as_markdown([row]).endswith("| 4 | 10 | 250 |")
+    cells = dict(zip(*(line.split(",") for line in comparison.as_csv([row]).splitlines())))
+    assert (cells["seed_rounds_per_second"], cells["compilation_seconds"]) == ("4", "10")
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are saved."""
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: saved.append(figure))
+    return saved
+
+
+def test_no_bar_stands_on_a_logarithmic_axis(tmp_path, figures):
+    results = [made_up([[0.2, 0.7], [0.65, 0.5]], BYTES, COHORTS, target=0.6)] * 3
+    rows = [
+        comparison.row("s", f"{i}", result, seconds) for i, (result, seconds) in enumerate(zip(results, (1e-4, 0.1)))
+    ]
+    comparison_plots.draw(rows, results[:2], tmp_path)
+    axes = [axis for figure in figures for axis in figure.axes]
+    logarithmic = [axis for axis in axes if "log" in (axis.get_xscale(), axis.get_yscale())]
+    assert logarithmic and not any(axis.patches for axis in logarithmic)
+    dots = [line for axis in logarithmic for line in axis.lines if axis.get_xlabel().startswith("milliseconds")]
+    assert [line.get_xdata() for line in dots] == [[0.1], [100]]
+    assert [line.get_ydata() for line in dots] == [[0], [1]]
+    assert any(axis.patches for axis in axes)  # bars where zero is on the axis
+
+
+def test_bands_stay_where_the_measure_can_be(tmp_path, monkeypatch, figures):
+    bands, draw = {}, Axes.fill_between
+
+    def fill_between(axis, x, low, high, **named):
+        bands[axis] = (low, high)
+        return draw(axis, x, low, high, **named)
+
+    monkeypatch.setattr(Axes, "fill_between", fill_between)
+    result = made_up([[0.01, 0.99], [0.5, 0.6]], BYTES, COHORTS, target=0.6)
+    spread = np.array([[0.01, 0.02], [1.5, 1.0]])
+    plots.curves({"a": dataclasses.replace(result, gemd=spread, test_loss=2 * spread)}, tmp_path / "curves.png")
+    assert len(bands) == 4
+    for axis, (low, high) in bands.items():
+        assert (low >= 0).all() and (high > low).all() and axis.get_ylim()[0] >= 0
+        assert (high <= 1).all() == ("accuracy" in axis.get_ylabel())
+    assert sum((low == 0).any() for low, _ in bands.values()) == 4 and len(figures) == 1
 
 
 def test_a_single_seed_has_no_deviation_and_no_target_no_columns():

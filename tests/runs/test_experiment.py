@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 
 import numpy as np
 import pytest
@@ -50,6 +51,9 @@ def test_the_folder_holds_the_same_numbers(finished):
     np.testing.assert_array_equal(again.ledger, result.ledger)
     partition = json.loads((out / "data.json").read_text())["partitions"]
     assert set(partition) == {"3", "1"} and partition["3"]["sha256"] != partition["1"]["sha256"]
+    digests = folder.made_from(out)
+    assert digests.keys() == {"dataset", "partitions"} and digests["partitions"]["3"] == partition["3"]["sha256"]
+    assert folder.made_from(out.parent) is None
     assert "jax" in json.loads((out / "environment.json").read_text())["packages"]
 
 
@@ -82,6 +86,23 @@ def test_the_summary_counts_rounds_to_the_target_and_bytes(finished):
     for place in range(2):
         above = np.flatnonzero(result.test_accuracy[place] >= 0.2)
         assert reached[place] == above[0] + 1 if len(above) else np.isnan(reached[place])
+
+
+def test_what_comes_before_the_first_chunk_is_done_does_not_slow_a_run_down(monkeypatch):
+    real, wait = experiment.run.chunks, 2.0
+
+    def compiles_for_long(*programs):
+        time.sleep(wait)
+        yield from real(*programs)
+
+    monkeypatch.setattr(experiment.run, "chunks", compiles_for_long)
+    result = fedjax_sel.run(SMALL.replace(rounds=12))
+    assert result.compilation_seconds > wait
+    known = result.round_seconds[2:]
+    np.testing.assert_allclose(result.seed_rounds_per_second, 2 * 10 / known.sum())
+    assert known.sum() <= result.elapsed_seconds[-1] - wait
+    alone = fedjax_sel.run(SMALL.replace(rounds=2))  # one chunk, and nothing to tell its compilation from
+    assert np.isnan([alone.seed_rounds_per_second, alone.compilation_seconds]).all()
 
 
 def test_an_update_that_is_not_finite_stops_the_run_and_names_it(tmp_path):

@@ -75,6 +75,39 @@ def test_a_run_goes_on_to_the_same_bits(whole, unfinished):
     assert [entry["after_round"] for entry in environment["resumed"]] == [4]
 
 
+def test_the_first_chunk_of_every_process_is_left_out_of_its_speed(whole, unfinished):
+    """It compiles. What the killed process measured after its own first chunk still counts."""
+    _, result = whole
+    np.testing.assert_array_equal(np.isnan(result.round_seconds), [True] * 2 + [False] * 5)
+    np.testing.assert_allclose(result.round_seconds[2:], np.diff(result.elapsed_seconds)[1:], rtol=1e-6)
+    goes_on = fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    for found in (goes_on, folder.load(unfinished)):
+        known = ~np.isnan(found.round_seconds)
+        np.testing.assert_array_equal(known, [False, False, True, True, False, False, True])
+        speed = 2 * 3 / found.round_seconds[known].sum()
+        np.testing.assert_allclose(found.seed_rounds_per_second, speed)
+        total = found.elapsed_seconds[-1] - 2 * 7 / speed
+        np.testing.assert_allclose(found.compilation_seconds, max(total, 0), atol=2e-3)
+
+
+def test_a_run_that_an_earlier_version_began_goes_on_in_its_own_columns(tmp_path, whole):
+    """That version knew no seconds of single rounds."""
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer.records, "COLUMNS", writer.records.COLUMNS[:-1])
+        assert writer.records.COLUMNS[-1] == "elapsed_seconds"
+        fedjax_sel.run(SMALL.replace(out=str(out), rounds=4))
+    result = fedjax_sel.run(SMALL.replace(out=str(out)))
+    np.testing.assert_array_equal(result.cohorts, whole[1].cohorts)
+    rows = (out / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 * 7 and len({row.count(",") for row in rows}) == 1
+    assert rows[0].endswith(",elapsed_seconds")
+    again = folder.load(out)
+    np.testing.assert_array_equal(again.cohorts, whole[1].cohorts)
+    assert np.isnan(again.round_seconds).all() and again.round_seconds.shape == (7,)
+    assert np.isnan([again.seed_rounds_per_second, again.compilation_seconds]).all()
+
+
 def test_only_the_newest_checkpoints_stay(whole):
     assert [path.name for path in checkpoint.list_all(whole[0] / "checkpoints")] == ["round-00000007", "round-00000006"]
 

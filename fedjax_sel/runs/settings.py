@@ -1,0 +1,65 @@
+"""Which runs may stand side by side: those of one setting, which differ in how they select and in nothing else."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import folder
+from fedjax_sel.runs.records import Result
+
+# What a strategy is compared by, and how a run is computed and looked at.
+NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"rounds", "target_accuracy"}) | {
+    "algo", "algo_args", "chunk", "cohort_batch", "eval_every", "train_metrics_every",
+}  # fmt: skip
+DEALT = "who holds what"
+
+
+class Setting(NamedTuple):
+    """Runs under equal conditions."""
+
+    results: dict[Path, Result]  # by folder
+    differs: str  # in what from the first setting; empty for that one
+
+
+def by_setting(folders: Sequence[Path]) -> list[Setting]:
+    """Read runs and put those of one setting together, in the order in which they come.
+
+    Args:
+        folders: of runs, finished or not.
+
+    Returns:
+        The settings, at least one.
+
+    Raises:
+        UserError: a folder holds no readable run, or no round of it.
+    """
+    found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
+    for path in folders:
+        result = folder.load(path)
+        if not result.num_rounds:
+            raise UserError(f"{path}: the run has no whole round yet; wait for one, or leave it out")
+        conditions = _conditions(result, folder.made_from(path))
+        for known, results in found:
+            if known == conditions:
+                results[path] = result
+                break
+        else:
+            found.append((conditions, {path: result}))
+    first = found[0][0]
+    return [Setting(results, _difference(first, conditions)) for conditions, results in found]
+
+
+def _conditions(result: Result, digests: Any) -> dict[str, Any]:
+    values = {name: value for name, value in result.config.effective().flat().items() if name not in NOT_OF_THE_SETTING}
+    # the server's share may follow from the strategy, and data of one name from two places
+    return values | {"pixels": result.data_source, DEALT: json.dumps(digests, sort_keys=True)}
+
+
+def _difference(first: dict[str, Any], here: dict[str, Any]) -> str:
+    changed = [name for name, value in here.items() if value != first[name]]
+    if changed == [DEALT]:
+        return f"{DEALT} (the data or their partition, by their SHA-256)"
+    return "; ".join(f"{name} {here[name]!r}, not {first[name]!r}" for name in changed if name != DEALT)

@@ -1,0 +1,69 @@
+"""Run folders side by side: those of one setting in one table, others apart."""
+
+import re
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import command_line, report
+from fedjax_sel.runs import folder
+from fedjax_sel.runs.records import MEASURES, Result
+from fedjax_sel.simulation.ledger import Ledger
+
+BASE = fedjax_sel.preset("quickstart").replace(rounds=2, algo="random", target_accuracy=0.5)
+RUNS = {
+    "random": {},
+    "fl_dp3s": {"algo": "fl_dp3s", "chunk": 1, "keep": 5, "data_dir": "elsewhere"},
+    "fast": {"learning_rate": 0.1, "target_accuracy": 0.4, "checkpoint_seconds": 9.0},
+    "gpfl": {"algo": "gpfl"},  # the server keeps a part of the data without being told to
+}
+
+
+def found(config):
+    shape = (1, config.run.rounds)
+    measures = dict.fromkeys(MEASURES, np.full(shape, 0.45))
+    return Result(
+        config, "made up", config.run.seeds, cohorts=np.zeros((*shape, 1), np.int32), stopped_by=0,
+        ledger=Ledger(*[np.ones(shape, np.int64)] * len(Ledger._fields)), elapsed_seconds=np.ones(2), **measures,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def reported(capsys, monkeypatch, tmp_path):
+    """Reports folders by name: what is printed, and the pictures."""
+    monkeypatch.setattr(folder, "load", lambda path: found(BASE.replace(out=str(path), **RUNS[path.name])))
+    monkeypatch.setattr(folder, "made_from", lambda path: {"0": path.name if path.name == "gpfl" else "all"})
+
+    def report_on(*names):
+        code = command_line.guarded(report.main, [*names, "--out", str(tmp_path / "curves.png")])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out, sorted(path.name for path in tmp_path.iterdir())
+
+    return report_on
+
+
+def strategies_in(text):
+    return re.findall(r"^\| (\w+) \|", text, re.MULTILINE)
+
+
+def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
+    out, pictures = reported("random", "fl_dp3s")
+    assert pictures == ["curves.png"]
+    assert out.startswith("| | final test accuracy |") and "rounds to 50% test accuracy" in out and "##" not in out
+    assert strategies_in(out) == ["random", "fl_dp3s"]
+
+
+def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(reported):
+    out, pictures = reported("random", "fast", "fl_dp3s", "gpfl")
+    assert pictures == ["curves-1.png", "curves-2.png", "curves-3.png"]
+    first, second, third = re.split(r"^## ", out, flags=re.MULTILINE)[1:]
+    assert all(part.startswith("digits (made up), shards, 1 a client;") for part in (first, second, third))
+    assert [strategies_in(part) for part in (first, second, third)] == [["random", "fl_dp3s"], ["random"], ["gpfl"]]
+    assert "Another setting" not in first and "rounds to 50%" in first and "rounds to 40%" not in first
+    assert "Another setting: learning_rate 0.1, not 0.05; target_accuracy 0.4, not 0.5\n" in second
+    assert "rounds to 40%" in second and "rounds to 50%" not in second
+    assert "Another setting: who holds what (the data or their partition, by their SHA-256)\n" in third
+    for part, picture in zip((first, second, third), pictures):
+        assert re.search(rf"^Curves in .*{picture}$", part, re.MULTILINE)

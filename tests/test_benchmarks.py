@@ -6,7 +6,9 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from fedjax_sel.simulation.problem import check
 
@@ -67,6 +69,54 @@ def test_a_ratio_compares_a_rival_with_the_runs_beside_it(rivals):
     assert judge("second", table, 5)["ratios"] == [2.0, 2.0]  # 8 / mean(3, 5), 10 / mean(4, 6)
     assert judge("first", table, 5)["ratio_5_seeds"] == 3.5  # the median of 40 / 10 and 60 / 20
     assert judge("first", table, 5)["same_accuracy"]
+
+
+@pytest.fixture
+def papers(rivals):
+    """The module that compares with the papers, and what it reads."""
+    module = rivals("beside_papers")
+    return module, module.read(module.FILE)
+
+
+def test_a_difference_has_welchs_interval(papers):
+    module, _ = papers
+    a, b = np.array([1.0, 4.0, 2.0, 5.0, 3.0]), np.array([10.0, 9.0, 11.0, 30.0, 10.0])
+    difference, half = module.interval((a.mean(), a.std(ddof=1)), (b.mean(), b.std(ddof=1)), 5)
+    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    np.testing.assert_allclose([difference - half, difference + half], [expected.low, expected.high], rtol=1e-9)
+
+
+def test_the_page_of_the_eleven_strategies_shows_what_the_command_prints(papers):
+    module, runs = papers
+    text = (module.FILE.parent / "README.md").read_text()
+    assert module.page(runs) in text
+    quoted = {  # what its sentences say of the last ten rounds
+        "0.472, 0.645 and 0.592": "gpfl",
+        "0.600, 0.709 and 0.634": "fedcor",
+    }
+    for numbers, algo in quoted.items():
+        found = [f"{float(runs[setting][algo]['last_rounds_accuracy_mean']):.3f}" for setting in module.SETTINGS]
+        assert numbers == f"{found[0]}, {found[1]} and {found[2]}" and numbers in text
+
+
+def test_the_readmes_table_of_the_eleven_is_that_of_the_comparison(papers):
+    _, runs = papers
+    names = {"random": "random", "power-of-choice": "pow_d", "Oort": "oort", "FL-DP3S": "fl_dp3s", "FedCor": "fedcor"}
+    lines = (FOLDER.parent / "README.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| | 2SPC: rounds to 69 %")) + 2
+    table = {
+        cells[0]: cells[1:] for cells in ([c.strip() for c in line.split("|")[1:-1]] for line in lines[start:][:5])
+    }
+    assert list(table) == list(names)
+    for name, cells in table.items():
+        rows = [runs[f"fedcor/fmnist-{setting}"][names[name]] for setting in ("2spc", "dir", "1spc")]
+        for row, rounds, megabytes in zip(rows, cells[::2], cells[1::2]):
+            if row["rounds_to_target_mean"] == "N/A":
+                assert rounds.startswith(f"N/A ({row['rounds_to_target_seeds_reached']} of 5") and megabytes == "N/A"
+            else:
+                mean, deviation = (float(row[f"rounds_to_target_{part}"]) for part in ("mean", "sd"))
+                assert rounds == f"{mean:.0f} ± {deviation:.0f}"
+                assert megabytes == f"{float(row['megabytes_down_to_target_mean']):.0f}"
 
 
 @pytest.mark.parametrize("file", sorted((FOLDER.parent / "results").glob("*.json")), ids=lambda file: file.name)

@@ -1,0 +1,140 @@
+"""A comparison's table beside the papers' numbers, and which of its differences are more than chance.
+
+    python benchmarks/beside_papers.py               prints what results/fmnist_eleven/README.md shows
+
+Reads the committed comparison.csv; nothing is run. A difference of two means over seeds has a Welch interval of 95 %,
+from means and standard deviations: a strategy's seeds have the partitions and first models of another's, and what that
+pairing would tell is not in the file. N/A: some seed of one of the two never arrived.
+"""
+
+import argparse
+import csv
+import math
+from pathlib import Path
+
+from scipy import stats
+
+FILE = Path(__file__).parents[1] / "results" / "fmnist_eleven" / "comparison.csv"
+SETTINGS = {"fedcor/fmnist-1spc": "1SPC", "fedcor/fmnist-2spc": "2SPC", "fedcor/fmnist-dir": "Dir"}
+ROUNDS, ACCURACY, DOWN = "rounds_to_target", "last_rounds_accuracy", "megabytes_down_to_target"
+
+FEDCOR_TABLE_1 = {  # FedCor (CVPR 2022), Table 1: rounds to the target, five seeds
+    "random": ("N/A", "295.8 ± 92.0", "141.0 ± 73.0"),
+    "afl": ("N/A", "218.6 ± 117.3", "169.0 ± 166.1"),
+    "pow_d": ("167.2 ± 72.3", "126.6 ± 78.2", "123.0 ± 101.0"),
+    "fedcor": ("84.0 ± 53.1", "94.8 ± 18.4", "68.8 ± 27.5"),
+}
+GPFL_TABLE_2 = {  # GPFL, Table II at 100 %: mean of the last rounds, one seed; ± is over those rounds
+    "random": ("0.502 ± 0.08", "0.600 ± 0.11", "0.545 ± 0.08"),
+    "pow_d": ("0.480 ± 0.15", "0.586 ± 0.08", "0.583 ± 0.16"),
+    "fedcor": ("0.571 ± 0.12", "0.685 ± 0.04", "0.636 ± 0.09"),
+    "gpfl": ("0.770 ± 0.04", "0.778 ± 0.04", "0.737 ± 0.05"),
+}
+
+Runs = dict[str, dict[str, dict[str, str]]]  # setting -> strategy -> the row's cells
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--file", type=Path, default=FILE, help="a comparison.csv of FedCor's three settings")
+    print(page(read(parser.parse_args().file)))
+
+
+def read(path: Path) -> Runs:
+    """Return the rows of a comparison.csv by setting and strategy."""
+    runs: Runs = {setting: {} for setting in SETTINGS}
+    with path.open() as file:
+        for row in csv.DictReader(file):
+            runs[row["setting"]][row["algo"]] = row
+    return runs
+
+
+def page(runs: Runs) -> str:
+    """Return all tables, in Markdown."""
+    return "\n\n".join(
+        [
+            beside("rounds to the target: here / FedCor's Table 1", runs, ROUNDS, 1, FEDCOR_TABLE_1),
+            beside("accuracy of the last 10 rounds: here / GPFL's Table II", runs, ACCURACY, 3, GPFL_TABLE_2),
+            less("accuracy of the last 10 rounds, less random's", runs, ACCURACY, 3, "random"),
+            less("accuracy of the last 10 rounds, less FedCor's", runs, ACCURACY, 3, "fedcor"),
+            less("rounds to the target, less FedCor's", runs, ROUNDS, 0, "fedcor"),
+            less("MB down until the target, less FedCor's", runs, DOWN, 0, "fedcor"),
+        ]
+    )
+
+
+def beside(about: str, runs: Runs, field: str, digits: int, published: dict[str, tuple[str, ...]]) -> str:
+    """Return a table of this repository's numbers and a paper's.
+
+    Args:
+        about: heading of the first column.
+        runs: from `read`.
+        field: a number of the comparison.
+        digits: after the point.
+        published: strategy -> what the paper has in each setting.
+    """
+    rows = {}
+    for algo, numbers in published.items():
+        cells = [_mean_and_deviation(runs[setting][algo], field, digits) for setting in SETTINGS]
+        rows[algo] = [f"{ours} / {theirs}" for ours, theirs in zip(cells, numbers)]
+    return _table(about, rows)
+
+
+def less(about: str, runs: Runs, field: str, digits: int, reference: str) -> str:
+    """Return a table of differences from one strategy, with half a 95 % interval; in bold where it leaves out zero.
+
+    Args:
+        about: heading of the first column.
+        runs: from `read`.
+        field: a number of the comparison.
+        digits: after the point.
+        reference: whose number is taken off.
+    """
+    rows = {}
+    for algo in next(iter(runs.values())):
+        if algo != reference:
+            pairs = [(runs[setting][algo], runs[setting][reference]) for setting in SETTINGS]
+            rows[algo] = [_difference(ours, other, field, digits) for ours, other in pairs]
+    return _table(about, rows)
+
+
+def interval(ours: tuple[float, float], other: tuple[float, float], seeds: int) -> tuple[float, float]:
+    """Return a difference of two means and half its 95 % interval (Welch).
+
+    Args:
+        ours: mean and sample standard deviation.
+        other: those of the strategy that is taken off.
+        seeds: of both.
+    """
+    variances = [deviation**2 / seeds for _, deviation in (ours, other)]
+    total = sum(variances)
+    if total == 0:
+        return ours[0] - other[0], 0.0
+    freedom = total**2 / sum(variance**2 / (seeds - 1) for variance in variances)
+    return ours[0] - other[0], float(stats.t.ppf(0.975, freedom)) * math.sqrt(total)
+
+
+def _difference(ours: dict[str, str], other: dict[str, str], field: str, digits: int) -> str:
+    numbers = [(row[f"{field}_mean"], row[f"{field}_sd"]) for row in (ours, other)]
+    if any("N/A" in pair for pair in numbers):
+        return "N/A"
+    means = [(float(mean), float(deviation)) for mean, deviation in numbers]
+    difference, half = interval(means[0], means[1], int(ours["seeds"]))
+    text = f"{difference:+.{digits}f} ± {half:.{digits}f}"
+    return f"**{text}**" if abs(difference) > half else text
+
+
+def _mean_and_deviation(row: dict[str, str], field: str, digits: int) -> str:
+    if row[f"{field}_mean"] == "N/A":
+        return f"N/A ({row[f'{field}_seeds_reached']} of {row['seeds']})"
+    return f"{float(row[f'{field}_mean']):.{digits}f} ± {float(row[f'{field}_sd']):.{digits}f}"
+
+
+def _table(about: str, rows: dict[str, list[str]]) -> str:
+    lines = [f"| {about} | " + " | ".join(SETTINGS.values()) + " |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {algo} | " + " | ".join(cells) + " |" for algo, cells in rows.items())])
+
+
+if __name__ == "__main__":
+    main()

@@ -30,6 +30,7 @@ class Trainer(NamedTuple):
         learning_rate: round -> learning rate.
         evaluation_block: examples of one client evaluated at once.
         micro_batch: examples of a step whose gradient is computed at once.
+        unroll: steps that are one turn of a client's loop, where all clients take equally many; None: JAX's default.
     """
 
     model: Model
@@ -39,6 +40,7 @@ class Trainer(NamedTuple):
     learning_rate: Callable[[jax.Array], jax.Array]
     evaluation_block: int
     micro_batch: int
+    unroll: int | None = None
 
 
 def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
@@ -159,8 +161,9 @@ def train_and_report(
         return jax.tree.map(lambda w, d: w - rate * d, weights, direction), optimizer_state, total
 
     fresh = trainer.client_optimizer.init(params) if optimizer_state is None else optimizer_state
-    last = steps if work.equal_steps is None else work.equal_steps
-    weights, final, (total, count) = lax.fori_loop(0, last, step, (params, fresh, jnp.zeros((2,))))
+    last, unroll = (steps, None) if work.equal_steps is None else (work.equal_steps, trainer.unroll)
+    start = (params, fresh, jnp.zeros((2,)))
+    weights, final, (total, count) = lax.fori_loop(0, last, step, start, unroll=unroll)
     mean = total / jnp.maximum(count, 1.0)
     update = jax.tree.map(lambda after, before: after - before, weights, params)
     return LocalResult(

@@ -131,6 +131,17 @@ def test_clients_of_unequal_length_train_together_as_they_do_alone():
             np.testing.assert_allclose(a, b[who], atol=1e-6)
 
 
+def test_unrolled_steps_are_the_same_steps():
+    rolled, key = make_trainer(momentum=0.5, steps=6), jax.random.key(0)
+    unrolled = rolled._replace(unroll=4)  # of which 6 is no multiple
+    assert "unroll=4" in str(jax.make_jaxpr(lambda: update_of(unrolled, ZERO, key))())
+    found, expected = (jax.jit(lambda one=one: update_of(one, ZERO, key))() for one in (unrolled, rolled))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    unequal = make_trainer(epochs=2)._replace(unroll=4)  # ends when the client says: nothing to unroll
+    assert "unroll=4" not in str(jax.make_jaxpr(lambda: update_of(unequal, ZERO, key))())
+
+
 def test_one_full_batch_step_is_one_step_of_gradient_descent():
     trainer = make_trainer(epochs=1, full_batch=True)
     train = jax.jit(lambda who: update_of(trainer, who, jax.random.key(1)))

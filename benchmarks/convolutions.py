@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,54 @@ def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict
     import jax
     import jax.numpy as jnp
     import numpy as np
+
+    _, clients, batch = SETTINGS[model]
+    run, num_devices = training_steps(model, form, clients_at_once, SETTINGS[model])
+    run = jax.jit(run)
+    started = time.perf_counter()
+    jax.block_until_ready(run(jnp.int32(1)))
+    compile_seconds = time.perf_counter() - started
+    times, steps = [], 1
+    while sum(times) < budget:
+        started = time.perf_counter()
+        jax.block_until_ready(run(jnp.int32(steps)))
+        times.append(time.perf_counter() - started)
+        if times[-1] < 0.2:  # long enough for the clock
+            steps, times = 2 * steps, []
+    device = jax.devices()[0]
+    return {
+        "milliseconds_a_step": 1000 * float(np.median(times)) / steps,
+        "compile_seconds": round(compile_seconds, 2),
+        "clients": clients,
+        "batch_size": batch,
+        "platform": device.platform,
+        "devices": f"{num_devices} x {device.device_kind}",
+        "jax": jax.__version__,
+    }
+
+
+def training_steps(
+    model: str, form: str, clients_at_once: str, setting: tuple, precision: str = "float32"
+) -> tuple[Callable[[Any], Any], int]:
+    """Return the training of all clients as a function of the number of steps, and how many devices share it.
+
+    Args:
+        model: by name.
+        form: one of `layers.CONVOLUTIONS`.
+        clients_at_once: `all` or `one`.
+        setting: image shape, clients, batch.
+        precision: of the model's products.
+    """
+    import jax
+    import jax.numpy as jnp
     from jax import lax
 
     from fedjax_sel import models
+    from fedjax_sel.simulation import devices
     from fedjax_sel.training import client
 
-    shape, clients, batch = SETTINGS[model]
-    network = models.make(model, shape, 10, convolution=form)
+    shape, clients, batch = setting
+    network = models.make(model, shape, 10, precision=precision, convolution=form)
     mesh = devices.make_mesh(1, clients, 0)
     key = jax.random.key(0)
     params = network.init(key)
@@ -96,27 +138,7 @@ def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict
     def all_clients(steps: Any) -> Any:
         return devices.spread(mesh, train, steps, (images, labels), at_once)
 
-    run = jax.jit(devices.over_seeds(mesh, all_clients, (devices.WHOLE,), devices.WHOLE))
-    started = time.perf_counter()
-    jax.block_until_ready(run(jnp.int32(1)))
-    compile_seconds = time.perf_counter() - started
-    times, steps = [], 1
-    while sum(times) < budget:
-        started = time.perf_counter()
-        jax.block_until_ready(run(jnp.int32(steps)))
-        times.append(time.perf_counter() - started)
-        if times[-1] < 0.2:  # long enough for the clock
-            steps, times = 2 * steps, []
-    device = jax.devices()[0]
-    return {
-        "milliseconds_a_step": 1000 * float(np.median(times)) / steps,
-        "compile_seconds": round(compile_seconds, 2),
-        "clients": clients,
-        "batch_size": batch,
-        "platform": device.platform,
-        "devices": f"{mesh.size} x {device.device_kind}",
-        "jax": jax.__version__,
-    }
+    return devices.over_seeds(mesh, all_clients, (devices.WHOLE,), devices.WHOLE), mesh.size
 
 
 if __name__ == "__main__":

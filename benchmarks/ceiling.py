@@ -1,0 +1,112 @@
+"""The ceiling of a round: all its matrix multiplications, of the same shapes on the same devices, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) -> tuple[Callable[[], Any], float]:
+    """A function that does a chunk's matrix multiplications and nothing else, and the operations of one seed-round.
+
+    The shapes are read from the traced step and evaluation, so that they are the round's own. A device does its share
+    of all (seed, client) pairs, batched as the round batches them; evaluation likewise.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from fedjax_sel.simulation import evaluation
+    from fedjax_sel.training import client
+
+    plan, federation = program.plan, program.federation
+    model, work, devices = plan.trainer.model, plan.trainer.work, plan.mesh.size
+    image = federation.images.shape[1:]
+    params = jax.eval_shape(model.init, jax.random.key(0))
+
+    def step(params, images, labels):
+        every = jnp.ones(labels.shape, bool)
+        return jax.grad(lambda w: client.mean_loss(model, w, images, labels, every))(params)
+
+    def shapes(function: Callable, count: int) -> list[tuple]:
+        images = jax.ShapeDtypeStruct((count, *image), jnp.float32)
+        labels = jax.ShapeDtypeStruct((count,), jnp.int32)
+        return products(jax.make_jaxpr(function)(params, images, labels).jaxpr)
+
+    def forward(params, images, labels):
+        return model.apply(params, images, None).logits
+
+    groups, share = plan.mesh.devices.shape
+    per_device = -(-seeds // groups * plan.num_selected // share)
+    together = plan.clients_at_once or per_device
+    train = shapes(step, work.batch_size)
+    tests = federation.test_images.shape[0]
+    block = evaluation.block_size(tests, plan.evaluation_block)
+    blocks = -(-(tests // block) * seeds // devices)
+    test = shapes(forward, block)
+    steps = work.equal_steps * (per_device // together)
+
+    def chunk(operands):
+        train_operands, test_operands = operands
+
+        def again(_, operands):
+            operands = loop(steps, operands[0], train), operands[1]
+            return (operands[0], loop(blocks, operands[1], test)) if evaluate else operands
+
+        return jax.lax.fori_loop(0, length, again, (train_operands, test_operands))
+
+    spec = jax.sharding.PartitionSpec(plan.mesh.axis_names)
+    sharded = jax.sharding.NamedSharding(plan.mesh, spec)
+    batch = devices * together
+
+    def filled(count, factor):
+        return jax.device_put(jnp.full((count, *factor.shape), 1e-3, factor.dtype), sharded)
+
+    operands = (
+        [(filled(batch, left), filled(batch, right)) for left, right, _ in train],
+        [(filled(devices, left), filled(devices, right)) for left, right, _ in test],
+    )
+    run = jax.jit(jax.shard_map(chunk, mesh=plan.mesh, in_specs=(spec,), out_specs=spec, check_vma=False))
+    training = sum(map(operations, train)) * work.equal_steps * plan.num_selected
+    evaluating = sum(map(operations, test)) * (tests / block) if evaluate else 0.0
+    return lambda: run(operands), training + evaluating
+
+
+def loop(count: int, operands: list, shapes: list[tuple]) -> list:
+    """Multiplies every pair `count` times, one element of a result feeding the next turn so that none is left out."""
+    import jax
+
+    def turn(_, operands):
+        after = []
+        for (left, right), (_, _, how) in zip(operands, shapes):
+            product = jax.vmap(lambda a, b, how=how: jax.lax.dot_general(a, b, **how))(left, right)
+            corner = product[(slice(None), *([slice(0, 1)] * (product.ndim - 1)))]
+            start = (0,) * right.ndim
+            corner = corner.reshape(corner.shape[0], *([1] * (right.ndim - 1)))
+            after.append((left, jax.lax.dynamic_update_slice(right, (corner * 1e-3).astype(right.dtype), start)))
+        return after
+
+    return jax.lax.fori_loop(0, count, turn, operands)
+
+
+def products(jaxpr: Any) -> list[tuple]:
+    """(left, right, how) of every dot_general, inner programs included: two shapes with types, and its settings."""
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            left, right = (variable.aval for variable in equation.invars)
+            how = {name: equation.params[name] for name in ("dimension_numbers", "precision")}
+            found.append((left, right, how))
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                found += products(inner)
+    return found
+
+
+def operations(shape: tuple) -> float:
+    """Floating-point operations of a product: two for each of m * k * n."""
+    import numpy as np
+
+    left, right, how = shape
+    (contracted, _), (batch, _) = how["dimension_numbers"]
+    inner = np.prod([left.shape[i] for i in contracted])
+    shared = np.prod([left.shape[i] for i in batch])
+    return float(2 * left.size * right.size / (inner * shared))

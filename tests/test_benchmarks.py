@@ -119,6 +119,23 @@ def test_the_readmes_table_of_the_eleven_is_that_of_the_comparison(papers):
                 assert megabytes == f"{float(row['megabytes_down_to_target_mean']):.0f}"
 
 
+@pytest.mark.slow
+def test_rounds_per_second_measures_what_its_results_hold(rivals, monkeypatch):
+    rounds, script = rivals("rounds"), rivals("rounds_per_second")
+    real = rounds.setting
+    monkeypatch.setattr(rounds, "setting", lambda *given: real(*given, **rivals("accelerator.speed").TINY))
+    case = {"preset": "fedcor/fmnist-2spc", "seeds": 2, "evaluate": True}
+    case |= {"chunks": 3, "algo": "random", "precision": "float32"}
+    measured = script.run_case(**case)
+    stored = json.loads((FOLDER.parent / "results" / "rounds_per_second.json").read_text())["cases"][0]
+    assert set(stored) <= set(case | measured)
+    assert measured["p10"] <= measured["seed_rounds_per_second"] <= measured["p90"]
+    assert measured["share_of_ceiling"] == pytest.approx(
+        measured["seed_rounds_per_second"] / measured["ceiling_seed_rounds_per_second"], rel=0.05
+    )
+    assert "2 seeds with evaluation" in script.describe(case | measured)
+
+
 @pytest.mark.parametrize("file", sorted((FOLDER.parent / "results").glob("*.json")), ids=lambda file: file.name)
 def test_results_say_how_they_were_made_and_name_no_machine(file):
     text = file.read_text()

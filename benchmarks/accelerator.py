@@ -1,0 +1,124 @@
+"""Everything that waits for a GPU, checked and measured in one command, in the minutes that there are.
+
+    python benchmarks/accelerator.py                 eight minutes; writes results/accelerator_<device>.json
+    python benchmarks/accelerator.py --minutes 30    the rest, too
+    python benchmarks/accelerator.py --minutes 1     on a CPU: everything in tiny, to see that it works
+
+From a checkout, with jax, flax, optax, orbax-checkpoint, rich, matplotlib and scikit-learn, and no network. The parts:
+agreement with the CPU, --deterministic, rounds a second, convolutions, selection, graphs, compilation. Of each part
+the first cases come before any part's second ones; what a case finds is in the file as soon as it is there; a case
+that fails or does not fit into the minutes is in it with its reason.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [path for path in (str(ROOT / "benchmarks"), str(ROOT)) if path not in sys.path]
+
+from accelerator import agreement, children, convolving, machine, resume, selecting, speed, variants  # noqa: E402
+from accelerator.day import Day, Part, Record  # noqa: E402
+
+LOOK_LIMIT = 120.0  # seconds in which a first process must have found the devices
+SMALL_FLAGS = ("--xla_backend_optimization_level=0",)  # of tiny cases compilation would take most of the time
+
+
+def main() -> int:
+    begun = time.monotonic()
+    arguments = parse()
+    if arguments.child:
+        from accelerator import child
+
+        return child.main(*arguments.child)
+    try:
+        look = {"": children.Child("accelerator.machine:look")}
+        ((_, found),) = children.run(look, (), LOOK_LIMIT, LOOK_LIMIT)
+    except children.ChildError as error:
+        print(f"error: no device can be measured: {error}", file=sys.stderr)
+        return 1
+    small = found["platform"] == "cpu" if arguments.small is None else arguments.small
+    parts = [
+        part for part in all_parts(small, found["platform"], found.pop("strategies")) if part.name in arguments.parts
+    ]
+    out = arguments.out or ROOT / "results" / file_name(found["devices"], small)
+    head = {
+        "command": children.without_folders(shlex.join(["python", "benchmarks/accelerator.py", *sys.argv[1:]])),
+        "commit": machine.commit(),
+        "date": date.today().isoformat(),
+        "minutes": arguments.minutes,
+        "small": small,
+        "machine": found,
+    }
+    start = time.monotonic() - begun
+    day = Day(parts, 60 * arguments.minutes, out, head, begun, start, SMALL_FLAGS if small else ())
+    try:
+        day.run()
+    except KeyboardInterrupt:
+        print(f"interrupted; {out.name} holds what was found", file=sys.stderr)
+        return 130
+    print(summary(day.report))
+    print(f"written to {out}")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=8.0, metavar="M", help="nothing is begun that would end later")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help=", ".join(PARTS))
+    parser.add_argument(
+        "--small", action=argparse.BooleanOptionalAction, help="tiny sizes (default: where there are CPUs alone)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+PARTS = ("agreement", "resume", "rounds", "convolutions", "selection", "graphs", "compilation")
+
+
+def all_parts(small: bool, platform: str, strategies: list[str]) -> list[Part]:
+    """Return the parts, most important first.
+
+    Args:
+        small: whether sizes are tiny.
+        platform: cpu, gpu or tpu.
+        strategies: names of all.
+    """
+    return [
+        agreement.part(small, strategies),
+        resume.part(small, shared=platform != "tpu"),
+        speed.part(small, platform == "cpu"),
+        convolving.part(small),
+        selecting.part(small),
+        variants.graphs(small),
+        variants.compilation(small),
+    ]
+
+
+def file_name(devices: str, small: bool) -> str:
+    """Return the name of the result's file by the kind of device: "1 x Good GPU" -> accelerator_good-gpu.json."""
+    kind = re.sub(r"[^a-z0-9]+", "-", devices.split(" x ", 1)[-1].lower()).strip("-")
+    return f"accelerator_{kind}{'_small' if small else ''}.json"
+
+
+def summary(report: Record) -> str:
+    """Return a line a part: how many of its cases were run, failed, or were left out."""
+    lines = []
+    for part in report["parts"]:
+        left_out = sum("not_begun" in run for run in part["runs"])
+        failed = sum("error" in run for run in part["runs"])
+        failures = sum("error" in case for case in part["cases"])
+        done = len(part["runs"]) - left_out - failed
+        counts = f"{done} cases done, {failed} failed, {left_out} left out"
+        lines.append(f"{part['name']:13} {counts}; {len(part['cases'])} results, {failures} of them errors")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""FedCor's fit, and k-DPPs: sampling in every round and the decompositions before, at N = 100 and 3,550."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from accelerator.child import each
+from accelerator.children import Child
+from accelerator.day import Case, Part, alone
+
+SECONDS = 1.0  # of timed calls, a case
+_ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "true"}  # where a run decomposes once, in float64
+
+
+def part(small: bool) -> Part:
+    """Return the part."""
+    guess = 1 if small else 5
+
+    def case(
+        name: str, cases: list[tuple[str, int, int]], tier: int, environment: dict[str, str] | None = None
+    ) -> Case:
+        settings = {"cases": [dict(zip(("what", "clients", "seeds"), case)) for case in cases], "guess": guess}
+        work = alone(Child("accelerator.selecting:time_all", settings, environment or {}))
+        return Case(name, guess * len(cases), work, tier)
+
+    if small:
+        cases = [case("fit, samples and decompositions", [(what, 20, 2) for what in ("fit", "sample", "eigh")], 1)]
+    else:
+        rounds = [("fit", 100, 1), ("fit", 100, 64), ("sample", 100, 1), ("sample", 100, 64)]
+        rounds += [("sample", 3550, 1), ("sample", 3550, 8)]
+        pools = [("eigh", 100, 1), ("eigh", 100, 64), ("eigh", 3550, 1), ("svd", 100, 1), ("svd", 100, 64)]
+        cases = [
+            case("fits and samples", rounds, 1),
+            case("decompositions of pools", pools, 2),
+            case("decompositions before the first round", [("eigh", 100, 1), ("eigh", 3550, 1)], 3, _ON_CPU),
+        ]
+    return Part("selection", "FedCor's fit and k-DPPs", cases, describe)
+
+
+def describe(record: dict[str, Any]) -> str:
+    """A record in a line."""
+    times = record["milliseconds"]
+    return (
+        f"{record['what']}, {record['clients']} clients, {record['seeds']} seeds: {times['median']:.3f} ms "
+        f"({times['p10']:.3f} to {times['p90']:.3f}), compiled in {record['compile_seconds']:.1f} s"
+    )
+
+
+def time_all(seconds: float, cases: list[dict[str, Any]], guess: float) -> Iterator[dict[str, Any]]:
+    """Time each case, all seeds as one `vmap` on one device (in a child process)."""
+    yield from each(cases, seconds, guess, _time)
+
+
+def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
+    import jax
+    import jax.numpy as jnp
+    from timing import steady
+
+    from fedjax_sel.numerics import decompositions, gaussian_process, kdpp
+    from fedjax_sel.strategies import fedcor_presets
+
+    numbers = fedcor_presets.look_up("fedcor", "paper", "fmnist")
+    dimension, cohort = 15, min(10, clients // 2)
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def similar() -> jax.Array:
+        """Similarities as of profiles: [seeds, N, N]."""
+        profiles = jax.random.normal(keys[0], (seeds, clients, 30))
+        squares = jnp.sum(profiles**2, axis=2)
+        gram = jnp.einsum("snq,smq->snm", profiles, profiles)
+        distances = jnp.sqrt(jnp.maximum(squares[:, :, None] + squares[:, None] - 2 * gram, 0.0))
+        return 1 - distances / distances.max(axis=(1, 2), keepdims=True)
+
+    if what == "fit":
+        samples = numbers.warmup_reuse + 1
+        given = (
+            jax.random.normal(keys[0], (seeds, dimension, clients)) / dimension**0.5,
+            0.1 * jax.random.normal(keys[1], (seeds, samples, clients)),
+        )
+        weights = numbers.discount ** jnp.arange(samples, dtype=jnp.float32)
+
+        def fit(embeddings: jax.Array, residuals: jax.Array) -> jax.Array:
+            steps, rate = numbers.warmup_steps, numbers.learning_rate
+            return gaussian_process.fit_embeddings(embeddings, residuals, weights, numbers.noise, steps, rate)
+
+        return {"adam_steps": numbers.warmup_steps, "samples": samples} | steady(jax.vmap(fit), *given, seconds=SECONDS)
+    if what == "sample":
+        values = jnp.sort(jax.random.uniform(keys[0], (seeds, clients)) ** 4)
+        vectors = jnp.linalg.qr(jax.random.normal(keys[1], (clients, clients)))[0]
+        given = (jax.random.split(keys[2], seeds), values, jnp.broadcast_to(vectors, (seeds, clients, clients)))
+        draw = jax.vmap(lambda key, values, vectors: kdpp.sample(key, values, vectors, cohort))
+        return {"cohort": cohort} | steady(draw, *given, seconds=SECONDS)
+    if what == "svd":
+        return steady(jax.vmap(decompositions.right_singular_vectors), similar(), seconds=SECONDS)
+    return {"dtype": str(similar().dtype)} | steady(jax.vmap(kdpp.eigendecompose), similar(), seconds=SECONDS)

@@ -105,7 +105,7 @@ def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, 
         partner = np.take_along_axis(names, derangements, axis=1)
     # The last round may be cut short, and clients must not be sorted by round.
     chosen = rng.permutation(num_clients)
-    flat = (names.reshape(-1), others.reshape(-1, num_labels - 1), partner.reshape(-1))
+    flat = (names.reshape(-1), others.reshape(names.size, num_labels - 1), partner.reshape(-1))
     return _Plan(*(part[chosen] for part in flat))
 
 

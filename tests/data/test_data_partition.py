@@ -304,6 +304,18 @@ def test_skewness_of_clients_that_do_not_divide(num_clients, xi):
         assert (counts.max(axis=1) == (size - size // 2 if xi == "H" else expected)).all()
 
 
+@pytest.mark.parametrize("main", ["balanced", "random"])
+def test_skewness_of_a_single_label_is_equal_sizes(main):
+    labels = np.zeros(60, np.int32)
+    parts = partition.make("skewness", labels, 7, 0, skewness=1, main=main)
+    assert (parts.sizes == 8).all()
+    held = np.concatenate(parts.indices)
+    assert len(np.unique(held)) == len(held) or main == "random"
+    for xi in (0.8, "H"):
+        with pytest.raises(UserError, match="needs at least two labels, but the data set has one: use skewness 1"):
+            partition.make("skewness", labels, 7, 0, skewness=xi, main=main)
+
+
 def test_random_mains_share_examples_but_no_client_has_one_twice():
     parts = partition.make("skewness", EVEN, 100, 0, skewness=1, main="random")
     counts = parts.label_counts(EVEN, 10)

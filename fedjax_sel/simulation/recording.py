@@ -88,7 +88,9 @@ def record(
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
     distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
     trained, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
-    server_examples = 0 if carry.evaluation is None else _server_examples(plan, federation)
+    # w^0 is evaluated as well, and the first round pays for it, as for all that comes before it.
+    evaluations = 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)
+    server_examples = evaluations * _server_examples(plan, federation)
     work = _examples_of_training(plan, opening)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
@@ -129,7 +131,7 @@ def _events(
     bill: Bill,
     start: Bill,
     losses: int,
-    server_examples: int,
+    server_examples: jax.Array | int,
 ) -> Events:
     """The round's counts.
 

@@ -91,8 +91,8 @@ class Request(NamedTuple):
       `gradient`         gradient of the client's mean loss over all its data, flat, [N, P]; P floats up
       `update`           result of one local training, w_k - w, flat, [N, P]; P floats up. The cohort's own are free
       `label_histogram`  examples of each label, [N, C]; C floats up, no model down
-      `server_metrics`   no table: `outcome.metrics`. Of SERVER, in every round. on: validation (--server-validation) or
-                         test
+      `server_metrics`   no table: `outcome.metrics`. Of SERVER, in every round, and once before the first, which pays
+                         for it. on: validation (--server-validation) or test
 
     Every client that answers receives the model once a round, except where noted. Requests of one kind fill one table
     and have the same options. In a table `age` counts the rounds since a client answered.

@@ -107,7 +107,7 @@ EXAMPLES = {
         4 * (at(0, 1, 2, 3, value=N) + at(4, 6, 8, value=2 * N)),
         NONE,
     ),
-    ("gpfl",): (8 * COHORT, NONE, np.full(T, 10)),
+    ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
 }
 # One of a family by default: the others differ in what has tests of its own.
 LONG = [

@@ -6,7 +6,7 @@ picked greedily: suppose that choosing client k lowers its own loss by alpha_k s
 implies for the weighted sum of all losses, take the best client, condition the Gaussian on it, repeat.
 
     symbol    here                       shape     meaning
-    X         State.embeddings           [d, N]    covariance Sigma = X^T X + noise^2 I                    (Eq. 15)
+    X         State.embeddings           [d, N]    covariance Sigma = X^T X + noise^2 I                    (Eq. 14)
     dl^t      Samples.values             [H, S, N] losses of all after a random cohort less before         (Alg. 2, 7)
     alpha_k   exp(State.log_scale)       [N]       beta^(times k was selected since the last update)       (Eq. 9)
     beta      anneal
@@ -17,11 +17,13 @@ implies for the weighted sum of all losses, take the best client, condition the 
     Dt, S     interval, probes                     rounds between updates, random cohorts an update tries
 
 Rounds count from 0. The first `warmup` rounds have random cohorts; each is a sample, known once all losses are measured
-at the opening of the next round. After them every `interval`-th round is an update: it opens with a probe (S random
-cohorts train, are measured and thrown away), fits X by Adam from where it was, resets alpha, and then selects.
+at the opening of the next round. From round `warmup` on, the rounds t with t % interval = 0 are updates: each opens with
+a probe (S random cohorts train, are measured and thrown away), fits X by Adam from where it was, resets alpha, and then
+selects. Where round `warmup` is one, X is fitted to the last sample of the warm-up first.
 
 Information bought: losses of all clients at the opening of rounds 0 to `warmup` (N models down, N floats up each), and
-in every update (1 + S) N models down, S K models up, (1 + S) N floats up. A cohort that was asked has its model.
+in every update (1 + S) N models down, S K models up, (1 + S) N floats up. A cohort that was asked has its model. An
+update in round `warmup` asks for the losses of w^t a second time.
 
 Presets (`task` picks the column of Fashion-MNIST or of CIFAR-10):
 * `paper`: what the paper says; steps of Adam, which it does not give, from the code: 150 in the warm-up, 100 later.
@@ -41,7 +43,8 @@ Presets (`task` picks the column of Fashion-MNIST or of CIFAR-10):
 Differs from the paper:
 * Sigma as printed, X^T X, is singular; noise^2 I is added in the likelihood and in the selection, as in the code.
 * d = 15, or K where that is larger: picks beyond d see noise alone.
-* The code measures at the end of a round; here measuring opens the next one. Cohorts and samples are the same.
+* The code measures at the end of a round; here measuring opens the next one. Cohorts and samples are the same, and an
+  update comes in round t + 1 where the code has it in round t.
 * Where a loss is not finite, the collection of that round (all S samples) is dropped. A client that was not there
   counts as one whose loss stayed.
 * Unavailable clients are not picked and stay part of the Gaussian. Ties are broken at random.

@@ -75,14 +75,14 @@ def collect(
     return jax.tree.map(lambda new, old: jnp.concatenate([new[None], old[:-1]]), newest, memory)
 
 
-def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_warmup: jax.Array) -> jax.Array:
+def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_warmup: bool) -> jax.Array:
     """Embeddings after the fit that follows a collection.
 
     Args:
         embeddings: X, where Adam starts, [d, N].
         memory: with the new collection.
         numbers: static.
-        in_warmup: bool scalar, the same for all replicates.
+        in_warmup: whether it follows a sample of the warm-up, and not an update's; static.
 
     Returns:
         [d, N]; unchanged where there is no valid sample.
@@ -96,14 +96,14 @@ def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_w
         best = jnp.zeros_like(best).at[:, memory.order].set(best)
         return jnp.where((memory.mass > 0) & jnp.isfinite(best).all(), best, embeddings)
     residuals, weights = _training_set(memory, numbers, in_warmup)
-    steps = jnp.where(in_warmup, numbers.warmup_steps, numbers.steps)
+    steps = numbers.warmup_steps if in_warmup else numbers.steps
     return gaussian_process.fit_embeddings(embeddings, residuals, weights, numbers.noise, steps, numbers.learning_rate)
 
 
-def _training_set(memory: Samples, numbers: Numbers, in_warmup: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _training_set(memory: Samples, numbers: Numbers, in_warmup: bool) -> tuple[jax.Array, jax.Array]:
     """Residuals [H S, N] and their weights [H S], zero where a sample is not used."""
-    spacing = jnp.where(in_warmup | (numbers.ages == "rounds"), 1, numbers.interval)
-    reuse = jnp.where(in_warmup, numbers.warmup_reuse, numbers.reuse)
+    spacing = 1 if in_warmup or numbers.ages == "rounds" else numbers.interval
+    reuse = numbers.warmup_reuse if in_warmup else numbers.reuse
     if numbers.ages == "positions":
         age = jnp.arange(memory.collected.shape[0]) * spacing
     else:

@@ -1,5 +1,6 @@
 """The strategy that FedGP and FedCor share: state, schedule and selection. Symbols and sources: fedcor.py."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -91,17 +92,15 @@ def build(name: str, numbers: Numbers) -> Strategy:
             memory = memories.collect(state.memory, numbers, changes, usable, round - numbers.shift)
             return state._replace(memory=memory, log_scale=jnp.zeros_like(state.log_scale))
 
-        def fitted(state: State) -> State:
-            return state._replace(
-                embeddings=memories.fit(state.embeddings, state.memory, numbers, in_warmup=round <= warmup)
-            )
+        def fitted(state: State, in_warmup: bool) -> State:
+            return state._replace(embeddings=memories.fit(state.embeddings, state.memory, numbers, in_warmup))
 
-        # All of these depend on the round alone, which is never batched: each stays a real branch.
-        probe_due = requests[1].when.due(round)
+        # All of these depend on the round alone, which is never batched: each stays a real branch. Where an update is
+        # due in round `warmup`, the warm-up ends with its own fit first.
         fit_due = (round > begin) & (round <= warmup) if numbers.every_warmup_fit else round == warmup
         state = lax.cond(requests[0].when.due(round), measured, _same, state)
-        state = lax.cond(probe_due, probed, _same, state)
-        return lax.cond(fit_due | probe_due, fitted, _same, state)
+        state = lax.cond(fit_due, partial(fitted, in_warmup=True), _same, state)
+        return lax.cond(requests[1].when.due(round), lambda state: fitted(probed(state), False), _same, state)
 
     def select(key, state: State, info, round, available) -> Selection:
         del info

@@ -41,9 +41,8 @@ class Numbers(NamedTuple):
 
     @property
     def first_update(self) -> int:
-        """The first round after the warm-up that opens with a probe."""
-        past = max(self.warmup + 1 - self.shift, 0)
-        return self.shift + self.interval * -(-past // self.interval)
+        """The first round that opens with a probe: the warm-up is over in the round that the probe counts as of."""
+        return self.shift + self.interval * -(-self.warmup // self.interval)
 
     @property
     def slots(self) -> int:

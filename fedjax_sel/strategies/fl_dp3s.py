@@ -6,9 +6,10 @@ together and the cohort's pooled labels are close to the population's.
 
     symbol   here                        shape    meaning
     f_c      info.profile.value[c]       [Q]      mean output of the first fully-connected layer over c's data, at w^0
-    s0_mn    distances                   [N, N]   ||f_m - f_n||_2                                          (Eq. 12)
-    S        State.similarity            [N, N]   1 - (s0 - min s0) / (max s0 - min s0)                    (Eq. 13)
-    L        eigenvalues, eigenvectors   [N], [N, N]   S^T S, P(Y) = det(L_Y) / e_K(lambda)                (Eq. 14)
+                                                                                                           (Eq. 11)
+    s0_mn    distances                   [N, N]   ||f_m - f_n||_2                                          (Eq. 14)
+    S        State.similarity            [N, N]   1 - (s0 - min s0) / (max s0 - min s0)                    (Eq. 14)
+    L        eigenvalues, eigenvectors   [N], [N, N]   S^T S, P(Y) = det(L_Y) / e_K(lambda)                (Eq. 13)
 
 Information bought: one profile of every client at the start (N models down, Q floats up from each; Q = P for the
 gradient profiles of the paper's Fig. 3). A round then costs what random selection costs.

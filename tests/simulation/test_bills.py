@@ -72,6 +72,8 @@ BILLS = {
     ("fl_dp3s", ("profile", "gradient")): (served_by(0), COHORT, lambda p: start(N * p)),
     ("fedcor", ("warmup", 3), ("interval", 2)): fedcor_bill((4, 6, 8)),
     ("fedcor", ("warmup", 3), ("interval", 2), ("probes", 2)): fedcor_bill((4, 6, 8), probes=2),
+    # the last losses of the warm-up and the first update in one round: its base is asked once more
+    ("fedcor", ("warmup", 3), ("interval", 3)): fedcor_bill((3, 6)),
     # the code's updates come a round later: it measures at the end of a round
     ("fedcor", ("preset", "code-2023"), ("warmup", 3), ("interval", 2)): fedcor_bill((5, 7)),
     ("fedcor", ("preset", "code-2022"), ("warmup", 3), ("interval", 2)): fedcor_bill((5, 7), begin=2),

@@ -136,7 +136,7 @@ def twin(preset, x, p, losses, changes, missing, cohorts, warmup, begin, interva
             collections.insert(0, (t - 1, [losses[t] - losses[t - 1]] if whole else []))
             if t == warmup or preset not in ("code-2023", "gpfl-port", "closed-form"):
                 x = fit(x, t - 1, True)
-        update = t > warmup and (t - shift) % interval == 0
+        update = t - shift >= warmup and (t - shift) % interval == 0
         if update:
             whole = not missing[t].any()
             collections.insert(0, (t - shift, list(changes[t].T) if whole else []))
@@ -200,6 +200,24 @@ def test_cohorts_equal_the_twins(preset):
                 assert list(ids[i, t]) == list(chosen[t]), (i, t)
             close += leads[t] <= 1e-4  # float32 may well see the other one ahead
     assert close <= 0.01 * 30 * T
+
+
+@pytest.mark.parametrize(
+    "preset", ["paper", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedgp", "closed-form", "code-2023"))]
+)
+def test_an_update_that_is_due_when_the_warmup_ends_equals_the_twins(preset):
+    """Alg. 2 has it: round `warmup` opens with the last sample of the warm-up, a fit, a probe and another fit."""
+    strategy = make(preset, warmup=8, interval=4)
+    assert due(strategy, T)[1][0] == (9 if preset == "code-2023" else 8)
+    facts, shares, start, (ids, _, embeddings, _) = played(preset, range(10), warmup=8, interval=4)
+    for i, (losses, changes, missing) in enumerate(facts):
+        chosen, fitted = twin(preset, start[i].astype(float), shares[i], losses, changes, missing, ids[i], 8, 0, 4)
+        for t in range(T):
+            np.testing.assert_allclose(
+                embeddings[i, t].T @ embeddings[i, t], fitted[t].T @ fitted[t], atol=1e-2, err_msg=f"{i}, {t}"
+            )
+            if t >= 8:
+                assert list(ids[i, t]) == list(chosen[t]), (i, t)
 
 
 def test_several_probes_an_update_equal_the_twins():
@@ -387,7 +405,9 @@ def due(strategy, num_rounds):
         (fedgp(task="cifar10"), (0, 15), (50, 50)),
         (fedcor(interval=500), (0, 15), (500, 500)),
         (fedcor(preset="code-2023", interval=500), (0, 16), (501, 500)),
-        (fedcor(interval=1, warmup=4), (0, 4), (5, 1)),
+        (fedcor(interval=1, warmup=4), (0, 4), (4, 1)),
+        (fedcor(interval=5, warmup=10), (0, 10), (10, 5)),
+        (fedcor(preset="code-2023", interval=5, warmup=10), (0, 10), (11, 5)),
         (fedcor(preset="code-2023", interval=4, warmup=8), (0, 8), (9, 4)),
     ],
 )

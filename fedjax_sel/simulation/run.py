@@ -178,7 +178,7 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
     params = jax.vmap(model.init)(streams.model)
     num_replicates, num_clients = federation.starts.shape
 
-    def init(stream, sizes):
+    def init(stream, sizes, all_sizes):
         env = Env(
             num_clients=num_clients,
             num_selected=plan.num_selected,
@@ -187,13 +187,14 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
             num_params=model.num_params,
             sizes=sizes,
             importance=sizes / sizes.sum(),
+            all_sizes=all_sizes,
         )
         return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params),
-        strategy=jax.vmap(init)(streams.selection, federation.train_sizes),
+        strategy=jax.vmap(init)(streams.selection, federation.train_sizes, federation.sizes),
         info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
         clients=client_table.on_devices(plan.kept_at_first, params, num_clients)
         if plan.store is None

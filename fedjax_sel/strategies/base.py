@@ -62,7 +62,7 @@ class Static:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["sizes", "importance"],
+    data_fields=["sizes", "importance", "all_sizes"],
     meta_fields=["num_clients", "num_selected", "num_rounds", "num_classes", "num_params"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,11 @@ class Env:
     num_params: int
     sizes: jax.Array  # training examples of each client, int32 [N]
     importance: jax.Array  # p_k = n_k / sum n, float32 [N]
+    all_sizes: Any = None  # examples of each client with those it holds out, int32 [N]; None: it holds none out
+
+    def __post_init__(self):
+        if self.all_sizes is None:
+            object.__setattr__(self, "all_sizes", self.sizes)
 
 
 class Fact(NamedTuple):

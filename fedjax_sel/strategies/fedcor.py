@@ -17,9 +17,9 @@ implies for the weighted sum of all losses, take the best client, condition the 
     Dt, S     interval, probes                     rounds between updates, random cohorts an update tries
 
 Rounds count from 0. The first `warmup` rounds have random cohorts; each is a sample, known once all losses are measured
-at the opening of the next round. From round `warmup` on, the rounds t with t % interval = 0 are updates: each opens with
-a probe (S random cohorts train, are measured and thrown away), fits X by Adam from where it was, resets alpha, and then
-selects. Where round `warmup` is one, X is fitted to the last sample of the warm-up first.
+at the opening of the next round. From round `warmup` on, every round t with t % interval = 0 is an update: it opens
+with a probe (S random cohorts train, are measured and thrown away), fits X by Adam from where it was, resets alpha, and
+then selects. Where round `warmup` is one, X is fitted to the last sample of the warm-up first.
 
 Information bought: losses of all clients at the opening of rounds 0 to `warmup` (N models down, N floats up each), and
 in every update (1 + S) N models down, S K models up, (1 + S) N floats up. A cohort that was asked has its model. An

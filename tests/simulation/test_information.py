@@ -399,6 +399,15 @@ def test_one_table_holds_one_measure():
         information.check(strategy, 0.2, 0.0)
 
 
+def test_strategies_are_told_how_much_clients_hold_out():
+    unequal = SMALL.replace(partition="dirichlet", dirichlet_form="yurochkin", alpha=2.0, holdout=0.3, algo="fedcor")
+    program = run.prepare(pose(unequal))
+    train, held = (np.asarray(program.federation._asdict()[f"{part}_sizes"])[0] for part in ("train", "holdout"))
+    assert np.abs(train / train.sum() - (train + held) / (train + held).sum()).max() > 1e-4
+    importance = np.asarray(program.carry.strategy.importance)[0]
+    np.testing.assert_allclose(importance, (train + held) / (train + held).sum(), rtol=1e-6)
+
+
 def test_a_round_without_requests_buys_nothing():
     _, ledger, _, _ = play(strategies.make("random"))
     for name in ("floats_up", "floats_down", "examples_evaluated", "server_examples", "losses_replaced"):

@@ -384,6 +384,15 @@ def test_importance():
         np.testing.assert_allclose(strategy.init(jax.random.key(0), environment(sizes=sizes)).importance, 1 / N)
 
 
+def test_held_out_examples_count_in_the_importance():
+    """As in the authors' code, which takes p_i before it splits a client's data (utils.get_dataset, update.py)."""
+    sizes, held = jnp.array([3, 3, 10]), jnp.array([0, 1, 2])
+    env = Env(3, 1, T, 10, 100, sizes, sizes / sizes.sum(), sizes + held)
+    for strategy in (fedcor(), fedgp()):
+        np.testing.assert_allclose(strategy.init(jax.random.key(0), env).importance, np.array([3, 4, 12]) / 19)
+    np.testing.assert_array_equal(Env(3, 1, T, 10, 100, sizes, sizes / 16).all_sizes, sizes)  # nothing held out
+
+
 def due(strategy, num_rounds):
     return [np.flatnonzero([bool(r.when.due(jnp.int32(t))) for t in range(num_rounds)]) for r in strategy.requests]
 

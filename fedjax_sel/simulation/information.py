@@ -103,7 +103,7 @@ def measure(
     Returns:
         The tables and the bill.
     """
-    for position, request in enumerate(opening.strategy.requests):
+    for position, request in enumerate(opening.plan.strategy.requests):
         if request.who != who or not request.when.rules:
             continue
         if request.kind == "training_loss" and who == SELECTED:
@@ -122,7 +122,7 @@ def measure(
 
 def measure_at_start(opening: Opening, info: Information, bill: Bill) -> tuple[Information, Bill]:
     """Serves the requests that are due before the first round. The first round bills them."""
-    for position, request in enumerate(opening.strategy.requests):
+    for position, request in enumerate(opening.plan.strategy.requests):
         if request.when.before_first_round:
             info, bill = _serve(opening, info, bill, position, None, None)
     return info, bill
@@ -147,7 +147,7 @@ def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: ja
     Returns:
         The tables and the bill.
     """
-    for position, request in enumerate(opening.strategy.requests):
+    for position, request in enumerate(opening.plan.strategy.requests):
         if request.kind == "training_loss" and request.who == SELECTED:
             due = mask & request.when.due(opening.round)
             # Training is billed with the cohort's.
@@ -165,7 +165,7 @@ def age(info: Information) -> Information:
 
 def _serve(opening: Opening, info: Information, bill: Bill, position: int, ids, mask) -> tuple[Information, Bill]:
     """Asks clients (everyone without `ids`) and enters what they answer."""
-    request = opening.strategy.requests[position]
+    request = opening.plan.strategy.requests[position]
     num_replicates, num_clients = opening.federation.starts.shape
     if ids is None:
         ids = jnp.broadcast_to(jnp.arange(num_clients, dtype=jnp.int32), (num_replicates, num_clients))
@@ -183,7 +183,7 @@ def _enter(
     opening: Opening, info: Information, bill: Bill, position: int, ids, mask, values
 ) -> tuple[Information, Bill]:
     """Writes answers into their table, losses made finite, and bills them."""
-    request = opening.strategy.requests[position]
+    request = opening.plan.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(ids.shape, jnp.int32)
     if request.kind in facts.LOSSES:
@@ -201,7 +201,7 @@ def _enter(
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     answered = jax.vmap(lambda rows: jnp.zeros((num_clients,), bool).at[rows].set(True, mode="drop"))(rows)
-    bill = bills.add(bill, position, request, opening.federation, answered, opening.loss_on)
+    bill = bills.add(bill, position, request, opening.federation, answered, opening.plan.loss_on)
     return info.replace(request.kind, Fact(value, ages)), bill
 
 
@@ -216,7 +216,7 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
     def answer(given: ToTrain, job: Any) -> jax.Array:
         replicate, who, training_key, facts_key = job
         question = Question(
-            opening.trainer, request, opening.loss_on, given.federation, given.received(replicate),
+            opening.plan.trainer, request, opening.plan.loss_on, given.federation, given.received(replicate),
             given.memory(replicate, given.kept(replicate, who)), replicate, who, training_key, facts_key, given.round,
         )  # fmt: skip
         kind = KINDS[request.kind].answer
@@ -224,7 +224,7 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
         return kind(question)
 
     jobs = (replicates, clients, of(streams.training), of(streams.facts))
-    values = devices.spread(opening.mesh, answer, to_train(opening, params), jobs, opening.at_once)
+    values = devices.spread(opening.plan.mesh, answer, to_train(opening, params), jobs, opening.plan.facts_at_once)
     return devices.unflatten(values, ids.shape[0])
 
 

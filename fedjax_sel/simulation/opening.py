@@ -3,30 +3,24 @@
 from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import Mesh
+import optax
 
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.simulation import client_table, devices
 from fedjax_sel.simulation.client_table import HostTable, Kept
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.training.client import Trainer
+from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.training.optimizers.base import Memory
 
 
 class Opening(NamedTuple):
-    """The state of the federation when a round opens, and how it is measured."""
+    """The state of the federation when a round opens."""
 
-    mesh: Mesh
-    trainer: Trainer
-    strategy: Strategy
-    loss_on: str
-    aggregation: str
-    num_selected: int
-    at_once: int  # clients that a device measures together
+    plan: Plan  # static
     federation: Federation
     params: Params
+    server: optax.OptState  # of the server's optimizer
     clients: Kept | HostTable  # what is kept of each client
     shared: Any  # what the federated optimizer has the server remember
     streams: Streams

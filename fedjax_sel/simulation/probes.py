@@ -31,13 +31,14 @@ def probe(opening: Opening, number: int) -> Probe:
         opening: the federation as the round opened.
         number: which of the round's probes.
     """
-    federation, trainer, available = opening.federation, opening.trainer, opening.available
+    plan, federation, available = opening.plan, opening.federation, opening.available
+    trainer = plan.trainer
     num_replicates, num_clients = federation.starts.shape
     own = jax.vmap(lambda stream: keys.of_probe(stream, opening.round, number))(opening.streams.facts)
 
     def draw(key: jax.Array, there: jax.Array | None) -> jax.Array:
         key = jax.random.fold_in(key, keys.INITIALISATION)
-        return sampling.uniform_without_replacement(key, num_clients, opening.num_selected, there)
+        return sampling.uniform_without_replacement(key, num_clients, plan.num_selected, there)
 
     if available is None:
         cohorts = jax.vmap(lambda key: draw(key, None))(own)
@@ -60,7 +61,7 @@ def probe(opening: Opening, number: int) -> Probe:
 
     weights = _weights(opening, cohorts, took_part)
     jobs = (replicates, clients, job_keys)
-    reports, sums = devices.spread_and_add(opening.mesh, train, to_train(opening), jobs, opening.at_once, weights)
+    reports, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.facts_at_once, weights)
     finite, num_examples = devices.unflatten(reports, num_replicates)
     mean = jax.vmap(partial(server.mean_of_reports, skip=True))(sums, weights, finite)
     step = jax.vmap(trainer.optimizer.combine)(mean)
@@ -76,9 +77,9 @@ def _weights(opening: Opening, cohorts: jax.Array, took_part: jax.Array) -> jax.
     all_sizes = opening.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
     there = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if opening.available is None else opening.available.sum(1)
-    inclusion = jnp.minimum(1.0, opening.num_selected / jnp.maximum(there, 1))
+    inclusion = jnp.minimum(1.0, opening.plan.num_selected / jnp.maximum(there, 1))
 
     def of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
-        return server.cohort_weights(opening.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
+        return server.cohort_weights(opening.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
 
     return jax.vmap(of)(sizes, took_part, all_sizes.sum(axis=1), inclusion)

@@ -103,10 +103,7 @@ def one_round(
 
 def open_round(plan: Plan, federation: Federation, streams: Streams, carry: Carry, round, available) -> Opening:
     """What the facts of a round are measured on."""
-    return Opening(
-        plan.mesh, plan.trainer, plan.strategy, plan.loss_on, plan.aggregation, plan.num_selected, plan.facts_at_once,
-        federation, carry.params, carry.clients, carry.shared, streams, round, available,
-    )  # fmt: skip
+    return Opening(plan, federation, carry.params, carry.server, carry.clients, carry.shared, streams, round, available)
 
 
 def _available(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:

@@ -17,7 +17,8 @@ class Bill(NamedTuple):
     trained: jax.Array  # clients that trained from the round's model to answer, bool [S, N]
     answers: jax.Array  # clients that answered each request, int32 [S, requests]
     probe_models_down: jax.Array  # int32 [S]: averaged copies sent to be evaluated
-    probe_models_up: jax.Array  # int32 [S]: probe cohorts' models
+    probe_models_up: jax.Array  # int32 [S]: probe cohorts' models that arrived
+    probe_reports_lost: jax.Array  # int32 [S]: those that did not
     examples_trained: jax.Array  # int32 [S], beside those of `trained` and of the cohort
     examples_evaluated: jax.Array  # int32 [S]
     losses_replaced: jax.Array  # int32 [S]: measured losses that were not finite
@@ -27,39 +28,49 @@ def nothing(num_replicates: int, num_clients: int, num_requests: int) -> Bill:
     """The bill of a round without requests."""
     zero = jnp.zeros((num_replicates,), jnp.int32)
     nobody = jnp.zeros((num_replicates, num_clients), bool)
-    return Bill(nobody, nobody, jnp.zeros((num_replicates, num_requests), jnp.int32), zero, zero, zero, zero, zero)
+    return Bill(nobody, nobody, jnp.zeros((num_replicates, num_requests), jnp.int32), *[zero] * 6)
 
 
-def add(bill: Bill, position: int, request: Request, federation: Federation, answered: jax.Array, loss_on: str) -> Bill:
-    """Adds what it costs that some clients answered a request.
+def add(
+    bill: Bill,
+    position: int,
+    request: Request,
+    federation: Federation,
+    asked: jax.Array,
+    answered: jax.Array,
+    loss_on: str,
+) -> Bill:
+    """Adds what it costs that some clients are asked, and that their answers arrive.
 
     Args:
         bill: so far.
         position: of the request among the strategy's.
         request: static.
         federation: the data.
-        answered: bool [S, N].
+        asked: who receives the model and works for an answer, bool [S, N].
+        answered: whose answer arrives, bool [S, N].
         loss_on: the configuration's.
 
     Returns:
         The bill.
     """
     kind = facts.KINDS[request.kind]
-    work = jnp.where(answered, facts.evaluated(request, federation, loss_on), 0).sum(axis=1)
+    work = jnp.where(asked, facts.evaluated(request, federation, loss_on), 0).sum(axis=1)
     return bill._replace(
-        asked=bill.asked | answered if kind.needs_model else bill.asked,
-        trained=bill.trained | answered if kind.trains else bill.trained,
+        asked=bill.asked | asked if kind.needs_model else bill.asked,
+        trained=bill.trained | asked if kind.trains else bill.trained,
         answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
         examples_evaluated=bill.examples_evaluated + work,
     )
 
 
-def add_probe(bill: Bill, took_part: jax.Array, num_examples: jax.Array, asked: jax.Array) -> Bill:
+def add_probe(bill: Bill, took_part: jax.Array, reported: jax.Array, num_examples: jax.Array, asked: jax.Array) -> Bill:
     """Adds the models of a probe round: its cohort's uploads, and averaged copies to everyone who is asked.
 
     Args:
         bill: so far.
         took_part: who of its cohort trained, bool [S, K].
+        reported: whose training arrived, bool [S, K].
         num_examples: that they trained on, int32 [S].
         asked: bool [S, N].
 
@@ -68,6 +79,7 @@ def add_probe(bill: Bill, took_part: jax.Array, num_examples: jax.Array, asked: 
     """
     return bill._replace(
         probe_models_down=bill.probe_models_down + asked.sum(axis=1, dtype=jnp.int32),
-        probe_models_up=bill.probe_models_up + took_part.sum(axis=1, dtype=jnp.int32),
+        probe_models_up=bill.probe_models_up + reported.sum(axis=1, dtype=jnp.int32),
+        probe_reports_lost=bill.probe_reports_lost + (took_part & ~reported).sum(axis=1, dtype=jnp.int32),
         examples_trained=bill.examples_trained + num_examples,
     )

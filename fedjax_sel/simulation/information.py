@@ -4,6 +4,7 @@ A fact is measured at the model that opens the round, for all replicates at once
 Shapes: S replicates, N clients, M clients that are asked.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Params
 from fedjax_sel.names import one_of
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, facts, keys, probes, sanitise
+from fedjax_sel.simulation import devices, facts, keys, ledger, probes, sanitise
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.facts import KINDS, Question
 from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
@@ -86,7 +87,7 @@ def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: in
 
 
 def measure(
-    opening: Opening, info: Information, bill: Bill, who: str, ids: jax.Array | None = None, mask=None
+    opening: Opening, info: Information, bill: Bill, who: str, ids: jax.Array | None = None, mask=None, arrives=None
 ) -> tuple[Information, Bill]:
     """Serves the requests to one group of clients that are due in this round.
 
@@ -99,6 +100,7 @@ def measure(
         who: ALL, CANDIDATES or SELECTED.
         ids: whom to ask, int32 [S, M]; None: everyone.
         mask: bool [S, M], who of them is there; None: all who are available.
+        arrives: bool [S, M], whose answer reaches the server; None: everybody's who is there.
 
     Returns:
         The tables and the bill.
@@ -109,11 +111,11 @@ def measure(
         if request.kind == "training_loss" and who == SELECTED:
             continue  # the cohort's training tells it; see `learn`
         if request.when.in_every_round:
-            info, bill = _serve(opening, info, bill, position, ids, mask)
+            info, bill = _serve(opening, info, bill, position, ids, mask, arrives)
         else:
             info, bill = lax.cond(
                 request.when.due(opening.round),
-                lambda state, position=position: _serve(opening, state[0], state[1], position, ids, mask),
+                lambda state, position=position: _serve(opening, state[0], state[1], position, ids, mask, arrives),
                 lambda state: state,
                 (info, bill),
             )
@@ -124,7 +126,7 @@ def measure_at_start(opening: Opening, info: Information, bill: Bill) -> tuple[I
     """Serves the requests that are due before the first round. The first round bills them."""
     for position, request in enumerate(opening.plan.strategy.requests):
         if request.when.before_first_round:
-            info, bill = _serve(opening, info, bill, position, None, None)
+            info, bill = _serve(opening, info, bill, position, None, None, None)
     return info, bill
 
 
@@ -141,7 +143,7 @@ def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: ja
         info: the tables.
         bill: the round's, so far.
         ids: the cohort, int32 [S, K].
-        mask: bool [S, K].
+        mask: whose reports arrive, bool [S, K].
         losses: float32 [S, K].
 
     Returns:
@@ -151,7 +153,7 @@ def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: ja
         if request.kind == "training_loss" and request.who == SELECTED:
             due = mask & request.when.due(opening.round)
             # Training is billed with the cohort's.
-            info, bill = _enter(opening, info, bill, position, ids, due, losses)
+            info, bill = _enter(opening, info, bill, position, ids, due, due, losses)
     return info, bill
 
 
@@ -163,8 +165,10 @@ def age(info: Information) -> Information:
     return info
 
 
-def _serve(opening: Opening, info: Information, bill: Bill, position: int, ids, mask) -> tuple[Information, Bill]:
-    """Asks clients (everyone without `ids`) and enters what they answer."""
+def _serve(
+    opening: Opening, info: Information, bill: Bill, position: int, ids, mask, arrives
+) -> tuple[Information, Bill]:
+    """Asks clients (everyone without `ids`) and enters what they answer, as far as it arrives."""
     request = opening.plan.strategy.requests[position]
     num_replicates, num_clients = opening.federation.starts.shape
     if ids is None:
@@ -176,32 +180,33 @@ def _serve(opening: Opening, info: Information, bill: Bill, position: int, ids, 
         values, bill = _loss_change(opening, request, bill, ids, mask)
     else:
         values = _answers(opening, request, opening.params, ids)
-    return _enter(opening, info, bill, position, ids, mask, values)
+    return _enter(opening, info, bill, position, ids, mask, mask if arrives is None else arrives, values)
 
 
 def _enter(
-    opening: Opening, info: Information, bill: Bill, position: int, ids, mask, values
+    opening: Opening, info: Information, bill: Bill, position: int, ids, asked, arrives, values
 ) -> tuple[Information, Bill]:
-    """Writes answers into their table, losses made finite, and bills them."""
+    """Writes the answers that arrive into their table, losses made finite, and bills them and what all did for them."""
     request = opening.plan.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(ids.shape, jnp.int32)
     if request.kind in facts.LOSSES:
         heard_of = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
         known = jnp.where(heard_of, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
-        values, missing, replaced = jax.vmap(sanitise.losses)(values, mask, known)
+        values, missing, replaced = jax.vmap(sanitise.losses)(values, arrives, known)
         if request.option("nonfinite") == "missing":
             ages_now = jnp.where(missing, NEVER, 0)
         bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
     num_clients = fact.age.shape[1]
-    rows = jnp.where(mask, ids, num_clients)  # those who did not answer are dropped
+    rows = jnp.where(arrives, ids, num_clients)  # those who are not heard of are dropped
 
     def write(table, ages, rows, values, now):
         return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
-    answered = jax.vmap(lambda rows: jnp.zeros((num_clients,), bool).at[rows].set(True, mode="drop"))(rows)
-    bill = bills.add(bill, position, request, opening.federation, answered, opening.plan.loss_on)
+    of = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
+    federation, loss_on = opening.federation, opening.plan.loss_on
+    bill = bills.add(bill, position, request, federation, of(ids, asked), of(ids, arrives), loss_on)
     return info.replace(request.kind, Fact(value, ages)), bill
 
 
@@ -236,14 +241,13 @@ def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> t
     """
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(opening, as_loss, opening.params, ids)
-    answered = jax.vmap(lambda ids, mask: jnp.zeros(opening.federation.starts.shape[1], bool).at[ids].max(mask))(
-        ids, mask
-    )
+    num_clients = opening.federation.starts.shape[1]
+    answered = jax.vmap(partial(ledger.distinct, num_clients=num_clients))(ids, mask)
     changes = []
     for probe in range(request.option("probes", 1)):
         probed = probes.probe(opening, probe)
         restored = request.option("restored", False)
         after = before if restored else _answers(opening, as_loss, probed.params, ids)
         changes.append(after - before)
-        bill = bills.add_probe(bill, probed.took_part, probed.num_examples, answered)
+        bill = bills.add_probe(bill, probed.took_part, probed.reported, probed.num_examples, answered)
     return jnp.stack(changes, axis=-1), bill

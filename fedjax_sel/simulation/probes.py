@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.models import Params
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import devices, keys
+from fedjax_sel.simulation import devices, keys, reporting
 from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
 from fedjax_sel.training import client, server
 
@@ -18,13 +18,14 @@ class Probe(NamedTuple):
 
     params: Params  # the averaged models, [S, ...]
     took_part: jax.Array  # who of the cohorts trained, bool [S, K]
+    reported: jax.Array  # whose training reached the server, bool [S, K]
     num_examples: jax.Array  # that they trained on, int32 [S]
 
 
 def probe(opening: Opening, number: int) -> Probe:
     """Trains a uniformly random cohort and averages it (FedCor, Alg. 2, lines 4-8).
 
-    Clients train and report as the federated optimizer has it; what it remembers stays as it is, and the server takes
+    Clients train and report as the federated optimizer has it, and their reports are lost as those of a cohort are; what it remembers stays as it is, and the server takes
     the mean update as it is, without a step of an optimizer of its own.
 
     Args:
@@ -59,7 +60,8 @@ def probe(opening: Opening, number: int) -> Probe:
         finite = server.is_finite(averaged)
         return (finite, result.num_examples), server.finite_part(averaged, finite)
 
-    weights = _weights(opening, cohorts, took_part)
+    reported = reporting.arrives(plan.report_failure_rate, opening.streams, opening.round, cohorts, took_part)
+    weights = _weights(opening, cohorts, reported)
     jobs = (replicates, clients, job_keys)
     reports, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.facts_at_once, weights)
     finite, num_examples = devices.unflatten(reports, num_replicates)
@@ -68,11 +70,12 @@ def probe(opening: Opening, number: int) -> Probe:
     return Probe(
         params=jax.tree.map(jnp.add, opening.params, step),
         took_part=took_part,
+        reported=reported,
         num_examples=jnp.where(took_part, num_examples, 0).sum(axis=1, dtype=jnp.int32),
     )
 
 
-def _weights(opening: Opening, cohorts: jax.Array, took_part: jax.Array) -> jax.Array:
+def _weights(opening: Opening, cohorts: jax.Array, reported: jax.Array) -> jax.Array:
     """Aggregation weights by the runner's rule, float32 [S, K]."""
     all_sizes = opening.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
@@ -82,4 +85,4 @@ def _weights(opening: Opening, cohorts: jax.Array, took_part: jax.Array) -> jax.
     def of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
         return server.cohort_weights(opening.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
 
-    return jax.vmap(of)(sizes, took_part, all_sizes.sum(axis=1), inclusion)
+    return jax.vmap(of)(sizes, reported, all_sizes.sum(axis=1), inclusion)

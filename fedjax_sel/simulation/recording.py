@@ -102,7 +102,9 @@ def record(
         worst_decile_accuracy=train.worst_decile_accuracy,
         nonfinite=reports.mask & ~finite,
         events=_events(plan, federation, work, trained, reported, bill, start, losses, server_examples)._replace(
-            reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32),
+            reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32)
+            + bill.probe_reports_lost
+            + start.probe_reports_lost,
             updates_skipped=(reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
         ),
     )
@@ -152,7 +154,7 @@ def _events(
         models_up=arrived + bill.probe_models_up + start.probe_models_up,
         # Before the first round all that an optimizer remembers is zero, and need not be sent.
         vectors_down=optimizer.vectors_down
-        * ((trained | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up),
+        * ((trained | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up + bill.probe_reports_lost),
         vectors_up=optimizer.vectors_up * arrived,
         answers=bill.answers + start.answers,
         floats_reported=(losses + optimizer.floats_up) * arrived,

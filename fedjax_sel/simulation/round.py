@@ -16,7 +16,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import client_table, devices, information, keys, sanitise
+from fedjax_sel.simulation import client_table, devices, information, keys, reporting, sanitise
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.keys import Streams
@@ -56,7 +56,10 @@ def one_round(
     opening = open_round(plan, federation, streams, carry, round, available)
     selection, state, info, bill = _select(plan.strategy, opening, carry)
 
-    reports = _reporting(plan, streams, round, selection)
+    arrives = reporting.arrives(plan.report_failure_rate, streams, round, selection.ids, selection.mask)
+    reports = selection._replace(mask=arrives)
+    # What the cohort was asked travels with its reports.
+    info, bill = information.measure(opening, info, bill, SELECTED, selection.ids, selection.mask, arrives)
     reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
     weights = _weights(plan, opening, state, info, reports)
     trained, sums = _train_cohorts(plan, opening, selection, reports, weights, reads.updates)
@@ -72,12 +75,13 @@ def one_round(
 
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, reports.mask)
+    updates, before, after, finite = _heard(plan, reports, (trained.updates, before, after, trained.finite))
     outcome = Outcome(
-        updates=trained.updates,
+        updates=updates,
         losses_before=before,
         losses_after=after,
         step=jax.tree.map(jnp.subtract, new_params, params),
-        finite=trained.finite,
+        finite=finite,
         metrics=Unrequested(plan.strategy.name, "server_metrics")
         if evaluation is None or carry.evaluation is None
         else ServerMetrics(carry.evaluation, evaluation),
@@ -121,20 +125,20 @@ def _available(plan: Plan, federation: Federation, streams: Streams, round: jax.
     return jax.vmap(draw)(streams.availability)
 
 
-def _reporting(plan: Plan, streams: Streams, round: jax.Array, selection: Selection) -> Selection:
-    """The cohort without those whose training never reaches the server: the same whatever the strategy."""
+def _heard(plan: Plan, reports: Selection, told: Any) -> Any:
+    """What the cohort tells, leaves [S, K, ...], with zeros for those whose report is lost."""
     if plan.report_failure_rate == 0.0:
-        return selection
+        return told
 
-    def draw(stream: jax.Array, who: jax.Array) -> jax.Array:
-        return jax.random.uniform(keys.of_client(stream, round, who)) >= plan.report_failure_rate
+    def of(leaf: jax.Array) -> jax.Array:
+        arrives = reports.mask.reshape(*reports.mask.shape, *[1] * (leaf.ndim - 2))
+        return jnp.where(arrives, leaf, jnp.zeros_like(leaf))
 
-    arrives = jax.vmap(jax.vmap(draw, (None, 0)))(streams.reports, selection.ids)
-    return selection._replace(mask=selection.mask & arrives)
+    return jax.tree.map(of, told)
 
 
 def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Selection, Any, Information, Bill]:
-    """Measures what opens the round and selects the cohorts."""
+    """Measures what is known before there is a cohort, and selects it."""
     federation, round, available = opening.federation, opening.round, opening.available
     num_replicates, num_clients = federation.starts.shape
     bill = bills.nothing(num_replicates, num_clients, len(strategy.requests))
@@ -155,7 +159,6 @@ def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Selecti
     if available is not None:  # whoever cannot be reached does not train, whatever a strategy says
         there = jnp.take_along_axis(available, selection.ids, axis=1)
         selection = selection._replace(mask=selection.mask & there)
-    info, bill = information.measure(opening, info, bill, SELECTED, selection.ids, selection.mask)
     return selection, state, info, bill
 
 

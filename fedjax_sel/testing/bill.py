@@ -11,6 +11,8 @@ from fedjax_sel.testing.bench import Bench, Options
 from fedjax_sel.testing.declaration import losses_read
 from fedjax_sel.testing.report import NotApplicable, Violation
 
+LOST = 0.2  # of the reports in that experiment
+
 _under_test: Strategy | None = None
 
 
@@ -36,7 +38,8 @@ def ledger(bench: Bench) -> None:
     result = _run(log.watched(), bench.options)
     reports = losses_read(bench.strategy, bench)
     for round in range(bench.options.rounds):
-        wanted = expected(bench.strategy, log, round, reports)
+        lost = int(result.ledger.reports_lost[0, round])
+        wanted = expected(bench.strategy, log, round, reports, lost)
         billed = Counts(*(int(getattr(result.ledger, name)[0, round]) for name in Counts._fields))
         if wanted != billed:
             raise Violation(
@@ -54,6 +57,7 @@ class Log:
         self.profile_size = 0
         self.candidates: dict[int, set[int]] = defaultdict(set)
         self.cohorts: dict[int, set[int]] = defaultdict(set)
+        self.reports: dict[int, set[int]] = defaultdict(set)  # those of the cohort who are heard of
 
     def watched(self) -> Strategy:
         """The strategy, looked over its shoulder."""
@@ -76,8 +80,12 @@ class Log:
             jax.debug.callback(self._note_cohort, round, selection.ids, selection.mask)
             return selection
 
+        def update(state, info, round, selection, outcome):
+            jax.debug.callback(self._note_reports, round, selection.ids, selection.mask)
+            return strategy.update(state, info, round, selection, outcome)
+
         named = None if strategy.candidates is None else candidates
-        return strategy._replace(init=init, select=select, candidates=named)
+        return strategy._replace(init=init, select=select, candidates=named, update=update)
 
     def _note_candidates(self, round: Any, ids: Any) -> None:
         self.candidates[int(round)] = set(np.asarray(ids).tolist())
@@ -85,27 +93,34 @@ class Log:
     def _note_cohort(self, round: Any, ids: Any, mask: Any) -> None:
         self.cohorts[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
 
+    def _note_reports(self, round: Any, ids: Any, mask: Any) -> None:
+        self.reports[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
 
-def expected(strategy: Strategy, log: Log, round: int, reports: int) -> Counts:
+
+def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) -> Counts:
     """What a round costs when everybody is available, in plain sets and sums.
+
+    What the cohort is asked travels with its reports, and is lost with them.
 
     Args:
         strategy: whose requests.
-        log: whom it named.
+        log: whom it named, and who of them was heard of.
         round: from 0.
         reports: losses that each client of the cohort sends with its update.
+        lost: reports that are said to be lost; those of the cohort are known, the others are of probes.
 
     Returns:
         The counts: downloads are the distinct clients asked or selected, and the copies that probes send out.
     """
     assert log.env is not None
-    everyone, cohort = set(range(log.env.num_clients)), log.cohorts[round]
+    everyone, cohort, heard = set(range(log.env.num_clients)), log.cohorts[round], log.reports[round]
     asked = set(cohort)
-    down, up, floats = 0, len(cohort), reports * len(cohort)
+    lost_by_probes = lost - (len(cohort) - len(heard))
+    down, up, floats = 0, len(heard) - lost_by_probes, reports * len(heard)
     for request in strategy.requests:
         if request.kind == "server_metrics":
             continue
-        answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, cohort)
+        answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, heard)
         for _ in range(times_due(request.when, round)):
             if request.kind != "label_histogram":
                 asked |= answer
@@ -150,7 +165,7 @@ def _run(strategy: Strategy, options: Options) -> Any:
     config = fedjax_sel.Config().replace(
         dataset=f"synthetic:train_size={20 * n},test_size=60,num_classes=4,image_size=4",
         num_clients=n, num_selected=options.num_selected, local_steps=2, batch_size=8, holdout=0.2, rounds=rounds,
-        chunk=rounds, eval_every=rounds, algo=f"{__name__}:{under_test.__name__}",
+        chunk=rounds, eval_every=rounds, report_failure_rate=LOST, algo=f"{__name__}:{under_test.__name__}",
     )  # fmt: skip
     _under_test = strategy
     try:

@@ -1,12 +1,21 @@
 """Clients that cannot be reached, and clients whose training never reaches the server: seeded, equal, and billed."""
 
+import dataclasses
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config
+from fedjax_sel import Config, strategies
 from fedjax_sel.data import availability
 from fedjax_sel.errors import UserError
+from fedjax_sel.simulation import information, keys, run
+from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.problem import pose
+from fedjax_sel.strategies import base
+from fedjax_sel.strategies.base import SELECTED, Request, always, every
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -64,6 +73,111 @@ def test_lost_reports_are_the_same_whatever_the_strategy_and_cost_what_they_cost
     np.testing.assert_array_equal(random.ledger.models_up, none.ledger.models_up - lost)
     assert none.ledger.reports_lost.sum() == 0
     assert (random.test_loss != none.test_loss).any()
+
+
+LOSSY = SMALL.replace(seeds=1, chunk=1, rounds=3, report_failure_rate=0.5, num_selected=6, holdout=0.2)
+
+
+def lossy_rounds(problem):
+    """Rounds one by one: the tables after each, who of the cohort was lost, and what was billed."""
+    program = run.prepare(problem)
+    carry = program.carry
+    lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    for t in range(3):
+        before = jax.device_get(carry.info)  # the chunk takes the carry's buffers
+        carry, records = program.chunk(carry, jnp.int32(t), program.federation, program.streams)
+        cohort = np.asarray(records.cohort)[0, 0]
+        draws = [jax.random.uniform(keys.of_client(program.streams.reports[0], jnp.int32(t), k)) for k in cohort]
+        lost = (np.array(draws) < 0.5) & (cohort >= 0)
+        events = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), records.events)
+        ledger = jax.tree.map(lambda leaf: leaf[0, 0], settle(events, problem.model.num_params, lengths))
+        yield t, before, jax.device_get(carry), cohort, lost, ledger
+
+
+BUY_OF_THE_COHORT = [
+    ("afl", {}, "loss"),
+    ("fedsae", {}, "loss"),
+    ("fedsae", {"variant": "greedy"}, "loss"),
+    ("divfl", {}, "gradient"),
+    ("oort", {}, "training_loss"),
+    ("pow_d", {"variant": "rpow-d"}, "training_loss"),
+]
+LIKE_ANOTHER = [("fedsae", {"variant": "greedy"}, "loss"), ("pow_d", {"variant": "rpow-d"}, "training_loss")]
+
+
+def test_every_strategy_that_buys_of_its_cohort_is_looked_at():
+    buying = {n for n in strategies.names() if any(r.who == SELECTED for r in strategies.make(n).requests)}
+    assert buying | {"pow_d"} == {name for name, *_ in BUY_OF_THE_COHORT}
+    for name, parameters, kind in BUY_OF_THE_COHORT:
+        requests = strategies.make(name, **parameters).requests
+        assert {r.kind for r in requests if r.who == SELECTED} == {kind}
+
+
+@pytest.mark.parametrize(
+    "algo,parameters,kind",
+    [
+        pytest.param(*one, marks=[pytest.mark.slow] * (one in LIKE_ANOTHER), id="-".join([one[0], *one[1].values()]))
+        for one in BUY_OF_THE_COHORT
+    ],
+)
+def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, kind):
+    """What the cohort is asked travels with its reports: no value, no age, no float on the bill; the work was done."""
+    problem = pose(LOSSY.replace(algo=algo, algo_args=parameters))
+    length = problem.model.num_params if kind == "gradient" else 1
+    seen = 0
+    for t, before, carry, cohort, lost, ledger in lossy_rounds(problem):
+        old, new = (jax.tree.map(lambda leaf: leaf[0], getattr(info, kind)) for info in (before, carry.info))
+        silent = np.setdiff1d(np.arange(12), cohort[~lost])
+        np.testing.assert_array_equal(new.value[silent], old.value[silent])
+        np.testing.assert_array_equal(new.age[silent], np.minimum(old.age[silent] + 1, base.NEVER))
+        np.testing.assert_array_equal(new.age[cohort[~lost]], 1)  # a round is over
+        start = 12 if t == 0 and kind != "training_loss" else 0  # asked of all before the first round
+        assert ledger.floats_up == length * (start + (~lost).sum())
+        assert (ledger.reports_lost, ledger.models_up) == (lost.sum(), (~lost).sum())
+        assert ledger.models_down == (12 if start else 6)
+        seen += lost.sum()
+        if algo == "oort":
+            np.testing.assert_array_equal(carry.strategy.last[0][cohort] == t + 1, ~lost)
+    assert 0 < seen < 18
+
+
+def test_the_bill_of_facts_that_are_lost_with_a_report():
+    """Every kind that the cohort can be asked, and what its outcome tells: heard of, or worked for and lost."""
+    kinds = ("loss", "training_loss", "profile", "gradient", "label_histogram")
+    cohort = jnp.array([7, 0, 3, 11, 5, 2], jnp.int32)
+
+    def init(key, env):
+        return {"updates": jnp.zeros((6,)), "before": jnp.zeros((6,)), "finite": jnp.zeros((6,), bool)}
+
+    def select(key, state, info, round, available):
+        return base.Selection(cohort, None, jnp.ones(6, bool))
+
+    def update(state, info, round, selection, outcome):
+        total = sum(jnp.abs(leaf).reshape(6, -1).sum(axis=1) for leaf in jax.tree.leaves(outcome.updates))
+        return {"updates": total, "before": outcome.losses_before, "finite": outcome.finite}
+
+    requests = tuple(Request(kind, SELECTED, every(2) if kind == "profile" else always()) for kind in kinds)
+    strategy = base.Strategy("curious", init, select, requests, update=update)
+    problem = dataclasses.replace(pose(LOSSY.replace(algo="random")), strategy=strategy)
+    p, q, c = problem.model.num_params, problem.model.profile_size, 10
+    for t, before, carry, _, lost, ledger in lossy_rounds(problem):
+        heard = (~lost).sum()
+        assert 0 < heard < 6
+        for kind in kinds:
+            old, new = (jax.tree.map(lambda leaf: leaf[0], getattr(info, kind)) for info in (before, carry.info))
+            np.testing.assert_array_equal(new.value[cohort[lost]], old.value[cohort[lost]])
+            arrives = ~lost & (kind != "profile" or t != 1)
+            np.testing.assert_array_equal(new.age[cohort[arrives]], 1)
+            assert (new.age[cohort[~arrives]] > 1).all()
+        told = jax.tree.map(lambda leaf: leaf[0], carry.strategy)
+        for name in ("updates", "before", "finite"):
+            np.testing.assert_array_equal(told[name] != 0, ~lost)
+        profiles = 0 if t == 1 else 1
+        assert ledger.floats_up == heard * (1 + 1 + profiles * q + p + c + 1)
+        assert (ledger.models_down, ledger.models_up) == (6, heard)
+        # 50 examples a client, 40 of them for training: two losses, the gradient, the profile
+        assert ledger.examples_evaluated == 6 * (40 + 40 + 50 + profiles * 50)
+        assert ledger.examples_trained == 6 * 40
 
 
 def test_without_a_single_report_the_model_stays_and_no_strategy_learns():

@@ -18,11 +18,13 @@ import numpy as np
 from jax import lax
 from jax.experimental import io_callback
 
+from fedjax_sel.training.client import OptimizerState
+
 
 class Kept(NamedTuple):
     """What is kept of one client; as a table, leaves [S, N, ...]."""
 
-    optimizer: Any  # the state of its own optimizer; None where that starts anew in every round
+    optimizer: OptimizerState | None  # where its own optimizer stands; None where that starts anew in every round
     own: Any  # what the federated optimizer has it remember
 
 

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model, Params
+from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
 from fedjax_sel.training import client
 from fedjax_sel.training.client import Trainer
@@ -29,7 +30,8 @@ class Question(NamedTuple):
     loss_on: str  # the configuration's, static
     federation: Federation
     params: Params
-    memory: Memory  # of the federated optimizer, of this client; what it trains for an answer leaves it as it is
+    kept: Kept  # of this client; what it trains for an answer leaves that as it is
+    memory: Memory  # of the federated optimizer, of this client and of the server
     replicate: jax.Array
     who: jax.Array
     training_key: jax.Array  # of this client in this round
@@ -78,7 +80,7 @@ def _loss(question: Question) -> jax.Array:
 def _train(question: Question, statistic: str | None) -> client.LocalResult:
     return client.train_and_report(
         question.trainer, question.federation, question.params, question.replicate, question.who,
-        question.training_key, question.round, statistic, memory=question.memory,
+        question.training_key, question.round, statistic, question.kept.optimizer, question.memory,
     )  # fmt: skip
 
 

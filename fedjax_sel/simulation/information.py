@@ -220,9 +220,10 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
 
     def answer(given: ToTrain, job: Any) -> jax.Array:
         replicate, who, training_key, facts_key = job
+        kept = given.kept(replicate, who)
         question = Question(
-            opening.plan.trainer, request, opening.plan.loss_on, given.federation, given.received(replicate),
-            given.memory(replicate, given.kept(replicate, who)), replicate, who, training_key, facts_key, given.round,
+            opening.plan.trainer, request, opening.plan.loss_on, given.federation, given.received(replicate), kept,
+            given.memory(replicate, kept), replicate, who, training_key, facts_key, given.round,
         )  # fmt: skip
         kind = KINDS[request.kind].answer
         assert kind is not None

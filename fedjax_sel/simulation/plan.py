@@ -11,6 +11,7 @@ from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.strategies.base import Evaluation, Information, Strategy
+from fedjax_sel.training import client
 from fedjax_sel.training.client import Trainer
 
 
@@ -40,7 +41,7 @@ class Plan(NamedTuple):
     def kept_at_first(self, params: Params) -> Kept:
         """What is kept of a client that never trained."""
         trainer = self.trainer
-        of_own = trainer.client_optimizer.init(params) if self.keep_client_optimizers else None
+        of_own = client.fresh(trainer, params) if self.keep_client_optimizers else None
         return Kept(of_own, trainer.optimizer.init_own(params))
 
 

@@ -52,9 +52,10 @@ def probe(opening: Opening, number: int) -> Probe:
 
     def train(given: ToTrain, job):
         replicate, who, key = job
-        memory = given.memory(replicate, given.kept(replicate, who))
+        kept = given.kept(replicate, who)
+        memory, received = given.memory(replicate, kept), given.received(replicate)
         result = client.train_and_report(
-            trainer, given.federation, given.received(replicate), replicate, who, key, given.round, memory=memory
+            trainer, given.federation, received, replicate, who, key, given.round, None, kept.optimizer, memory
         )
         averaged = trainer.optimizer.report(result.finished, memory).averaged
         finite = server.is_finite(averaged)

@@ -76,12 +76,25 @@ def mean_loss(model: Model, params: Params, images, labels, counts) -> jax.Array
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
 
+class OptimizerState(NamedTuple):
+    """Where a client's own optimizer stands."""
+
+    model: optax.OptState
+    unit: optax.OptState  # on a single weight whose gradients are all one: see `coefficient`
+
+
+def fresh(trainer: Trainer, params: Params) -> OptimizerState:
+    """Return the state of an optimizer that has taken no step."""
+    init = trainer.client_optimizer.init
+    return OptimizerState(init(params), init(jnp.zeros(())))
+
+
 class LocalResult(NamedTuple):
     """What a client's local training leaves."""
 
     update: Params  # w_k - w, in the pytree of the model
     training_loss: jax.Array  # the statistic that was asked for, nats; zero without
-    optimizer_state: optax.OptState
+    optimizer_state: OptimizerState
     num_examples: jax.Array  # that it went through, int32
     coefficient: jax.Array  # see `coefficient`
     learning_rate: jax.Array
@@ -101,7 +114,7 @@ def train_and_report(
     key: jax.Array,
     round: jax.Array,
     statistic: str | None = None,
-    optimizer_state: optax.OptState | None = None,
+    optimizer_state: OptimizerState | None = None,
     memory: Memory = NOTHING_REMEMBERED,
 ) -> LocalResult:
     """Local training of one client, and its training loss on the way.
@@ -160,34 +173,40 @@ def train_and_report(
         rate = in_place.after(learning_rate, gradient)
         return jax.tree.map(lambda w, d: w - rate * d, weights, direction), optimizer_state, total
 
-    fresh = trainer.client_optimizer.init(params) if optimizer_state is None else optimizer_state
+    started = fresh(trainer, params) if optimizer_state is None else optimizer_state
     last, unroll = (steps, None) if work.equal_steps is None else (work.equal_steps, trainer.unroll)
-    start = (params, fresh, jnp.zeros((2,)))
+    start = (params, started.model, jnp.zeros((2,)))
     weights, final, (total, count) = lax.fori_loop(0, last, step, start, unroll=unroll)
+    gone, unit = coefficient(trainer, last, learning_rate, started.unit)
     mean = total / jnp.maximum(count, 1.0)
     update = jax.tree.map(lambda after, before: after - before, weights, params)
     return LocalResult(
         update=update,
         training_loss=jnp.sqrt(mean) if statistic == "rms-first-pass" else mean,
-        optimizer_state=final,
+        optimizer_state=OptimizerState(final, unit),
         num_examples=schedule.num_examples(work, part.size, epochs),
-        coefficient=coefficient(trainer, last, learning_rate),
+        coefficient=gone,
         learning_rate=learning_rate,
     )
 
 
-def coefficient(trainer: Trainer, steps: jax.Array | int, learning_rate: jax.Array) -> jax.Array:
-    """|a|_1 of FedNova: how far a client goes, in learning rates, when every gradient is one.
+def coefficient(
+    trainer: Trainer, steps: jax.Array | int, learning_rate: jax.Array, unit: optax.OptState
+) -> tuple[jax.Array, optax.OptState]:
+    """Compute |a|_1 of FedNova: how far a client goes, in learning rates, when every gradient is one.
 
-    Its optimizer takes the same steps on a single weight, from zero. For SGD it is the number of steps.
+    Its optimizer takes the same steps on a single weight, from zero. For SGD it is the number of steps. An optimizer
+    that goes on from an earlier round does so on the single weight, too: gradients of that round still move the client,
+    and count.
 
     Args:
         trainer: static.
         steps: that the client takes.
         learning_rate: of the round.
+        unit: the optimizer's state on the single weight before them.
 
     Returns:
-        A scalar.
+        The coefficient, a scalar, and the optimizer's state after them.
     """
     zero = jnp.zeros(())
     memory = Memory(trainer.optimizer.init_own(zero), trainer.optimizer.init_shared(zero))
@@ -199,7 +218,7 @@ def coefficient(trainer: Trainer, steps: jax.Array | int, learning_rate: jax.Arr
         direction, state = trainer.client_optimizer.update(gradient, state, weight)
         return gone + direction, state
 
-    return lax.fori_loop(0, steps, step, (zero, trainer.client_optimizer.init(zero)))[0]
+    return lax.fori_loop(0, steps, step, (zero, unit))
 
 
 def mean_over(

@@ -195,6 +195,21 @@ def test_training_losses_along_the_way():
     np.testing.assert_allclose(found["mean"], (start + second) / 2, rtol=1e-4)
 
 
+def test_who_trains_to_answer_trains_as_the_cohort_does():
+    """With an optimizer that goes on: the update that is bought is the one that the cohort then reports."""
+
+    def update(state, info, round, selection, outcome):
+        bought = info.update.value[selection.ids]
+        reported = jax.vmap(lambda update: jax.flatten_util.ravel_pytree(update)[0])(outcome.updates)
+        return state.at[round].set(jnp.stack([jnp.abs(bought - reported).max(), jnp.abs(reported).max()]))
+
+    strategy = watcher(Request("update", ALL, always()))._replace(
+        init=lambda key, env: jnp.zeros((T, 2)), update=update, observe=base.keep_state
+    )
+    difference, size = play(strategy, momentum=0.9, momentum_buffer="persistent")[0].T
+    assert (difference < 1e-5).all() and (size > 1e-3).all()
+
+
 def test_candidates_that_train_are_billed_once():
     request = Request("training_loss", CANDIDATES, always())
     _, ledger, _, _ = play(watcher(request, candidates=[2, 9, 4, 0, 1]))

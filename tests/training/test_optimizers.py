@@ -23,9 +23,14 @@ def trainer_of(optimizer, momentum=0.0, weight_decay=0.0, client_optimizer=None)
     return client.Trainer(None, None, optimizer, own, None, 1, 1)
 
 
-def coefficient(optimizer, steps, rate=RATE, **of_clients):
+def coefficient(optimizer, *steps, rate=RATE, **of_clients):
+    """Of the last of some rounds in which a client takes so many steps; its own optimizer goes on in each."""
     trainer = trainer_of(optimizer, **of_clients)
-    return float(jax.jit(lambda n: client.coefficient(trainer, n, jnp.float32(rate)))(steps))
+    one_round = jax.jit(lambda n, unit: client.coefficient(trainer, n, jnp.float32(rate), unit))
+    gone, unit = 0.0, trainer.client_optimizer.init(jnp.zeros(()))
+    for number in steps:
+        gone, unit = one_round(number, unit)
+    return float(gone)
 
 
 def factors(steps, momentum=0.0, shrink=0.0):
@@ -64,6 +69,69 @@ def test_coefficients_are_those_of_the_paper(tau):
     np.testing.assert_allclose(coefficient(optimizers.make("fednova"), tau, momentum=rho), momentum, rtol=1e-5)
     np.testing.assert_allclose(coefficient(optimizers.make("fednova", mu=mu), tau), proximal, rtol=1e-5)
     np.testing.assert_allclose(coefficient(optimizers.make("fedprox", mu=mu), tau), proximal, rtol=1e-5)
+
+
+@pytest.mark.parametrize("momentum,mu,decay", [(0.9, 0, 0), (0.9, 0.5, 0.1)])
+def test_the_coefficient_of_an_optimizer_that_goes_on_counts_the_gradients_of_earlier_rounds(momentum, mu, decay):
+    """Again one gradient at a time, over three rounds: what moves the client in the last of them."""
+    rounds, total = (5, 2, 4), 0.0
+    for place in range(sum(rounds)):
+        buffer, step = 0.0, 0
+        for tau in rounds:
+            gone = 0.0  # in this round
+            for _ in range(tau):
+                buffer = momentum * buffer + (step == place) - (mu + decay) * RATE * gone
+                gone, step = gone + buffer, step + 1
+        total += gone
+    found = coefficient(optimizers.make("fednova", mu=mu), *rounds, momentum=momentum, weight_decay=decay)
+    np.testing.assert_allclose(found, total, rtol=1e-5)
+
+
+def test_a_momentum_buffer_that_goes_on_fills_up():
+    """At momentum 0.9 every gradient moves a client ten times in the end: five steps go 50 learning rates."""
+    first, later = (coefficient(optimizers.make("fednova"), *[5] * rounds, momentum=0.9) for rounds in (1, 40))
+    np.testing.assert_allclose([first, later], [13.1441, 50.0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("everyone", [True, False])
+@pytest.mark.parametrize("name", ["scaffold", "fednova"])
+def test_clients_whose_momentum_goes_on_report_their_gradients(name, everyone):
+    """Constant gradients: SCAFFOLD's variates are those in the end, and FedNova's directions are from the start."""
+    optimizer, taus, rng = optimizers.make(name), (5, 2, 7, 4), np.random.default_rng(0)
+    trainer, gradients = trainer_of(optimizer, momentum=0.9), 3 * rng.normal(size=(CLIENTS, SIZE))
+
+    def train(own, shared, state, gradient, tau):
+        memory = Memory(own, shared)
+
+        def step(_, carry):
+            y, momentum = carry
+            direction, momentum = trainer.client_optimizer.update(
+                optimizer.gradient(gradient, y, jnp.zeros(SIZE), memory), momentum, y
+            )
+            return y - RATE * direction, momentum
+
+        y, momentum = jax.lax.fori_loop(0, tau, step, (jnp.zeros(SIZE), state.model))
+        gone, unit = client.coefficient(trainer, tau, jnp.asarray(RATE), state.unit)
+        return optimizer.report(Finished(y, gone, jnp.asarray(RATE)), memory), client.OptimizerState(momentum, unit)
+
+    train = jax.jit(train)
+    own = [optimizer.init_own(jnp.zeros(SIZE)) for _ in gradients]
+    states = [client.fresh(trainer, jnp.zeros(SIZE)) for _ in gradients]
+    shared = optimizer.init_shared(jnp.zeros(SIZE))
+    for _ in range(150):
+        cohort = range(CLIENTS) if everyone else rng.permutation(CLIENTS)[:2]
+        reports = {}
+        for i in cohort:
+            reports[i], states[i] = train(own[i], shared, states[i], jnp.float32(gradients[i]), taus[i])
+            own[i] = reports[i].own
+            if name == "fednova":
+                np.testing.assert_allclose(reports[i].averaged.direction, -RATE * gradients[i], rtol=1e-4)
+        shared = jax.tree.map(
+            lambda c, *each: c + sum(each) / CLIENTS, shared, *(r.contributed for r in reports.values())
+        )
+    if name == "scaffold":
+        np.testing.assert_allclose(own, gradients, atol=1e-2)
+        np.testing.assert_allclose(shared, gradients.mean(0), atol=1e-2)
 
 
 def test_variates_of_zero_do_not_change_a_coefficient():
@@ -130,7 +198,8 @@ def run_on_quadratics(optimizer, rate, rounds, taus=TAUS, weights=OMEGA, server_
                 return jnp.where(s < tau, moved, y)
 
             y = jax.lax.fori_loop(0, int(TAUS.max()), step, received)
-            gone = client.coefficient(trainer, tau, jnp.asarray(rate)).astype(jnp.float64)
+            gone, _ = client.coefficient(trainer, tau, jnp.asarray(rate), trainer.client_optimizer.init(jnp.zeros(())))
+            gone = gone.astype(jnp.float64)
             return optimizer.report(Finished(y - received, gone, jnp.asarray(rate)), memory)
 
         def one_round(carry, _):

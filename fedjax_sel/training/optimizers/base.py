@@ -33,7 +33,9 @@ class Finished(NamedTuple):
     """A client whose local steps are done."""
 
     update: Params  # w_k - w^t
-    coefficient: jax.Array  # |a|_1: sum of the factors of its gradients in -update / learning_rate; its steps for SGD
+    # |a|_1: sum of the factors of its gradients in -update / learning_rate, of earlier rounds where its own optimizer
+    # goes on; its steps for SGD.
+    coefficient: jax.Array
     learning_rate: jax.Array
 
 

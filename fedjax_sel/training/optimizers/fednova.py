@@ -10,7 +10,8 @@ and |a_i|_1 = tau_i for SGD; weights omega_i.
 With equal |a_i|_1 it is FedAvg, to the rounding. |a_i|_1 is not taken from a table but from the client's own optimizer:
 how far it goes in the same steps when every gradient is one. That gives the paper's forms, tau for SGD,
 (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho) with momentum rho, (1 - (1 - eta mu)^tau) / (eta mu) with the proximal
-term, and those of both together and of weight decay.
+term, and those of both together and of weight decay. Where a client's optimizer goes on from the round in which it last
+trained (--momentum-buffer persistent), gradients of earlier rounds are part of its way, and a_i has their factors, too.
 
 Traffic: the baseline, and one float up a client, |a_i|_1.
 Differs from the paper: weights that do not add to one (`global-samples`, `unbiased`) leave tau_eff a mean. For a client

@@ -11,7 +11,8 @@ lost or left out keeps its old variate, for the server does not have the change.
 
 Traffic: twice the baseline both ways, c down and c_i+ - c_i up. State: a model's size for each of the N clients.
 Differs from the paper: tau eta is |a_i|_1 eta (see FedNova), the same for plain SGD. With momentum the displacement is
-larger by up to 1 / (1 - momentum), and variates of that size would drive clients apart. Weight decay is
+larger by up to 1 / (1 - momentum), and variates of that size would drive clients apart. A buffer that goes on from
+round to round counts as it stands: a variate is then a mean of the gradients of several rounds. Weight decay is
 part of the way that a client went, so the variates hold its mean too.
 With biased selection c is still the mean of the c_i, but those of clients that are seldom selected are old: c no longer
 tracks the gradient of all, and clients are corrected towards where others once were.

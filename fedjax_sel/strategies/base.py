@@ -177,14 +177,14 @@ class Outcome(NamedTuple):
     """What a round tells the server. What a strategy does not read is never computed.
 
     Updates and the step come with training itself. A cohort's losses travel as one float each: a strategy whose
-    `update` reads them is billed for them.
+    `update` reads them is billed for them. Of a client whose report is lost there are zeros.
     """
 
     updates: Any  # w_k - w of the cohort: the model's pytree with leading axis [K, ...]
     losses_before: jax.Array  # loss of the received model on the client's own data, float32 [K]
     losses_after: jax.Array  # loss after local training, float32 [K]
     step: Any  # the aggregated step of the global model: its pytree
-    finite: jax.Array  # whether the client's update holds only finite numbers, bool [K]
+    finite: jax.Array  # whether the client's update arrived and holds only finite numbers, bool [K]
     metrics: ServerMetrics | Any = None  # reading it without a "server_metrics" request is an error
 
 
@@ -207,7 +207,8 @@ class Strategy(NamedTuple):
             on the CPU with 64-bit types enabled, so that decompositions which are constant over the run can be done in
             float64; the state that it returns is cast back to the dtypes that `init` gave.
         update: (state, info, round, selection, outcome) -> state, after the round's aggregation. `info` then holds what
-            SELECTED clients answered in this round.
+            SELECTED clients answered in this round. The mask of `selection` is False also for those whose report is
+            lost, of whom nothing is known.
         observe: (state, info, round, available) -> state, every round, after ALL clients' answers are in and before the
             cohort is selected: where a strategy learns from facts that open the round.
         candidates: (key, state, info, round, available) -> int32 [d], distinct: whom requests to CANDIDATES ask. Facts

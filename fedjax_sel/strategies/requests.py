@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 ALL = "all"  # every available client
 CANDIDATES = "candidates"  # those that the strategy's `candidates` names
-SELECTED = "selected"  # the cohort, before it trains; readable in `update`
+SELECTED = "selected"  # the cohort, on the model that it trains from; readable in `update`, of those who report
 SERVER = "server"  # nobody: the server's own data
 
 NEVER = jnp.iinfo(jnp.int32).max // 2
@@ -82,10 +82,11 @@ class Request(NamedTuple):
       `training_loss`    mean loss over the mini-batches of the client's local training in this round, [N]; 1 float up,
                          of CANDIDATES or SELECTED. statistic="last-pass": over its last pass alone; "rms-first-pass":
                          root mean square over single examples of its first pass
-      `loss_change`      probes: S random cohorts of K train from the round's model, each average is sent to all clients
-                         and discarded; loss on it less loss on the round's model, [N, S]; 1 + S floats up.
-                         probes=S (default 1); on, nonfinite as for `loss`; restored=True: the round's model is put back
-                         before the loss is taken, so that every change is zero, as GPFL's authors ran FedCor
+      `loss_change`      probes: S random cohorts of K train from the round's model; the model that a round with each
+                         would end with is sent to all clients and discarded; loss on it less loss on the round's
+                         model, [N, S]; 1 + S floats up. probes=S (default 1); on, nonfinite as for `loss`;
+                         restored=True: the round's model is put back before the loss is taken, so that every change is
+                         zero, as GPFL's authors ran FedCor
       `profile`          mean output of the model's first fully-connected layer over the client's data, [N, Q];
                          Q floats up; relu=True: after the activation
       `gradient`         gradient of the client's mean loss over all its data, flat, [N, P]; P floats up
@@ -95,7 +96,8 @@ class Request(NamedTuple):
                          for it. on: validation (--server-validation) or test
 
     Every client that answers receives the model once a round, except where noted. Requests of one kind fill one table
-    and have the same options. In a table `age` counts the rounds since a client answered.
+    and have the same options. In a table `age` counts the rounds since a client answered. SELECTED clients send their
+    answers with their updates: where a report is lost, the table stays as it was and no float is billed.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""A probe round: a random cohort trains from the round's model, and the average of its models is thrown away."""
+"""A probe round: a random cohort trains from the round's model, and the model that comes of it is thrown away."""
 
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from fedjax_sel.training import client, server
 class Probe(NamedTuple):
     """What a probe round gives."""
 
-    params: Params  # the averaged models, [S, ...]
+    params: Params  # the models that the server makes of their reports, [S, ...]
     took_part: jax.Array  # who of the cohorts trained, bool [S, K]
     reported: jax.Array  # whose training reached the server, bool [S, K]
     num_examples: jax.Array  # that they trained on, int32 [S]
@@ -25,8 +25,9 @@ class Probe(NamedTuple):
 def probe(opening: Opening, number: int) -> Probe:
     """Trains a uniformly random cohort and averages it (FedCor, Alg. 2, lines 4-8).
 
-    Clients train and report as the federated optimizer has it, and their reports are lost as those of a cohort are; what it remembers stays as it is, and the server takes
-    the mean update as it is, without a step of an optimizer of its own.
+    Clients train and report as the federated optimizer has it, some reports are lost, and the server takes its
+    optimizer's step, as in a round: a round with this cohort would end with this model. What the optimizers remember
+    stays as it is.
 
     Args:
         opening: the federation as the round opened.
@@ -67,9 +68,10 @@ def probe(opening: Opening, number: int) -> Probe:
     reports, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.facts_at_once, weights)
     finite, num_examples = devices.unflatten(reports, num_replicates)
     mean = jax.vmap(partial(server.mean_of_reports, skip=True))(sums, weights, finite)
-    step = jax.vmap(trainer.optimizer.combine)(mean)
+    mean_update = jax.vmap(trainer.optimizer.combine)(mean)
+    step = jax.vmap(partial(server.step_if_anybody, plan.server))
     return Probe(
-        params=jax.tree.map(jnp.add, opening.params, step),
+        params=step(opening.server, opening.params, mean_update, (reported & finite).any(axis=1))[0],
         took_part=took_part,
         reported=reported,
         num_examples=jnp.where(took_part, num_examples, 0).sum(axis=1, dtype=jnp.int32),

@@ -68,9 +68,9 @@ def one_round(
 
     mean = jax.vmap(partial(server.mean_of_reports, skip=plan.skip_nonfinite))
     mean_update = jax.vmap(plan.trainer.optimizer.combine)(mean(sums.averaged, weights, trained.finite))
-    stepped = jax.vmap(partial(server.step, plan.server))(carry.server, params, mean_update)
     arrived = (reports.mask & trained.finite).any(axis=1)
-    new_params, server_state = _if_anybody(arrived, stepped, (params, carry.server))
+    step = jax.vmap(partial(server.step_if_anybody, plan.server))
+    new_params, server_state = step(carry.server, params, mean_update, arrived)
     evaluation = evaluate_for_strategy(plan, federation, new_params)
 
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
@@ -243,14 +243,6 @@ def _train_cohorts(
         nothing = jax.tree.map(lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), opening.params)
         trained = trained._replace(updates=nothing)
     return trained, sums
-
-
-def _if_anybody(arrived: jax.Array, after: tuple[Params, Any], before: tuple[Params, Any]) -> tuple[Params, Any]:
-    """A server to which nobody reported takes no step: one that remembers would go on by its momentum alone."""
-    if not jax.tree.leaves(before[1]):
-        return after
-    choose = jax.vmap(lambda someone, new, old: jax.tree.map(partial(jnp.where, someone), new, old))
-    return choose(arrived, after, before)
 
 
 def _weights(plan: Plan, opening: Opening, state: Any, info: Information, selection: Selection) -> jax.Array:

@@ -48,7 +48,8 @@ Differs from the paper:
 * Where a loss is not finite, the collection of that round (all S samples) is dropped. A client that was not there
   counts as one whose loss stayed.
 * Unavailable clients are not picked and stay part of the Gaussian. Ties are broken at random.
-* A loss change in the warm-up is that of a round of training itself, with the run's own aggregation.
+* A loss change in the warm-up is that of a round of training itself, with the run's own aggregation and server
+  optimizer; so is a probe's. Reports may be lost in both.
 """
 
 from fedjax_sel.strategies import fedcor_presets as presets

@@ -1,5 +1,6 @@
 """What the server does with the cohort's reports: weights, the weighted mean, the server optimizer's step."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -91,3 +92,28 @@ def step(server: optax.GradientTransformation, state: optax.OptState, params: Pa
     pseudo_gradient = jax.tree.map(jnp.negative, mean_update)
     change, state = server.update(pseudo_gradient, state, params)
     return optax.apply_updates(params, change), state
+
+
+def step_if_anybody(
+    server: optax.GradientTransformation,
+    state: optax.OptState,
+    params: Params,
+    mean_update: Params,
+    arrived: jax.Array,
+):
+    """Take a server step, or none where nobody reported: a server that remembers would go on by its momentum alone.
+
+    Args:
+        server: see `step`.
+        state: its state.
+        params: the global model.
+        mean_update: zero where nobody reported.
+        arrived: whether anybody did, bool scalar.
+
+    Returns:
+        The new model and the new state.
+    """
+    stepped = step(server, state, params, mean_update)
+    if not jax.tree.leaves(state):
+        return stepped
+    return jax.tree.map(partial(jnp.where, arrived), stepped, (params, state))

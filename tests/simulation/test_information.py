@@ -217,9 +217,29 @@ def test_candidates_that_train_are_billed_once():
     np.testing.assert_array_equal(ledger.models_down, 5)
 
 
-def test_a_probe_of_everyone_foretells_the_next_losses():
-    """Full participation, full batches: the discarded probe is the very step that the round then takes."""
-    config = SMALL.replace(**ONE_FULL_BATCH_STEP).replace(num_selected=N)
+@pytest.mark.parametrize(
+    "also",
+    [
+        {"optimizer": "fedavgm", "report_failure_rate": 0.3, "momentum": 0.5, "momentum_buffer": "persistent"},
+        *(
+            pytest.param(also, marks=pytest.mark.slow)
+            for also in (
+                {},
+                {"optimizer": "fedyogi", "server_learning_rate": 0.1, "report_failure_rate": 0.3},
+                {"optimizer": "fedadam", "aggregation": "samples"},
+                {"server_optimizer": "sgd", "server_learning_rate": 0.3},
+                {"optimizer": "fednova", "server_optimizer": "adam", "server_learning_rate": 0.01, "momentum": 0.9},
+            )
+        ),
+    ],
+    ids=lambda also: "-".join(map(str, also.values())) or "fedavg",
+)
+def test_a_probe_of_everyone_foretells_the_next_losses(also):
+    """Full participation, full batches: the discarded probe is the very step that the round then takes.
+
+    So it is with a server that remembers, of which the probe takes the step and leaves the memory alone.
+    """
+    config = SMALL.replace(**ONE_FULL_BATCH_STEP).replace(num_selected=N, **also)
     strategy = watcher(
         Request("loss_change", ALL, always(), (("probes", 2),)), Request("loss", ALL, always()), ids=tuple(range(N))
     )
@@ -227,9 +247,12 @@ def test_a_probe_of_everyone_foretells_the_next_losses():
     losses = state["observe.loss.value"]
     np.testing.assert_allclose(state["observe.loss_change.value"][:-1], losses[1:] - losses[:-1], atol=2e-6)
     sizes = np.asarray(program.federation.train_sizes)[0]
+    lost = ledger.reports_lost // 3  # by each probe as by the cohort
+    assert (lost.sum() > 0) == ("report_failure_rate" in also)
     np.testing.assert_array_equal(ledger.models_down, N + 2 * N)
-    np.testing.assert_array_equal(ledger.models_up, N + 2 * N)
-    np.testing.assert_array_equal(ledger.floats_up, 3 * N + N)
+    np.testing.assert_array_equal(ledger.models_up, (N - lost) + 2 * (N - lost))
+    reported = N if also.get("optimizer") == "fednova" else 0  # how far each went
+    np.testing.assert_array_equal(ledger.floats_up, 3 * N + N + reported)
     np.testing.assert_array_equal(ledger.examples_trained, 3 * sizes.sum())
     np.testing.assert_array_equal(ledger.examples_evaluated, 4 * sizes.sum())
 

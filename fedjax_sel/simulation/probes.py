@@ -83,7 +83,7 @@ def _weights(opening: Opening, cohorts: jax.Array, reported: jax.Array) -> jax.A
     all_sizes = opening.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
     there = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if opening.available is None else opening.available.sum(1)
-    inclusion = jnp.minimum(1.0, opening.plan.num_selected / jnp.maximum(there, 1))
+    inclusion = jnp.minimum(1.0, opening.plan.num_selected / jnp.maximum(there, 1)) * reporting.chance(opening)
 
     def of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
         return server.cohort_weights(opening.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))

@@ -1,9 +1,11 @@
-"""Whose training reaches the server: the same clients whatever the strategy."""
+"""Whose training reaches the server: the same clients whatever the strategy. And how often it does."""
 
 import jax
+import jax.numpy as jnp
 
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.opening import Opening
 
 
 def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Array, mask: jax.Array) -> jax.Array:
@@ -26,3 +28,29 @@ def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Ar
         return jax.random.uniform(keys.of_client(stream, round, who)) >= failure_rate
 
     return mask & jax.vmap(jax.vmap(draw, (None, 0)))(streams.reports, ids)
+
+
+def chance(opening: Opening) -> jax.Array | float:
+    """Return how often the training of a client counts that would be selected in every round, [S] or the same for all.
+
+    It can be reached with the probability that --available says. Of a file that says who can be reached the server
+    knows no probability: then it is the share of all examples that those hold who are there, so that they stand for
+    everybody.
+    """
+    plan, there = opening.plan, opening.available
+    if there is None:
+        reached: jax.Array | float = 1.0
+    elif plan.available is not None:
+        reached = plan.available
+    else:
+        reached = share_there(opening)
+    return reached * (1.0 - plan.report_failure_rate)
+
+
+def share_there(opening: Opening) -> jax.Array | float:
+    """Return the share of all training examples that clients hold who can be reached, [S]; 1 where nobody can."""
+    if opening.available is None:
+        return 1.0
+    sizes = opening.federation.train_sizes
+    held = jnp.where(opening.available, sizes, 0).sum(axis=1) / sizes.sum(axis=1)
+    return jnp.where(held > 0, held, 1.0)

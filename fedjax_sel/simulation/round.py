@@ -247,18 +247,21 @@ def _train_cohorts(
 
 def _weights(plan: Plan, opening: Opening, state: Any, info: Information, selection: Selection) -> jax.Array:
     """Aggregation weights, float32 [S, K]: the strategy's own where it derives them, else the runner's rule."""
+    unbiased, chance = plan.aggregation == "unbiased", reporting.chance(opening)
     if selection.weights is not None:
-        return jnp.where(selection.mask, selection.weights, 0.0)
+        own = jnp.where(selection.mask, selection.weights, 0.0)
+        # A strategy weighs those whom it can reach, as if they were all, and does not know what is lost.
+        return own * jnp.reshape(reporting.share_there(opening) / chance, (-1, 1)) if unbiased else own
     all_sizes = opening.federation.train_sizes
     sizes, inclusion = jnp.take_along_axis(all_sizes, selection.ids, axis=1), None
-    if plan.aggregation == "unbiased":
+    if unbiased:
         expected = plan.strategy.inclusion
         assert expected is not None, "refused before the run"
         of_all = jax.vmap(lambda state, info, there: expected(state, info, opening.round, there))(
             state, info, opening.available
         )
         assert of_all is not None, "refused before the run"
-        inclusion = jnp.take_along_axis(of_all, selection.ids, axis=1)
+        inclusion = jnp.take_along_axis(of_all, selection.ids, axis=1) * jnp.reshape(chance, (-1, 1))
     of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
     return of(sizes, selection.mask, all_sizes.sum(axis=1), inclusion)
 

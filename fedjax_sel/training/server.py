@@ -18,8 +18,8 @@ def cohort_weights(
     Args:
         rule: `uniform`, 1 / K (FedCor Eq. 4); `samples`, n_k / sum over the cohort (FL-DP3S Eq. 6); `global-samples`,
             n_k / sum over all clients, so that the rest of the mass stays on the old model; or `unbiased`, p_k over the
-            expected number of times that k is in the cohort, so that the expected model is sum p_k w_k. The first two
-            sum to one unless the cohort is empty.
+            expected number of times that k reports, so that the expected model is sum p_k w_k. The first two sum to one
+            unless the cohort is empty.
         sizes: training examples of the cohort, int32 [K].
         mask: bool [K].
         total: training examples of all clients.

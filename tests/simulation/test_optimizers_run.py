@@ -326,6 +326,77 @@ def test_unbiased_weights_of_diverse_cohorts(there):
     assert kdpp.rank(jnp.linalg.eigvalsh(kernel)) == 6
 
 
+FEW = SMALL.replace(
+    dataset="synthetic:train_size=60,test_size=8,num_classes=4,image_size=4", num_clients=5, num_selected=2, alpha=2.0,
+    rounds=1, chunk=1, local_epochs=1, batch_size=2, data_seed=0, model_seed=0, training_seed=0,
+)  # fmt: skip
+
+
+def all_at_once(k):
+    """Selects everyone and keeps the updates."""
+    shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0))
+    return base.Strategy(
+        "all", lambda key, env: jax.tree.map(lambda leaf: jnp.zeros((k, *leaf.shape)), shapes),
+        lambda key, state, info, round, available: base.Selection(jnp.arange(k), None, jnp.ones(k, bool)),
+        update=lambda state, info, round, selection, outcome: outcome.updates,
+    )  # fmt: skip
+
+
+def weights_in_many_runs(number, **flat_names):
+    """The weight that each client's update has in the step of the first round, [number, 5]; and the clients' shares.
+
+    Data, model and batches are the same in all runs; who is reached, selected and heard of differs.
+    """
+    program = run.prepare(dataclasses.replace(pose(FEW.replace(num_selected=5)), strategy=all_at_once(5)))
+    start, sizes = ravel(program.carry.params), sizes_of(program)
+    carry, _ = play(program)
+    updates = np.concatenate([leaf[0].reshape(5, -1) for leaf in jax.tree.leaves(carry.strategy)], axis=1)
+    program = run.prepare(pose(FEW.replace(aggregation="unbiased", seeds=number, **flat_names)))
+    np.testing.assert_array_equal(sizes_of(program), sizes)
+    carry, _ = play(program)
+    leaves = [np.asarray(leaf, np.float64).reshape(number, -1) for leaf in jax.tree.leaves(carry.params)]
+    weights, residuals, *_ = np.linalg.lstsq(updates.T, (np.concatenate(leaves, axis=1) - start).T)
+    assert residuals.max() < 1e-8 and len(set(sizes)) > 3
+    return weights.T, sizes / sizes.sum()
+
+
+@pytest.mark.parametrize(
+    "algo,parameters,failures",
+    [
+        ("random", {}, {"available": 0.6, "report_failure_rate": 0.25}),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("random", {"variant": "md"}, {"available": 0.6, "report_failure_rate": 0.25}),
+                ("random", {}, {}),
+                ("random", {}, {"available": 0.3}),
+                ("fl_dp3s", {}, {"available": 0.6}),
+                ("clustered", {}, {"report_failure_rate": 0.4}),
+            )
+        ),
+    ],
+)
+def test_unbiased_steps_are_those_of_all_whoever_is_away_or_lost(algo, parameters, failures):
+    """On average over runs a client's update has the weight p_k: away and lost clients are made up for."""
+    weights, shares = weights_in_many_runs(1500, algo=algo, algo_args=parameters, **failures)
+    deviation = weights.std(axis=0) / np.sqrt(len(weights))
+    assert (deviation < 0.1 * shares).all()
+    assert (np.abs(weights.mean(axis=0) - shares) < 4.5 * deviation).all()
+    total = weights.sum(axis=1)
+    assert np.abs(total.mean() - 1) < 4.5 * total.std() / np.sqrt(len(total))
+
+
+@pytest.mark.parametrize("variant", ["uniform-wor", pytest.param("md", marks=pytest.mark.slow)])
+def test_unbiased_steps_are_those_of_who_is_there_where_a_file_says_who_is(variant, tmp_path):
+    there = np.array([True, True, False, True, False])
+    (tmp_path / "who.csv").write_text("\n".join("1" if here else "0" for here in there))
+    failures = {"available": str(tmp_path / "who.csv"), "report_failure_rate": 0.25}
+    weights, shares = weights_in_many_runs(1000, algo_args={"variant": variant}, **failures)
+    expected = np.where(there, shares, 0) / shares[there].sum()
+    deviation = weights.std(axis=0) / np.sqrt(len(weights))
+    assert (np.abs(weights.mean(axis=0) - expected) < 4.5 * deviation + 1e-5).all()
+
+
 @pytest.mark.parametrize("algo,parameters", [("random", {"variant": "md"}), ("clustered", {})])
 def test_weights_of_their_own_are_unbiased_where_strategies_say_how_often_they_draw(algo, parameters):
     """r / K for a client drawn r times: on average p_k, its share of the data."""

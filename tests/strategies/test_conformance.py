@@ -4,8 +4,9 @@ import pytest
 
 from fedjax_sel import strategies, testing
 
-# So short that a game of eight rounds reaches every phase.
-SHORT = {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2}
+# So short that a game of eight rounds reaches every phase. Adam's first steps are as long as its rate however small a
+# gradient is, so that a gradient's rounding moves a fit: by too little here to decide between two clients.
+SHORT = {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2, "learning_rate": 1e-3}
 DEFAULT = {
     "fedcor": SHORT,
     "fedgp": SHORT,

@@ -16,6 +16,7 @@ Launch = Callable[[Mapping[str, Child]], Iterator[tuple[str, Record]]]
 MOST_OVER = 60.0  # seconds past the budget after which what still runs is ended,
 SHARE_OVER = 0.25  # or this share of the budget, if that is less
 PATIENCE = (3.0, 60.0)  # a case may take so many times its estimate, and so many seconds more
+MOST_OF_ONE = 0.4  # of the budget, and no more than this share, so that one that hangs leaves others theirs
 PACES = (0.2, 5.0)  # bounds of what estimates are multiplied with
 
 
@@ -149,7 +150,8 @@ class Day:
     def _limit(self, estimate: float) -> float:
         """Seconds after which what should have taken so many is ended."""
         over = min(MOST_OVER, SHARE_OVER * self._budget)
-        return min(PATIENCE[0] * estimate + PATIENCE[1], self._budget - self.elapsed + over)
+        left = self._budget - self.elapsed + over
+        return min(PATIENCE[0] * estimate + PATIENCE[1], max(MOST_OF_ONE * self._budget, estimate), left)
 
     def _known_of(self, flags: Sequence[str]) -> list[str]:
         """Those that this XLA knows: another ends the process. Asked in processes of their own, once."""

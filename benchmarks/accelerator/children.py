@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 COMMAND = Path(__file__).parents[1] / "accelerator.py"
 KILLED = -9  # return code
+SECONDS_TO_END = 10.0  # for a process that has nothing more to say
 
 
 class Child(NamedTuple):
@@ -68,7 +69,11 @@ def run(
                 else:
                     yield name, json.loads(line)
             for name, process in processes.items():
-                _check(name, children[name], process.wait(max(deadline - time.monotonic(), 1.0)), errors[name])
+                try:
+                    code = process.wait(SECONDS_TO_END)
+                except subprocess.TimeoutExpired:
+                    raise ChildError(f"{name}: said everything and did not end".removeprefix(": ")) from None
+                _check(name, children[name], code, errors[name])
         finally:
             for process in processes.values():
                 process.kill()

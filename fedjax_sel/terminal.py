@@ -22,7 +22,7 @@ class Unbroken:
 
     def __init__(self, stream: Any):
         self._stream = _nowhere() if stream is None else stream  # None: the process was started without
-        self._terminal = self._stream.isatty()
+        self._terminal = getattr(self._stream, "isatty", bool)()
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:

@@ -34,8 +34,8 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
 
     With `config.run.out` the run is written to that folder, chunk by chunk, with a checkpoint now and then: an
     unfinished run of the same configuration there goes on to the same result, and a finished one is read instead of
-    repeated. Ctrl-C and SIGTERM end the run after the chunk that is being computed (a second one at once); what was
-    done until then is on disk and returned.
+    repeated. Ctrl-C, SIGTERM and a closed terminal end the run after the chunk that is being computed (a second Ctrl-C
+    or SIGTERM at once); what was done until then is on disk and returned.
 
     Args:
         config: what to run.

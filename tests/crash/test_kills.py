@@ -130,7 +130,7 @@ def left(out: Path):
     [
         ("fl_dp3s", "half a row", 6),
         pytest.param("afl", "between data and manifest", 3, marks=pytest.mark.slow),
-        pytest.param("random", "before the result", 11, marks=pytest.mark.slow),  # after the last checkpoint
+        pytest.param("random", "before the result", 6, marks=pytest.mark.slow),  # after the last checkpoint
         pytest.param("oort", "any moment", 4, marks=pytest.mark.slow),
     ],
 )

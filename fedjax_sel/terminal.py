@@ -47,7 +47,7 @@ class Unbroken:
 
     @property
     def left(self) -> bool:
-        """Whether the reader went away: `head` that has seen enough, `tee` after Ctrl-C, a closed terminal."""
+        """Return whether the reader went away: `head` that has seen enough, `tee` after Ctrl-C, a closed terminal."""
         gone = (errno.EPIPE, errno.EIO) if self._terminal else (errno.EPIPE,)
         return self.error is not None and self.error.errno in gone
 

@@ -113,7 +113,7 @@ def start_jax(config: Config) -> None:
 
 
 def finished(out: Path, config: Config, data: Digests | None = None) -> Result | None:
-    """The result of a finished run in a folder; see `folder.finished_result`. The same on every machine.
+    """Return the result of a finished run in a folder; see `folder.finished_result`. The same on every machine.
 
     Args:
         out: the folder.

@@ -57,7 +57,7 @@ def default_path(config: Config) -> Path:
 
 
 def finished_result(path: Path, config: Config, given: Callable[[float | None], Digests]) -> Result | None:
-    """The result of a finished run in this folder, once its files and its data are found to be what they were.
+    """Return the result of a finished run, once its files and its data are found to be what they were.
 
     Args:
         path: the folder.
@@ -114,7 +114,7 @@ def finished_result(path: Path, config: Config, given: Callable[[float | None], 
 
 
 def load(path: Path) -> Result:
-    """The result in a run folder, finished or not, of the rounds that the run told of.
+    """Return the result in a run folder, finished or not, of the rounds that the run told of.
 
     Raises:
         UserError: there is no readable run, or it is damaged.
@@ -129,7 +129,7 @@ def load(path: Path) -> Result:
 
 
 def _read(path: Path, config: Config, known: Manifest | None) -> Result:
-    """The result of the rounds that a manifest tells of; without one, of all; one of UNREADABLE where it is damaged."""
+    """Read the rounds that a manifest tells of; without one, all; raise one of UNREADABLE where they are damaged."""
     if known is None:
         warnings.warn(
             f"{path}: nothing tells whether its rows are what they were, since {RESULT} and the checkpoints are lost "
@@ -191,12 +191,12 @@ def holds_run(path: Path) -> bool:
 
 
 def holds_rounds(path: Path) -> bool:
-    """Whether a folder holds rounds."""
+    """Return whether a folder holds rounds."""
     return any((path / name).exists() for name in (METRICS, COHORTS, CHECKPOINTS))
 
 
 def is_worth_keeping(path: Path) -> bool:
-    """Whether a folder holds rounds that were saved, or took longer than what a killed process may lose anyway."""
+    """Return whether a folder holds rounds that were saved, or took longer than a killed process may lose anyway."""
     if (path / RESULT).exists() or any((path / CHECKPOINTS).glob("*")):
         return True
     try:
@@ -208,7 +208,7 @@ def is_worth_keeping(path: Path) -> bool:
 
 
 def stored_config(path: Path) -> Config:
-    """The configuration of the run in a folder: of `config.json`, or of a manifest where that was lost or changed.
+    """Return the configuration of a run: of `config.json`, or of a manifest where that was lost or changed.
 
     Raises:
         UserError: there is no readable run.
@@ -236,7 +236,7 @@ def _own_config(path: Path) -> Config | None:
 
 
 def config_was_lost(path: Path) -> bool:
-    """Whether `config.json` does not say what it was, and a manifest does."""
+    """Return whether `config.json` does not say what it was, and a manifest does."""
     return _own_config(path) != stored_config(path)
 
 
@@ -278,7 +278,9 @@ def _cannot_write(path: Path, error: Exception) -> UserError:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a folder, and makes it anew. What is set aside stays until its owner removes it.
+    """Rename a folder, and make it anew.
+
+    What is set aside stays until its owner removes it.
 
     Returns:
         Its new name.
@@ -298,14 +300,14 @@ def set_aside(path: Path) -> Path:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Removes what processes left that died while they were writing; nobody may be writing there."""
+    """Remove what processes left that died while they were writing; nobody may be writing there."""
     checkpoint.remove_unfinished(path / CHECKPOINTS)
     for name in (CONFIG, DATA, ENVIRONMENT, METRICS, COHORTS, RESULT, CURVES):
         run_files.temporary(path / name).unlink(missing_ok=True)
 
 
 def begin(path: Path, problem: Problem) -> None:
-    """Writes what is known before the first round, and removes rows of a process that died before its first save.
+    """Write what is known before the first round, and remove rows of a process that died before its first save.
 
     Raises:
         UserError: it cannot be written.
@@ -376,6 +378,6 @@ def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
 
 
 def write_result(path: Path, about: Manifest) -> None:
-    """Writes what the files hold now, for whoever reads them later: `result.json`, whole or not at all."""
+    """Write what the files hold now, for whoever reads them later: `result.json`, whole or not at all."""
     manifest.write(path / RESULT, about)
     checkpoint.sync(path)

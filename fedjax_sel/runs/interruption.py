@@ -36,7 +36,7 @@ class Interruption(contextlib.AbstractContextManager):
 
     @staticmethod
     def _numbers() -> tuple[int, ...]:
-        """The signals that ask a run to stop; under `nohup` a closed terminal does not."""
+        """Return the signals that ask a run to stop; under `nohup` a closed terminal does not."""
         if HANGUP is None or signal.getsignal(HANGUP) == signal.SIG_IGN:
             return SIGNALS
         return (*SIGNALS, HANGUP)

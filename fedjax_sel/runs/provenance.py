@@ -15,7 +15,7 @@ Digests = dict[str, Any]
 
 
 def digests(given: Given, seeds: Sequence[int]) -> Digests:
-    """SHA-256 of the data, of every replicate's partition, and of the trace of who can be reached, if there is one.
+    """Return SHA-256 of the data, of every replicate's partition, and of the trace of who can be reached, if any.
 
     Args:
         given: the data.
@@ -31,7 +31,7 @@ def digests(given: Given, seeds: Sequence[int]) -> Digests:
 
 
 def of_config(config: Config, server_share: float | None) -> Digests:
-    """The same of the data that a configuration means now.
+    """Return the same of the data that a configuration means now.
 
     Args:
         config: of the run.
@@ -46,7 +46,7 @@ def of_config(config: Config, server_share: float | None) -> Digests:
 
 
 def description(given: Given, seeds: Sequence[int]) -> dict[str, Any]:
-    """What `data.json` says, for people and for programs that look at runs."""
+    """Return what `data.json` says, for people and for programs that look at runs."""
     known, dataset = digests(given, seeds), given.dataset
     table = {
         seed: {

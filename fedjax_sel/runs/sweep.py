@@ -108,7 +108,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
 
 
 def _check_folder(one: Checked) -> None:
-    """What is in a job's folder, finished or not, must be of its configuration and its data."""
+    """Refuse a folder whose run, finished or not, is of another configuration or of other data than the job."""
     path, config = _path(one.job), one.job.config
     if config.run.resume == "never":
         return

@@ -30,7 +30,7 @@ def newest(path: Path) -> Manifest | None:
 
 
 def _first(manifests: Iterable[Path]) -> Manifest | None:
-    """The first that is whole."""
+    """Return the first that is whole."""
     for file in manifests:
         with contextlib.suppress(DamagedError):
             return manifest.read(file)

@@ -58,7 +58,7 @@ class Writer:
         self._bytes += len(content)
 
     def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
-        """Appends rows; all rows, where somebody removed or changed those before them.
+        """Append rows; write all rows again where somebody removed or changed those before them.
 
         Args:
             chunk: the next rounds.
@@ -83,7 +83,7 @@ class Writer:
         self._rounds += chunk.num_rounds
 
     def results(self, result: Result) -> None:
-        """Writes the cohorts of all rounds so far, and what the files now hold; their rows must be written before.
+        """Write the cohorts of all rounds so far, and what the files now hold; their rows must be written before.
 
         Raises:
             UserError: they cannot be written, or the folder is another one.
@@ -107,7 +107,7 @@ class Writer:
             raise self._cannot(run_files.RESULT, error) from error
 
     def _held(self, result: Result) -> Manifest:
-        """What rows and cohorts are in the folder."""
+        """Return what rows and cohorts are in the folder."""
         return {
             "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
             "cohorts": checkpoint.digest_of_array(result.cohorts),

@@ -41,7 +41,7 @@ class Problem:
 
     @property
     def given(self) -> Given:
-        """Its data."""
+        """Return its data."""
         return Given(self.dataset, self.partitions, self.reachable)
 
 

@@ -69,18 +69,34 @@ class Writer:
         """
         self._lock.check(self._out)
         text = records.csv_text(chunk, self._rounds, header=self._bytes == 0, columns=self._columns).encode()
-        file = self._out / run_files.METRICS
+        self._rounds += chunk.num_rounds
+        if not self._rows_are_there():
+            self._write_rows_again(so_far())
+            return
         try:
-            if (file.stat().st_size if file.exists() else 0) == self._bytes:
-                with file.open("ab") as opened:
-                    opened.write(text)
-            else:
-                run_files.write(file, records.csv_text(so_far(), 0, header=True, columns=self._columns).encode())
-                self._say(f"{file} was removed or changed by another process, and was written again")
+            with (self._out / run_files.METRICS).open("ab") as file:
+                file.write(text)
         except OSError as error:
             raise self._cannot("metrics", error) from error
         self._count(text)
-        self._rounds += chunk.num_rounds
+
+    def _rows_are_there(self) -> bool:
+        """Return whether as many bytes are in `metrics.csv` as were written."""
+        file = self._out / run_files.METRICS
+        try:
+            return (file.stat().st_size if file.exists() else 0) == self._bytes
+        except OSError as error:
+            raise self._cannot("metrics", error) from error
+
+    def _write_rows_again(self, so_far: Result) -> None:
+        content = records.csv_text(so_far, 0, header=True, columns=self._columns).encode()
+        file = self._out / run_files.METRICS
+        try:
+            run_files.write(file, content)
+        except OSError as error:
+            raise self._cannot("metrics", error) from error
+        self._rows, self._bytes = hashlib.sha256(content), len(content)
+        self._say(f"{file} was removed or changed by another process, and was written again")
 
     def results(self, result: Result) -> None:
         """Write the cohorts of all rounds so far, and what the files now hold; their rows must be written before.
@@ -88,11 +104,13 @@ class Writer:
         Raises:
             UserError: they cannot be written, or the folder is another one.
         """
-        self._cohorts(result)
+        self._rows_and_cohorts(result)
         self._seal(result)
 
-    def _cohorts(self, result: Result) -> None:
+    def _rows_and_cohorts(self, result: Result) -> None:
         self._lock.check(self._out)
+        if not self._rows_are_there():
+            self._write_rows_again(result)
         try:
             folder.write_cohorts(self._out, result.cohorts)
         except OSError as error:
@@ -123,7 +141,7 @@ class Writer:
         Raises:
             UserError: it cannot be saved, or the folder is another one; the checkpoints before it are as they were.
         """
-        self._cohorts(result)
+        self._rows_and_cohorts(result)
         if self._run.keep > 0:
             self._save(state, {**self._about, **self._held(result)})
         self._seal(result)  # last: what it tells of is there

@@ -230,7 +230,7 @@ def _unforeseen(error: Exception) -> tuple[int, str]:
     """The exit code and a sentence for an error that nobody thought of, or for which this machine is too small."""
     lines = str(error).strip().splitlines()
     told = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told:
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told or "Out of memory" in told:
         return USER_ERROR, (
             f"there is not enough memory ({told}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "
             "data or a smaller model"

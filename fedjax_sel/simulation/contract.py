@@ -174,12 +174,14 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
 
 
 def requests(strategy: Strategy) -> None:
-    """Requests are requests, and have a time at which they are due.
+    """A strategy has a name, and its requests are requests that have a time at which they are due.
 
     Raises:
         BrokenContractError: the first that is not.
     """
     with _named(strategy):
+        if not isinstance(strategy.name, str) or not strategy.name:
+            raise BrokenContractError("its name must be a text, for messages")
         if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
             raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
         for request in strategy.requests:

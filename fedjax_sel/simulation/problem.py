@@ -15,7 +15,7 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import contract, devices, information, optimization
+from fedjax_sel.simulation import contract, devices, information, optimization, optimizer_contract
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.validation import validate
 
@@ -131,7 +131,7 @@ def check(config: Config) -> Strategy:
         together = config.run.seeds_at_once or len(config.run.seeds)
         devices.check_shape(shape, together, config.selection.num_selected, len(jax.devices()))
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
-    optimization.of(config.training)
+    optimizer_contract.check(optimization.of(config.training).federated)
     contract.requests(strategy)
     information.check(strategy, config.data.holdout, server_validation(config, strategy))
     shape = (config.partition.num_clients, config.selection.num_selected, config.run.rounds)

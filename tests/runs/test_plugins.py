@@ -38,6 +38,9 @@ def leave(*arguments):
     sys.exit()
 
 sound = lambda: Strategy("sound", init, select)
+nameless = lambda: Strategy("", init, select)
+static_array = lambda: Strategy("static_array", lambda key, env: Static(jnp.zeros(3)), select)
+static_list = lambda: Strategy("static_list", lambda key, env: Static([env.num_selected]), select)
 leaves = leave
 leaves_in_init = lambda: Strategy("leaves_in_init", leave, select)
 leaves_in_select = lambda: Strategy("leaves_in_select", init, leave)
@@ -81,6 +84,16 @@ def command(capsys, main, *arguments):
     return code, out, err
 
 
+def test_a_static_that_is_none_and_a_strategy_without_a_name_are_answered_in_one_sentence(capsys, here):
+    for name, words in {
+        "static_array": "it holds counts and other plain values that never change",
+        "static_list": "Static(list): it holds counts and other plain values that never change",
+        "nameless": "strategy '': its name must be a text, for messages",
+    }.items():
+        code, out, err = command(capsys, train.main, *QUICK, "--algo", f"own_strategy:{name}")
+        assert code == 2 and out == "" and err.count("\n") == 1 and words in err
+
+
 @pytest.mark.parametrize(
     "arguments,words",
     [
@@ -91,7 +104,7 @@ def command(capsys, main, *arguments):
         (["--algo", "own_strategy:leaves_later"], "own_strategy:leaves_later tried to end the process (SystemExit: 0)"),
         (
             ["--algo", "random", "--optimizer", "own_optimizer:leaves"],
-            "own_optimizer:leaves tried to end the process (SystemExit: enough)",
+            "`gradient` cannot be traced: SystemExit: enough",
         ),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",

@@ -1,0 +1,48 @@
+"""An optimizer of anybody's own is looked at before any data are read; every one of this package passes."""
+
+import pytest
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.simulation import optimizer_contract
+from fedjax_sel.training import optimizers
+from fedjax_sel.training.optimizers.base import FederatedOptimizer, Report
+
+
+def raises(*arguments):
+    raise RuntimeError("two\nlines")
+
+
+BROKEN = {
+    "no name": ({"name": None}, "optimizer None: its name must be a text"),
+    "no function": ({"gradient": None}, "`gradient` is of type NoneType; give a function"),
+    "a hook that raises": ({"gradient": raises}, "`gradient` cannot be traced: RuntimeError: two$"),
+    "no gradient": (
+        {"gradient": lambda *_: 5},
+        "`gradient` answers something else than a pytree of the model's shapes",
+    ),
+    "half a gradient": ({"gradient": lambda g, *_: {"bias": g["bias"]}}, "`gradient` answers something else"),
+    "no report": ({"report": lambda *_: 5}, "`report` answers a .*; return Report"),
+    "another memory": (
+        {"report": lambda finished, memory: Report(finished.update, own=finished.update)},
+        "`report` answers an `own` of another structure",
+    ),
+    "no mean": ({"combine": lambda averaged: averaged["bias"]}, "`combine` answers something else"),
+    "no server": ({"server": lambda rate: rate}, "`server` answers a float; return an optax.GradientTransformation"),
+    "a memory of texts": ({"init_own": lambda params: "text"}, "`init_own` cannot be traced"),
+    "a rate of nothing": ({"server_learning_rate": 0}, "`server_learning_rate` is 0; give a positive number"),
+    "less than nothing sent": ({"vectors_up": -1}, "`vectors_up` is -1; give a whole number from 0"),
+    "half a number sent": ({"floats_up": 0.5}, "`floats_up` is 0.5; give a whole number from 0"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_optimizer_is_refused_in_one_sentence(what):
+    fields, words = BROKEN[what]
+    with pytest.raises(UserError, match=words) as caught:
+        optimizer_contract.check(FederatedOptimizer(**{"name": "mine", **fields}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", optimizers.names())
+def test_every_optimizer_of_the_package_passes(name):
+    optimizer_contract.check(optimizers.make(name))

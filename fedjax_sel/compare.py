@@ -231,7 +231,7 @@ def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         raise UserError(f"--out: cannot write {path} ({error.strerror or error}); make room or move it") from error

@@ -7,6 +7,7 @@ import pytest
 
 from fedjax_sel import command_line, data, train
 from fedjax_sel.data import __main__ as data_command
+from fedjax_sel.testing import __main__ as kit
 
 
 def refuses(error):
@@ -35,6 +36,17 @@ def test_an_unforeseen_error_is_one_sentence(capsys, monkeypatch, tmp_path, erro
     assert ("please report it" in err) == (code == 1)
     assert command_line.guarded(train.main, ["--debug"]) == code
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [train.main, kit.main])
+def test_jax_that_cannot_start_is_one_sentence(capsys, monkeypatch, main):
+    """As with JAX_PLATFORMS=cuda on a machine without, where JAX says nothing but AssertionError."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr("jax.devices", refuses(AssertionError()))
+    assert command_line.guarded(main, ["random"] if main is kit.main else []) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert "JAX cannot start its devices (JAX_PLATFORMS=cuda: AssertionError); mend the driver" in err
 
 
 def test_a_terminal_without_all_characters_shows_the_others(monkeypatch, tmp_path):

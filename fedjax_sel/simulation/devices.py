@@ -46,6 +46,24 @@ def use_every_core() -> None:
         return
 
 
+def check_that_jax_starts() -> None:
+    """Start JAX's devices.
+
+    Raises:
+        UserError: it cannot.
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the latter without a word, where a plug-in of JAX is missing
+        lines = str(error).strip().splitlines()
+        platforms = os.environ.get("JAX_PLATFORMS")
+        reason = lines[0] if lines else type(error).__name__
+        raise UserError(
+            f"JAX cannot start its devices ({f'JAX_PLATFORMS={platforms}: ' if platforms else ''}{reason}); mend the "
+            "driver or install JAX for it, or set JAX_PLATFORMS=cpu"
+        ) from error
+
+
 def be_deterministic() -> None:
     """Makes a GPU choose operations that repeat to the bit; before JAX starts its devices.
 

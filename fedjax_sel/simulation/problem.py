@@ -124,6 +124,7 @@ def check(config: Config) -> Strategy:
             breaks the contract.
     """
     validate(config)
+    devices.check_that_jax_starts()
     if config.model.precision == "tf32" and jax.default_backend() == "cpu":
         raise UserError("--precision: CPUs have no 'tf32' multiplications; choose float32 or bfloat16")
     if config.run.mesh is not None:

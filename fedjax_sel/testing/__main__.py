@@ -29,7 +29,9 @@ def main(arguments: Sequence[str]) -> int:
     flags: argparse.Namespace = parser.parse_args(arguments)
 
     from fedjax_sel import strategies, testing  # what follows needs JAX; --help does not
+    from fedjax_sel.simulation import devices
 
+    devices.check_that_jax_starts()
     if flags.rounds < 1:
         raise UserError(f"--rounds: {flags.rounds} is below 1; give a whole number from 1")
     values = dict(config.convert("algo_args", flags.algo_args))

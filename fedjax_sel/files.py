@@ -29,11 +29,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
         ValueError: it is a folder, a pipe or a device, or too large.
     """
     check(path, most_bytes)
-    with path.open("rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:  # it grows, or its size is made up
-        raise ValueError(_too_large(most_bytes))
-    return content
+    return path.read_bytes()
 
 
 def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
@@ -55,11 +51,7 @@ def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
         raise ValueError(f"it is {kinds.get(stat.S_IFMT(status.st_mode), 'something else')} and not a file")
     if status.st_size > most_bytes:
-        raise ValueError(_too_large(most_bytes))
-
-
-def _too_large(most_bytes: int) -> str:
-    return f"it is larger than {most_bytes / 2**20:.4g} MB"
+        raise ValueError(f"it is larger than {most_bytes / 2**20:.4g} MB")
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:

@@ -15,7 +15,6 @@ checkpoint's, which also brings back a configuration that was lost.
 """
 
 import contextlib
-import json
 import os
 import platform
 import sys
@@ -28,6 +27,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_sel import files
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import checkpoint, manifest, provenance, records, run_files, told
@@ -200,7 +200,7 @@ def is_worth_keeping(path: Path) -> bool:
     if (path / RESULT).exists() or any((path / CHECKPOINTS).glob("*")):
         return True
     try:
-        return records.seconds_of((path / METRICS).read_text()) > SECONDS_TO_LOSE
+        return records.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
     except FileNotFoundError:
         return (path / COHORTS).exists()
     except UNREADABLE:
@@ -230,8 +230,8 @@ def stored_config(path: Path) -> Config:
 
 def _own_config(path: Path) -> Config | None:
     try:
-        return Config.from_json(json.loads((path / CONFIG).read_text()))
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return Config.from_json(files.read_json(path / CONFIG))
+    except (OSError, ValueError, AttributeError, TypeError):
         return None
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedjax_sel import files
 from fedjax_sel.runs import run_files
 
 FORMAT = 1
@@ -44,12 +45,12 @@ def read(path: Path) -> Manifest:
         DamagedError: it is missing, was changed, cannot be read, or is of another format.
     """
     try:
-        content = json.loads(path.read_text())
+        content = files.read_json(path)
         if content.pop("digest") != _digest(content):
             raise DamagedError(f"{path.name} was changed")
         if content["format"] != FORMAT:
             raise DamagedError(f"it is of format {content['format']}, and this version reads {FORMAT}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise DamagedError(f"{path.name} cannot be read ({message})") from error
     return content

@@ -5,9 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fedjax_sel import files
+
 CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"
 CHECKPOINTS = "checkpoints"
+MOST_BYTES = 2**36  # of rows or cohorts
 
 
 def temporary(path: Path) -> Path:
@@ -47,6 +50,6 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read plain values that a run can do without; None where the file is lost or damaged."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        return files.read_json(path)
+    except (OSError, ValueError):
         return None

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fedjax_sel import files
 from fedjax_sel.config import Config
 from fedjax_sel.runs import checkpoint, manifest
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.provenance import Digests
-from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, RESULT, read_json
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, MOST_BYTES, RESULT, read_json
 
 
 class CutError(ValueError):
@@ -85,7 +86,7 @@ def rows_and_cohorts(path: Path, config: Config, told: Manifest | None, whole: b
         ValueError: they are not what the manifest tells.
         OSError: they cannot be read.
     """
-    rows, cohorts = (path / METRICS).read_bytes(), _cohorts(path, config)
+    rows, cohorts = files.read_bytes(path / METRICS, MOST_BYTES), _cohorts(path, config)
     if told is None:
         return rows.decode(), cohorts
     size, rounds = told["metrics"]["bytes"], told["rounds"]
@@ -103,10 +104,10 @@ def rows_and_cohorts(path: Path, config: Config, told: Manifest | None, whole: b
 
 def _cohorts(path: Path, config: Config) -> np.ndarray:
     try:
-        found = np.load(path / COHORTS, allow_pickle=False)
-    except EOFError as error:
-        raise ValueError(f"{COHORTS} is empty") from error
+        found = files.read_array(path / COHORTS, MOST_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{COHORTS}: {error}") from error
     known = len(config.run.seeds), config.selection.num_selected
-    if not isinstance(found, np.ndarray) or found.ndim != 3 or (len(found), found.shape[2]) != known:
+    if found.ndim != 3 or found.dtype != np.int32 or (len(found), found.shape[2]) != known:
         raise ValueError(f"{COHORTS} was changed")
     return found

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fedjax_sel import files
 from fedjax_sel.config import RunConfig
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import checkpoint, folder, records, run_files
@@ -49,7 +50,7 @@ class Writer:
         self._bytes = 0
         self._columns = records.COLUMNS
         if rounds:
-            content = (out / run_files.METRICS).read_bytes()
+            content = files.read_bytes(out / run_files.METRICS, run_files.MOST_BYTES)
             self._count(content)
             self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have begun it
 

@@ -139,7 +139,7 @@ class TrainingConfig:
     aggregation: Literal["uniform", "samples", "global-samples", "unbiased"] = _setting(
         "uniform",
         "weights of the cohort's models: 1/K; n_k / sum n of the cohort; n_k / sum n of all, the rest for the old "
-        "model; or n_k / sum n of all over how often the strategy expects to select k",
+        "model; or n_k / sum n of all over how often k is expected to be selected and heard of",
     )
     optimizer: str = _setting(
         "fedavg",

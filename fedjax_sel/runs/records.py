@@ -269,8 +269,10 @@ def seconds_of(rows_text: str) -> float:
     Raises:
         ValueError: it is not such a table.
     """
-    rows = rows_text[: rows_text.rfind("\n") + 1].splitlines()
-    return float(rows[-1].rsplit(",", 1)[-1]) if len(rows) > 1 else 0.0
+    rows = list(csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1])))
+    if rows and rows[-1].get(CLOCK) is None:
+        raise ValueError(f"it has no column {CLOCK}")
+    return float(rows[-1][CLOCK]) if rows else 0.0
 
 
 def to_plain(result: Result) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--algos", nargs="+", metavar="ALGO", help="as in fedjax_sel.compare (default: all strategies)")
     parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1_000, 10_000], metavar="N")
     parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="clients of a cohort")
+    parser.add_argument("--available", type=float, default=1.0, metavar="SHARE", help="of the clients in each round")
     parser.add_argument("--rounds", type=int, default=200, metavar="T", help="rounds of a run")
     parser.add_argument("--budget", type=float, default=20.0, metavar="SECONDS", help="of timed rounds, a case")
     parser.add_argument(
@@ -50,6 +51,7 @@ def main() -> None:
         for num_clients in arguments.num_clients:
             case = {"algo": algo, "num_clients": num_clients, "rounds": arguments.rounds}
             case |= {"num_selected": arguments.num_selected, "budget": arguments.budget, "memory": arguments.memory}
+            case |= {} if arguments.available == 1 else {"available": arguments.available}
             report["cases"].append(case | in_own_process(case, arguments.limit))
             print(describe(report["cases"][-1]), flush=True)
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,13 @@ def describe(case: dict[str, Any]) -> str:
 
 
 def run_case(
-    algo: str, num_clients: int, rounds: int, num_selected: int, budget: float, memory: float
+    algo: str,
+    num_clients: int,
+    rounds: int,
+    num_selected: int,
+    budget: float,
+    memory: float,
+    available: float = 1.0,
 ) -> dict[str, Any]:
     """Times one case in this process."""
     from fedjax_sel.simulation import devices
@@ -104,6 +112,7 @@ def run_case(
         num_selected=num_selected,
         num_rounds=rounds,
         sizes=np.random.default_rng(0).integers(*SIZES, (1, num_clients), dtype=np.int32),
+        available=available,
     )
     try:
         cost = selection_cost.measure(setting, budget, int(memory * 1e6))

@@ -66,3 +66,9 @@ def right_singular_vectors(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Singular values of one matrix [M, N], descending, and its right singular vectors as rows, [min(M, N), N]."""
     _, values, vectors = jnp.linalg.svd(matrix, full_matrices=False)
     return values, vectors
+
+
+@_in_turn_on_cpus
+def triangular_factor(matrix: jax.Array) -> jax.Array:
+    """Return the upper triangular factor R of one square matrix Q R, [N, N], with Q orthogonal."""
+    return jnp.linalg.qr(matrix, mode="r")

@@ -40,28 +40,32 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
     """Eigenpairs of L restricted to the available items: the k-DPP of the sub-matrix.
 
     With D = diag(available), the restricted L is (S D)^T (S D), so the singular values of S D serve, at the precision
-    of S and not of S^2. A large entry for every unavailable item keeps the null spaces of the two parts from mixing.
+    of S and not of S^2. A large entry for every unavailable item keeps the null spaces of the two parts from mixing:
+    it stands in the triangular factor of S D, whose last rows are zero if the available items come first.
 
     Args:
-        similarity: S, [N, N], symmetric.
+        similarity: S, [N, N], symmetric. Its dtype is the precision of the work.
         available: bool [N].
 
     Returns:
         Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero,
         zero rows, and zero columns.
     """
-    masked = jnp.where(available[None, :], similarity, 0.0)
-    apart = 2.0 * jnp.sqrt(jnp.sum(masked**2)) + 1.0  # above every singular value of S D
-    stacked = jnp.concatenate([masked, jnp.diag(jnp.where(available, 0.0, apart))])
-    values, vectors_transposed = decompositions.right_singular_vectors(stacked)
-    inside = values < 0.75 * apart
-    vectors = jnp.where(available[:, None] & inside[None, :], vectors_transposed.T, 0.0)
-    return _squared_spectrum(jnp.where(inside, values, 0.0), vectors)
+    zero = jnp.zeros((), similarity.dtype)
+    order = jnp.argsort(~available, stable=True)
+    there = available[order]
+    factor = decompositions.triangular_factor(jnp.where(there[None, :], similarity[:, order], zero))
+    apart = jnp.sqrt(jnp.sum(factor**2)) * 2 + 1  # above every singular value of S D
+    values, vectors_transposed = decompositions.right_singular_vectors(factor + jnp.diag(jnp.where(there, zero, apart)))
+    inside = values * 2 < apart
+    vectors = jnp.where(there[:, None] & inside[None, :], vectors_transposed.T, zero)
+    back = jnp.argsort(order)
+    return _squared_spectrum(jnp.where(inside, values, zero), vectors[back])
 
 
 def _squared_spectrum(magnitudes: jax.Array, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
     threshold = magnitudes.max() * magnitudes.shape[0] * jnp.finfo(magnitudes.dtype).eps
-    eigenvalues = jnp.where(magnitudes > threshold, magnitudes, 0.0) ** 2
+    eigenvalues = jnp.where(magnitudes > threshold, magnitudes, jnp.zeros_like(magnitudes)) ** 2
     order = jnp.argsort(eigenvalues)
     return eigenvalues[order], vectors[:, order]
 

@@ -15,11 +15,16 @@ from fedjax_sel.strategies.base import Env, Fact, Information, UndeclaredFactErr
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
 
 
+def twin_similarity(profiles):
+    """Eq. 12 and 13 in float64 loops."""
+    distances = np.array([[np.sqrt(((a - b) ** 2).sum()) for b in profiles] for a in profiles])
+    return 1 - (distances - distances.min()) / (distances.max() - distances.min())
+
+
 def twin_law(profiles, k, available=None):
     """Eq. 12-14 in float64 loops: the probability of every cohort."""
     n = len(profiles)
-    distances = np.array([[np.sqrt(((a - b) ** 2).sum()) for b in profiles] for a in profiles])
-    similarity = 1 - (distances - distances.min()) / (distances.max() - distances.min())
+    similarity = twin_similarity(profiles)
     kernel = similarity.T @ similarity
     cohorts = [c for c in itertools.combinations(range(n), k) if available is None or all(available[i] for i in c)]
     weights = np.array([max(np.linalg.det(kernel[np.ix_(c, c)]), 0.0) for c in cohorts])
@@ -82,6 +87,100 @@ def test_availability_gives_the_law_of_the_submatrix():
     assert_law(selection.ids, twin_law(profiles, 3, available))
     everyone = draw(strategy, state, info, 20_000, available=jnp.ones(7, bool))
     assert_law(everyone.ids, twin_law(profiles, 3))
+
+
+def near_duplicates(seed, n=8, groups=3, noise=1e-6):
+    """Profiles in groups, with what keeps those of a group apart at 1e-12 of the largest eigenvalue."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(groups, 4))[np.arange(n) % groups]
+    return np.float32(centres + noise * rng.normal(size=(n, 4))).astype(np.float64)
+
+
+def twin_law_of_near_duplicates(profiles, k, available):
+    """`twin_law` where float64 would lose the determinants: det L_Y is the squared volume of S's columns of Y."""
+    similarity = twin_similarity(profiles)
+    cohorts = list(itertools.combinations(np.flatnonzero(available), k))
+    logs = np.array([2 * np.log(np.linalg.svd(similarity[:, c], compute_uv=False)).sum() for c in cohorts])
+    weights = np.exp(logs - logs.max())
+    return dict(zip([tuple(map(int, c)) for c in cohorts], weights / weights.sum()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_near_duplicates_keep_their_law_where_some_are_away(seed):
+    profiles, available = near_duplicates(seed), np.arange(8) != 6
+    spectrum = np.linalg.svd(twin_similarity(profiles)[:, available], compute_uv=False) ** 2
+    assert 1e-14 < spectrum[3] / spectrum[0] < 1e-11
+    law = twin_law_of_near_duplicates(profiles, 5, available)
+    assert max(law.values()) > 10 * min(law.values())
+    strategy, state, info = prepared(profiles, 5)
+    assert_law(draw(strategy, state, info, 20_000, jnp.asarray(available)).ids, law)
+    expected = [sum(p for cohort, p in law.items() if i in cohort) for i in range(8)]
+    found = strategy.inclusion(state, info, jnp.int32(0), jnp.asarray(available))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("available", [None, [True] * 5 + [False, True, True]])
+def test_near_duplicates_keep_their_law_in_a_pool(available):
+    profiles = near_duplicates(1)
+    there = np.ones(8, bool) if available is None else np.array(available)
+    law = twin_law_of_near_duplicates(profiles, 5, there)
+    given = None if available is None else jnp.array(available)
+    assert_law(draw(*pooled(profiles, 5, 8), 20_000, given).ids, law)
+
+
+def inclusion_in_float64(kernel, k):
+    """P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda), polynomials by their recurrence."""
+    values, vectors = np.linalg.eigh(kernel)
+    logs = np.log(np.maximum(values, 1e-300))
+
+    def polynomials(logs):
+        rows = [np.r_[0.0, np.full(k, -np.inf)]]
+        for log in logs:
+            rows.append(np.r_[0.0, np.logaddexp(rows[-1][1:], log + rows[-1][:-1])])
+        return np.array(rows)
+
+    before, after = polynomials(logs), polynomials(logs[::-1])[::-1]
+    without = np.logaddexp.reduce(before[:-1, :k] + after[1:, :k][:, ::-1], axis=1)
+    return vectors**2 @ np.exp(logs + without - before[-1, k])
+
+
+@pytest.fixture(scope="module")
+def thousand():
+    """A thousand clients in ten groups of near-duplicates, of whom nine hundred are there; expected inclusion of 30."""
+    rng = np.random.default_rng(0)
+    profiles = np.repeat(rng.normal(size=(10, 16)), 100, axis=0) + 0.02 * rng.normal(size=(1000, 16))
+    profiles = np.float32(profiles).astype(np.float64)
+    available = np.ones(1000, bool)
+    available[rng.choice(1000, 100, replace=False)] = False
+    distances = np.stack([np.sqrt(((profiles - one) ** 2).sum(axis=1)) for one in profiles])
+    similarity = (1 - distances / distances.max())[:, available]
+    expected = np.zeros(1000)
+    expected[available] = inclusion_in_float64(similarity.T @ similarity, 30)
+    return prepared(profiles, 30), jnp.asarray(available), expected
+
+
+def test_inclusion_among_a_thousand_near_duplicates(thousand):
+    (strategy, state, info), available, expected = thousand
+    found = jax.jit(strategy.inclusion)(state, info, jnp.int32(0), available)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_thousand_near_duplicates_are_drawn_as_often_as_the_law_says(thousand):
+    (strategy, state, info), available, expected = thousand
+
+    @jax.jit
+    def drawn(key):
+        return jax.vmap(lambda key: strategy.select(key, state, info, 0, available).ids)(jax.random.split(key, 200))
+
+    ids = np.concatenate([drawn(jax.random.key(seed)) for seed in range(10)])
+    there = np.asarray(available)
+    assert there[ids].all()
+    shares, expected = np.bincount(ids.reshape(-1), minlength=1000)[there] / len(ids), expected[there]
+    scores = (shares - expected) / np.sqrt(expected * (1 - expected) / len(ids))
+    assert (scores**2).mean() < 1.15  # 1, give or take 0.05, where only chance keeps them apart
+    groups = np.flatnonzero(there) // 100
+    np.testing.assert_allclose(np.bincount(groups, shares), np.bincount(groups, expected), rtol=0.03)
 
 
 def test_fewer_available_than_selected_gives_all_of_them():

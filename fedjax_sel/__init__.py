@@ -32,7 +32,7 @@ def run(config: Config, progress: bool = False) -> "Result":
 
     Raises:
         UserError: something in the configuration, the data or the folder that the user can mend.
-        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
+        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
     from pathlib import Path

@@ -9,7 +9,7 @@ class UserError(ValueError):
 
 
 class NonFiniteUpdateError(RuntimeError):
-    """A client's update held NaN or infinity, and the run stopped (exit code 3)."""
+    """A client's update, or the server's step, held NaN or infinity, and the run stopped (exit code 3)."""
 
 
 class DamagedRunError(RuntimeError):

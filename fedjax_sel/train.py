@@ -25,9 +25,9 @@ EPILOG = """examples:
 A flag wins over the preset. The run goes to --out or runs/...; a finished one is reported, not repeated, and an
 unfinished one goes on from its last checkpoint: Ctrl-C, a crash or a preempted machine cost seconds of work. With more
 --rounds a finished run goes on.
-Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 an update was not
-finite; 4 no checkpoint is whole; 129 the terminal was closed, 130 interrupted (what was done is kept). A reader that
-leaves (| head) changes nothing.
+Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 an update or the
+server's step was not finite; 4 no checkpoint is whole; 129 the terminal was closed, 130 interrupted (what was done is
+kept). A reader that leaves (| head) changes nothing.
 """
 
 

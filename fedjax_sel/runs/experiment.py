@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
 from fedjax_sel import plugins
 from fedjax_sel.config import Config
-from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import checkpoint, folder, provenance, records, resume
+from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.progress import Reporter
@@ -46,7 +45,7 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
 
     Raises:
         UserError: something in the configuration, the data or the folder that the user can mend.
-        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip".
+        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
     with plugins.contained((config.selection.algo, config.training.optimizer)):
@@ -81,18 +80,18 @@ def _run(config: Config, progress: bool) -> Result:
         timer = None if out is None else Timer(config.run, start.rounds)
         started = time.monotonic()
         for first, rounds, state in _one_ahead(run.chunks(*programs), config.run.rounds, timer, interruption):
-            broken = config.run.on_nonfinite == "stop" and rounds.nonfinite.any()
-            good = int(np.argmax(rounds.nonfinite.any(axis=(1, 2)))) if broken else len(rounds.gemd)
+            verdict = verdicts.of_chunk(config, first, rounds)
+            good = len(rounds.gemd) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
             if writer is not None:
                 writer.chunk(chunk, collector.result)
-                if broken:
+                if verdict is not None:
                     writer.results(collector.result())
                 elif state is not None:
                     writer.checkpoint(state, collector.result())
             reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
-            if broken:
-                raise NonFiniteUpdateError(_describe(config, first, rounds))
+            if verdict is not None:
+                raise verdict.error
         result = collector.result()
         return result if result.finished else dataclasses.replace(result, stopped_by=interruption.asked)
 
@@ -199,15 +198,3 @@ def _fetch(chunk: Chunk, state: State | None) -> _Done:
     if state is not None:
         state = state._replace(carry=devices.fetch(state.carry))
     return _Done(chunk.first, jax.device_get(chunk.records), state)
-
-
-def _describe(config: Config, first: int, records: Records) -> str:
-    rounds, seeds, places = np.nonzero(records.nonfinite)
-    round, seed = rounds[0], seeds[0]
-    same = (rounds == round) & (seeds == seed)
-    clients = ", ".join(str(records.cohort[round, seed, place]) for place in places[same])
-    return (
-        f"round {first + round + 1}, seed {config.run.seeds[seed]}: the update of client {clients} is not finite "
-        f"(algo {config.selection.algo}, learning rate {config.training.learning_rate:g}); lower --learning-rate, or "
-        "leave such updates out with --on-nonfinite skip"
-    )

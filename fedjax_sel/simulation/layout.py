@@ -118,7 +118,6 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         loss_on=config.data.loss_on,
         keep_client_optimizers=optimization.keeps_client_states(training),
         store=None,
-        skip_nonfinite=config.run.on_nonfinite == "skip",
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
         num_selected=config.selection.num_selected,

@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from fedjax_sel.models import Params
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
+from fedjax_sel.simulation.faults import Faults
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.strategies.base import Evaluation, Information, Strategy
 from fedjax_sel.training import client
@@ -26,7 +27,6 @@ class Plan(NamedTuple):
     loss_on: str
     keep_client_optimizers: bool
     store: HostStore | None  # where what is kept of clients lies; None: on the devices
-    skip_nonfinite: bool
     available: float | None  # share of the clients that can be reached in a round; None: the federation says who
     report_failure_rate: float  # share of the cohort whose training never reaches the server
     num_selected: int
@@ -69,4 +69,5 @@ class Records(NamedTuple):
     train_loss: jax.Array
     worst_decile_accuracy: jax.Array
     nonfinite: jax.Array  # bool [S, K]: this client's update held NaN or infinity
+    faults: Faults
     events: Events

@@ -67,7 +67,7 @@ def probe(opening: Opening, number: int) -> Probe:
     jobs = (replicates, clients, job_keys)
     reports, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.facts_at_once, weights)
     finite, num_examples = devices.unflatten(reports, num_replicates)
-    mean = jax.vmap(partial(server.mean_of_reports, skip=True))(sums, weights, finite)
+    mean = jax.vmap(server.mean_of_reports)(sums, weights, finite)
     mean_update = jax.vmap(trainer.optimizer.combine)(mean)
     step = jax.vmap(partial(server.step_if_anybody, plan.server))
     return Probe(

@@ -14,6 +14,7 @@ from fedjax_sel.models import Params
 from fedjax_sel.simulation import evaluation, facts, keys, ledger
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.evaluation import TrainMetrics
+from fedjax_sel.simulation.faults import Faults
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.simulation.opening import Opening
 from fedjax_sel.simulation.plan import Carry, Plan, Records
@@ -44,6 +45,7 @@ def record(
     finite: jax.Array,
     bill: Bill,
     losses: int,
+    faults: Faults,
 ) -> Records:
     """What a round reports.
 
@@ -57,6 +59,7 @@ def record(
         finite: whose updates were finite, bool [S, K].
         bill: of the round's facts.
         losses: that each client of the cohort sends with its update.
+        faults: what was found wrong.
 
     Returns:
         The records.
@@ -101,6 +104,7 @@ def record(
         train_loss=train.loss,
         worst_decile_accuracy=train.worst_decile_accuracy,
         nonfinite=reports.mask & ~finite,
+        faults=faults,
         events=_events(plan, federation, work, trained, reported, bill, start, losses, server_examples)._replace(
             reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32)
             + bill.probe_reports_lost

@@ -16,9 +16,10 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import client_table, devices, information, keys, reporting, sanitise
+from fedjax_sel.simulation import client_table, devices, faults, information, keys, reporting, sanitise
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.client_table import Kept
+from fedjax_sel.simulation.faults import Named
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
 from fedjax_sel.simulation.plan import Carry, Plan, Records
@@ -54,7 +55,7 @@ def one_round(
     params = carry.params
     available = _available(plan, federation, streams, round)
     opening = open_round(plan, federation, streams, carry, round, available)
-    selection, state, info, bill = _select(plan.strategy, opening, carry)
+    named, selection, state, info, bill = _select(plan.strategy, opening, carry)
 
     arrives = reporting.arrives(plan.report_failure_rate, streams, round, selection.ids, selection.mask)
     reports = selection._replace(mask=arrives)
@@ -66,8 +67,9 @@ def one_round(
     info, bill = information.learn(opening, info, bill, reports.ids, reports.mask, trained.training_loss)
     shared = jax.tree.map(jnp.add, carry.shared, sums.contributed)
 
-    mean = jax.vmap(partial(server.mean_of_reports, skip=plan.skip_nonfinite))
-    mean_update = jax.vmap(plan.trainer.optimizer.combine)(mean(sums.averaged, weights, trained.finite))
+    # Of the finite ones, also where a run is to end at others: the host, which reads of them, ends it.
+    mean = jax.vmap(server.mean_of_reports)(sums.averaged, weights, trained.finite)
+    mean_update = jax.vmap(plan.trainer.optimizer.combine)(mean)
     arrived = (reports.mask & trained.finite).any(axis=1)
     step = jax.vmap(partial(server.step_if_anybody, plan.server))
     new_params, server_state = step(carry.server, params, mean_update, arrived)
@@ -92,7 +94,8 @@ def one_round(
     replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after
     bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
     losses = int(reads.losses_before) + int(reads.losses_after)
-    records = record(plan, opening, carry, new_params, selection, reports, trained.finite, bill, losses)
+    found = faults.find(named, federation.starts.shape[1], weights, (new_params, server_state, shared))
+    records = record(plan, opening, carry, new_params, selection, reports, trained.finite, bill, losses, found)
     carry = carry._replace(
         params=new_params, server=server_state, strategy=state, info=information.age(info), shared=shared,
         evaluation=evaluation,
@@ -137,8 +140,8 @@ def _heard(plan: Plan, reports: Selection, told: Any) -> Any:
     return jax.tree.map(of, told)
 
 
-def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Selection, Any, Information, Bill]:
-    """Measures what is known before there is a cohort, and selects it."""
+def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Named, Selection, Any, Information, Bill]:
+    """Measure what is known before there is a cohort and select it: whom the strategy names, and who of them trains."""
     federation, round, available = opening.federation, opening.round, opening.available
     num_replicates, num_clients = federation.starts.shape
     bill = bills.nothing(num_replicates, num_clients, len(strategy.requests))
@@ -149,17 +152,20 @@ def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Selecti
         lambda key, state, info, round, there: strategy.observe(state, info, round, there),
         round, round_keys, carry.strategy, info, available,
     )  # fmt: skip
+    candidates = None
     if information.asked(strategy, CANDIDATES):
         assert strategy.candidates is not None
         name = strategy.candidates
         candidate_keys = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(round_keys)
-        ids = _for_each(name, round, candidate_keys, state, info, available)
-        info, bill = information.measure(opening, info, bill, CANDIDATES, ids)
-    selection: Selection = _for_each(strategy.select, round, round_keys, state, info, available)
+        candidates = _for_each(name, round, candidate_keys, state, info, available)
+        asked = faults.somebody(candidates, num_clients)
+        info, bill = information.measure(opening, info, bill, CANDIDATES, asked)
+    answer: Selection = _for_each(strategy.select, round, round_keys, state, info, available)
+    selection = answer._replace(ids=faults.somebody(answer.ids, num_clients))
     if available is not None:  # whoever cannot be reached does not train, whatever a strategy says
         there = jnp.take_along_axis(available, selection.ids, axis=1)
         selection = selection._replace(mask=selection.mask & there)
-    return selection, state, info, bill
+    return Named(answer.ids, selection.mask, candidates), selection, state, info, bill
 
 
 def _for_each(function: Callable, round: jax.Array, keys: jax.Array, state: Any, info: Information, available) -> Any:

@@ -58,15 +58,16 @@ def finite_part(report: Any, finite: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), report)
 
 
-def mean_of_reports(sums: Any, weights: jax.Array, finite: jax.Array, skip: bool) -> Any:
+def mean_of_reports(sums: Any, weights: jax.Array, finite: jax.Array) -> Any:
     """sum_k weights_k report_k, from the sum over those whose reports are finite.
+
+    Those who are not finite count as not having trained: their weight goes to the others, and without any others the
+    mean is zero. Whether a run goes on after that is not decided here.
 
     Args:
         sums: that sum, a pytree.
         weights: float32 [K], zero where nobody trained.
         finite: bool [K].
-        skip: whether those who are not finite count as not having trained: their weight goes to the others, and
-            without any others the mean is zero. Else the mean is NaN.
 
     Returns:
         The pytree.
@@ -74,7 +75,7 @@ def mean_of_reports(sums: Any, weights: jax.Array, finite: jax.Array, skip: bool
     broken = (~finite & (weights != 0)).any()
     kept = jnp.where(finite, weights, 0.0).sum()
     others = jnp.where(kept > 0, weights.sum() / jnp.where(kept > 0, kept, 1.0), 0.0)
-    return jax.tree.map(lambda leaf: jnp.where(broken, leaf * (others if skip else jnp.nan), leaf), sums)
+    return jax.tree.map(lambda leaf: jnp.where(broken, leaf * others, leaf), sums)
 
 
 def step(server: optax.GradientTransformation, state: optax.OptState, params: Params, mean_update: Params):

@@ -246,10 +246,11 @@ PAIRS = tuple(  # fields of key=value
     field.name for kind in _CONCERNS.values() for field in dataclasses.fields(kind) if field.name.endswith("_args")
 )
 
-# May differ between a run and the one that goes on with it.
+# May differ between a run and the one that goes on with it. Until some update is not finite, `on_nonfinite` changes
+# nothing; rounds that left one out are refused where a run is to stop at it (runs/verdict.py).
 NOT_OF_THE_TRAJECTORY = {
     "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_client_state",
-    "host_images", "keep", "mesh",
+    "host_images", "keep", "mesh", "on_nonfinite",
     "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ import numpy as np
 from fedjax_sel import files
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import checkpoint, manifest, provenance, records, run_files, told
+from fedjax_sel.runs import checkpoint, manifest, provenance, records, run_files, told, verdict
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
@@ -101,6 +101,7 @@ def finished_result(path: Path, config: Config, given: Callable[[float | None], 
         raise _damaged(path, error) from error
     if not result.finished:
         return None
+    verdict.refuse_what_was_skipped(result, config.replace(out=str(path)))
     made_from = told.made_from(path, known)
     if made_from is not None:
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from fedjax_sel import files, plugin_sources, plugins
 from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, UserError
-from fedjax_sel.runs import checkpoint, folder, provenance, records, run_files
+from fedjax_sel.runs import checkpoint, folder, provenance, records, run_files, verdict
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.records import Result
@@ -164,6 +164,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         earlier = folder.rounds_so_far(out, problem.config, manifest)
     except (OSError, ValueError, KeyError) as error:
         raise DamagedError(f"the {rounds} rounds before it are not whole in {out} ({error})") from error
+    verdict.refuse_what_was_skipped(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
 
 

@@ -78,16 +78,7 @@ COLUMNS = {
 } | {("gpfl-port", task): "gpfl" for task in ("fmnist", "cifar10")}  # fmt: skip
 
 
-# Until GPFL's presets have the numbers of its authors' runs.
-as_gpfls_authors_ran_it = pytest.mark.skipif(
-    "restored_probes" not in fedcor_presets.Numbers._fields, reason="GPFL's presets are not its authors' yet"
-)
-
-
-@pytest.mark.parametrize(
-    "name,task",
-    [pytest.param(*one, marks=[as_gpfls_authors_ran_it] * (one[0] == "gpfl-port")) for one in COLUMNS],
-)
+@pytest.mark.parametrize("name,task", COLUMNS)
 def test_the_numbers_of_fedcor_and_fedgp(name, task):
     numbers = fedcor_presets.look_up("fedcor", name, task)
     typed = NUMBERS[COLUMNS[name, task]]
@@ -212,6 +203,8 @@ def test_the_numbers_of_gpfl():
     assert tent == pytest.approx([0.01, 0.5, 0.99, 1.0, 0.8, 0.5])  # gpfl.py
     linear = [float(gpfl_rewards.exploration("linear", 1.0, jnp.float32(t), 500)) for t in (1, 250, 500)]
     assert linear == pytest.approx([0.002, 0.5, 1.0])  # Eq. 7
+    decay = [float(gpfl_rewards.exploration("decay", 1.0, jnp.float32(t), 500)) for t in (0, 125, 500)]
+    assert decay == pytest.approx([1.0, 0.75, 0.0])  # of our own: rho (1 - t / T)
 
 
 # ---- experiments ----
@@ -269,9 +262,7 @@ def experiments():
     return typed
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[as_gpfls_authors_ran_it] * one.startswith("gpfl/")) for one in experiments()]
-)
+@pytest.mark.parametrize("name", experiments())
 def test_the_settings_of_an_experiment(name):
     typed, found, usual = experiments()[name], preset(name).flat(), Config().flat()
     assert {key: found[key] for key in typed} == typed

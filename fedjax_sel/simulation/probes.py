@@ -23,7 +23,7 @@ class Probe(NamedTuple):
 
 
 def probe(opening: Opening, number: int) -> Probe:
-    """Trains a uniformly random cohort and averages it (FedCor, Alg. 2, lines 4-8).
+    """Train a uniformly random cohort and take the step that its reports lead to (FedCor, Alg. 2, lines 4-8).
 
     Clients train and report as the federated optimizer has it, some reports are lost, and the server takes its
     optimizer's step, as in a round: a round with this cohort would end with this model. What the optimizers remember

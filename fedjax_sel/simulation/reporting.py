@@ -1,4 +1,4 @@
-"""Whose training reaches the server: the same clients whatever the strategy. And how often it does."""
+"""Whose training reaches the server, the same clients whatever the strategy, and with what probability."""
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +31,10 @@ def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Ar
 
 
 def chance(opening: Opening) -> jax.Array | float:
-    """Return how often the training of a client counts that would be selected in every round, [S] or the same for all.
+    """Return the probability that a client can be reached and that its report arrives, [S] or the same for all.
 
-    It can be reached with the probability that --available says. Of a file that says who can be reached the server
-    knows no probability: then it is the share of all examples that those hold who are there, so that they stand for
-    everybody.
+    Of a file that says who can be reached the server knows no probability: then it is the share of all examples that
+    those hold who are there, so that they stand for everybody.
     """
     plan, there = opening.plan, opening.available
     if there is None:

@@ -171,7 +171,9 @@ class SelectionConfig:
     algo_args: tuple[tuple[str, Any], ...] = _setting((), "its parameters, key=value")
     num_selected: int = _setting(10, "K, clients trained a round")
     available: str = _setting(
-        "1", "who can be reached: a share of the clients, drawn anew each round, or a file of 0 and 1, clients x rounds"
+        "1",
+        "who can be reached: a share of the clients, drawn anew each round, or a file of 0 and 1, clients x rounds; "
+        "FedCor suffers from it (results/absence)",
     )
     report_failure_rate: float = _setting(0.0, "share of the selected clients whose training never reaches the server")
 

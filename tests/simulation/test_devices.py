@@ -17,8 +17,9 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.runs import folder
 from fedjax_sel.simulation import devices
 
+# Few steps of Adam, whose many would amplify rounding until another client is ahead.
 ARGUMENTS = [
-    "--algo", "fedcor", "--algo-args", "warmup=2", "interval=2", "warmup_steps=3", "steps=2", "--rounds", "5",
+    "--algo", "fedcor", "--algo-args", "warmup=2", "interval=2", "warmup_steps=5", "steps=3", "--rounds", "5",
     "--chunk", "2", "--num-clients", "12", "--num-selected", "4", "--local-epochs", "1", "--train-metrics-every", "2",
 ]  # fmt: skip
 

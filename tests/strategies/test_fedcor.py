@@ -211,7 +211,7 @@ def test_an_update_that_is_due_when_the_warmup_ends_equals_the_twins(preset):
     assert due(strategy, T)[1][0] == (9 if preset == "code-2023" else 8)
     facts, shares, start, (ids, _, embeddings, _) = played(preset, range(10), warmup=8, interval=4)
     for i, (losses, changes, missing) in enumerate(facts):
-        chosen, fitted = twin(preset, start[i].astype(float), shares[i], losses, changes, missing, ids[i], 8, 0, 4)
+        chosen, fitted, _ = twin(preset, start[i].astype(float), shares[i], losses, changes, missing, ids[i], 8, 0, 4)
         for t in range(T):
             np.testing.assert_allclose(
                 embeddings[i, t].T @ embeddings[i, t], fitted[t].T @ fitted[t], atol=1e-2, err_msg=f"{i}, {t}"

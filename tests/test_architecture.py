@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "hyperparameters": BOTTOM | {"reading"},
     "plugins": BOTTOM,
     "plugin_sources": {"plugins"},
-    "numerics": set(),
+    "numerics": {"jax_versions"},
     "metrics": set(),
     "data": BOTTOM,
     "models": BOTTOM,

@@ -11,10 +11,12 @@ from contextlib import AbstractContextManager
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.jax_versions import enable_x64
+
 
 def precision() -> AbstractContextManager:
     """Return a context within which arrays may be float64; also while a function is traced."""
-    return jax.enable_x64(True)
+    return enable_x64(True)
 
 
 def split(number: jax.Array) -> tuple[jax.Array, jax.Array]:

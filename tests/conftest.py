@@ -1,19 +1,18 @@
 """Two CPU devices for every test, and caches of decoded data and of compiled programs that belong to the tests."""
 
 import os
-import shutil
-import tempfile
 
 import pytest
 
 from fedjax_sel import xla_flags
+from tests import programs_kept
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Most of the tests' time is compilation: the same programs, with less work spent on their machine code.
 QUICK_TO_COMPILE = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*xla_flags.known(QUICK_TO_COMPILE), os.environ.get("XLA_FLAGS", "")])
 # Many tests compile the same programs: the workers, and the processes that tests start, share them.
-_programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="programs-")
+_programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else programs_kept.begin()
 if _programs is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _programs
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
@@ -32,6 +31,6 @@ def _own_cache(tmp_path_factory):
 
 
 def pytest_unconfigure():
-    """The process that made the cache removes it; workers have it from their environment."""
+    """The process that made the cache ends it; workers have it from their environment."""
     if _programs is not None:
-        shutil.rmtree(_programs, ignore_errors=True)
+        programs_kept.end(_programs)

@@ -1,0 +1,160 @@
+"""An unmodified `flax.linen` module as pure functions: its training flag, random streams and collections are found."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import flax.linen as nn
+import jax
+from flax import errors
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.models import layer_outputs, training_flag
+from fedjax_sel.models.pure_module import Apply, PureModule, shapes_of, stream_key, zeros_of
+
+LACKS_A_VARIABLE = (
+    errors.ScopeCollectionNotFound,
+    errors.ScopeParamNotFoundError,
+    errors.ScopeVariableNotFoundError,
+    errors.ModifyScopeVariableError,
+)
+
+
+def from_linen(
+    module: nn.Module, inputs: Any, context: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> PureModule:
+    """Return a module's pure functions.
+
+    Weights are those that `module.init(key, inputs)` gives. In training every stream of random numbers that the module
+    asks for has a key of its own, by its name; collections other than `params` are carried.
+
+    Args:
+        module: called with inputs and, if it has one, a flag of `training_flag.VALUE_IN_TRAINING`: an argument of its
+            `__call__`, or else a field of the module.
+        inputs: arrays or their shapes; the size of the batch does not matter.
+        context: entered around every pass, as `flax_convolutions.faster_convolutions` may be.
+
+    Raises:
+        UserError: nobody can give the module what it needs: an argument, a collection, a stream in evaluation.
+    """
+    name, example = type(module).__name__, shapes_of(inputs)
+    call_flags = training_flag.of_call(module.__call__, name)
+    fields = {field.name for field in dataclasses.fields(module)}
+    own_flags = [] if call_flags else [flag for flag in training_flag.VALUE_IN_TRAINING if flag in fields]
+
+    def mode(train: bool) -> tuple[nn.Module, dict[str, bool]]:
+        return module.clone(**training_flag.values(own_flags, train)), training_flag.values(call_flags, train)
+
+    def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
+        def init(key: jax.Array) -> tuple[Any, Any]:
+            told, flags = mode(train)
+            with context():
+                variables = dict(told.init(key, zeros_of(example), **flags))
+            trained = variables.pop("params", {})
+            return trained, {key: value for key, value in variables.items() if key != layer_outputs.COLLECTION}
+
+        return init
+
+    def run(trained: Any, carried: Any, inputs: Any, rngs: dict[str, jax.Array], train: bool, layer: Any = None) -> Any:
+        told, flags = mode(train)
+        captured = {} if layer is None else {"capture_intermediates": layer}
+        mutable = [*carried, *([] if layer is None else [layer_outputs.COLLECTION])]
+        with context():
+            return told.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
+
+    def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:
+        """Find which streams a pass asks for, one refusal after another; nothing is computed."""
+
+        def one_pass(trained: Any, carried: Any, inputs: Any, key: jax.Array) -> Any:
+            return run(trained, carried, inputs, _keys(key, streams), train)[1]
+
+        streams: list[str] = []
+        while True:
+            try:
+                updated = jax.eval_shape(one_pass, *shapes, example, jax.random.key(0))
+            except errors.InvalidRngError as error:
+                streams.append(_stream_refused(error, streams, name))
+            else:
+                _check_carried(shapes[1], updated, name)
+                return streams
+
+    init, streams = _found(initializer, streams_of, name)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    in_evaluation = streams_of(shapes, train=False)
+    if in_evaluation:
+        raise UserError(
+            f"model: {name} draws from the stream {in_evaluation[0]!r} in evaluation, where nothing is random; let its "
+            "__call__ take a flag train=False and draw only where that is true"
+        )
+
+    def applying(layer: str | None) -> Apply:
+        capture = None if layer is None else layer_outputs.is_at(layer)
+
+        def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
+            rngs = {} if key is None or not train else _keys(key, streams)
+            output, updated = run(trained, carried, inputs, rngs, train, capture)
+            if layer is not None:
+                output = output, layer_outputs.first_output(updated, layer)
+            kept = {collection: updated.get(collection, value) for collection, value in carried.items()}
+            return output, kept if train else carried
+
+        return apply
+
+    def apply_with_layer(layer: str | None) -> Apply:
+        def one_pass(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
+            del mutable  # `run` knows
+            trained, carried = zeros_of(shapes)
+            return run(trained, carried, zeros_of(example), {}, False, capture)
+
+        return applying(layer_outputs.find(one_pass, layer, name))
+
+    return PureModule(init, applying(None), apply_with_layer)
+
+
+def _found(
+    initializer: Callable[[bool], Callable[[jax.Array], Any]], streams_of: Callable[[Any, bool], list[str]], name: str
+) -> tuple[Callable[[jax.Array], Any], list[str]]:
+    """Return an init that makes all that training reads, and the streams of training.
+
+    As the module's author would call it; in training mode if a part of the module is made in that one only.
+    """
+    lacking = None
+    for train in (False, True):
+        init = initializer(train)
+        try:
+            shapes = jax.eval_shape(init, jax.random.key(0))
+            return init, streams_of(shapes, True)
+        except LACKS_A_VARIABLE as error:
+            lacking = lacking or error
+    said = " ".join(str(lacking).split(" (http")[0].split())
+    raise UserError(
+        f"model: a training pass of {name} needs a variable that its init does not make ({said}); make it in __call__ "
+        "whether or not the pass trains"
+    ) from lacking
+
+
+def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:
+    return {name: stream_key(key, name) for name in streams}
+
+
+def _stream_refused(error: errors.InvalidRngError, streams: list[str], name: str) -> str:
+    """Return the stream that a pass was refused for; Flax names it in its message alone."""
+    found = re.search(r'needs PRNG for "([^"]+)"', str(error))
+    if found is None or found[1] in streams:
+        said = " ".join(str(error).split(" (http")[0].split())
+        raise UserError(f"model: {name} asks for random numbers that nobody can give it ({said})") from error
+    return found[1]
+
+
+def _check_carried(before: Any, after: Any, name: str) -> None:
+    """Refuse a module whose collections change their shape, since a loop over steps cannot carry them."""
+    for collection, value in after.items():
+        if jax.tree.structure(value) != jax.tree.structure(before[collection]) or shapes_of(value) != shapes_of(
+            before[collection]
+        ):
+            raise UserError(
+                f"model: a training pass of {name} changes the shape of its collection {collection!r}, and every step "
+                "has to leave it as it found it; make all of it in the first call"
+            )

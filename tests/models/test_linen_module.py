@@ -1,0 +1,213 @@
+"""A flax.linen module as pure functions: the same numbers as Flax's own calls, and one sentence where that fails."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.models.linen_module import from_linen
+from fedjax_sel.models.pure_module import stream_key
+
+X = jax.random.normal(jax.random.key(7), (6, 5))
+KEY = jax.random.key(3)
+
+
+class Regularised(nn.Module):
+    """Batch normalisation and dropout, as in Flax's own guides."""
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        x = nn.BatchNorm(use_running_average=not train)(nn.Dense(4)(x))
+        return nn.Dense(3)(nn.Dropout(0.5, deterministic=not train)(nn.relu(x)))
+
+
+class Plain(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3)(x)
+
+
+def dropout_called(flag, meaning):
+    """A module whose flag has a given name; `meaning` is what the flag says in training."""
+    space = {}
+    exec(f"def __call__(self, x, *, {flag}): return self.drop(x, deterministic={flag} is not {meaning})", space)
+    body = {"setup": lambda self: setattr(self, "drop", nn.Dropout(0.5)), "__call__": space["__call__"]}
+    return type("Named", (nn.Module,), body)()
+
+
+def test_the_weights_are_those_of_flaxs_own_init():
+    trained, carried = from_linen(Regularised(), X).init(KEY)
+    variables = Regularised().init(KEY, X)
+    jax.tree.map(np.testing.assert_array_equal, trained, dict(variables["params"]))
+    jax.tree.map(np.testing.assert_array_equal, carried, {"batch_stats": variables["batch_stats"]})
+
+
+def test_statistics_move_in_training_and_not_in_evaluation():
+    pure = from_linen(Regularised(), jax.ShapeDtypeStruct((1, 5), jnp.float32))  # another size of the batch
+    trained, carried = pure.init(KEY)
+    output, after = pure.apply(trained, carried, X, KEY, True)
+    rngs = {"dropout": stream_key(KEY, "dropout")}
+    expected, updated = Regularised().apply(
+        {"params": trained, **carried}, X, train=True, rngs=rngs, mutable=["batch_stats"]
+    )
+    np.testing.assert_array_equal(output, expected)
+    jax.tree.map(np.testing.assert_array_equal, after, dict(updated))
+    assert not np.array_equal(after["batch_stats"]["BatchNorm_0"]["mean"], carried["batch_stats"]["BatchNorm_0"]["mean"])
+    output, kept = pure.apply(trained, after, X, None, False)
+    jax.tree.map(np.testing.assert_array_equal, kept, after)
+    np.testing.assert_array_equal(output, Regularised().apply({"params": trained, **after}, X))
+
+
+def test_dropout_depends_on_the_key():
+    pure = from_linen(Regularised(), X)
+    state = pure.init(KEY)
+    one, again, other = (pure.apply(*state, X, jax.random.key(i), True)[0] for i in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+
+
+def test_a_module_without_a_flag():
+    pure = from_linen(Plain(), X)
+    trained, carried = pure.init(KEY)
+    assert carried == {}
+    for key, train in ((KEY, True), (None, True), (None, False)):
+        output, carried = pure.apply(trained, carried, X, key, train)
+        np.testing.assert_array_equal(output, Plain().apply({"params": trained}, X))
+        assert carried == {}
+
+
+@pytest.mark.parametrize(
+    "flag,meaning",
+    [("train", True), ("training", True), ("is_training", True), ("deterministic", False),
+     ("use_running_average", False)],
+)  # fmt: skip
+def test_flags_by_their_usual_names(flag, meaning):
+    pure = from_linen(dropout_called(flag, meaning), X)
+    state = pure.init(KEY)
+    np.testing.assert_array_equal(pure.apply(*state, X, None, False)[0], X)
+    assert (pure.apply(*state, X, KEY, True)[0] == 0).any()
+
+
+def test_a_flag_that_is_a_field_of_the_module():
+    pure = from_linen(nn.Dropout(0.5), X)  # has both: the argument is told
+    assert (pure.apply({}, {}, X, KEY, True)[0] == 0).any()
+
+    class Field(nn.Module):
+        train: bool = True
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dropout(0.5, deterministic=not self.train)(x)
+
+    pure = from_linen(Field(), X)
+    np.testing.assert_array_equal(pure.apply({}, {}, X, None, False)[0], X)
+    assert (pure.apply({}, {}, X, KEY, True)[0] == 0).any()
+
+
+def test_every_stream_has_a_key_by_its_name():
+    class Noisy(nn.Module):
+        @nn.compact
+        def __call__(self, x, train: bool = False):
+            if not train:
+                return x, x
+            return tuple(jax.random.normal(self.make_rng(name), x.shape) for name in ("noise", "dropout"))
+
+    class OnlyDropout(nn.Module):
+        @nn.compact
+        def __call__(self, x, train: bool = False):
+            return jax.random.normal(self.make_rng("dropout"), x.shape) if train else x
+
+    noise, dropout = from_linen(Noisy(), X).apply({}, {}, X, KEY, True)[0]
+    assert (noise != dropout).all()
+    np.testing.assert_array_equal(dropout, from_linen(OnlyDropout(), X).apply({}, {}, X, KEY, True)[0])
+
+
+def test_a_part_that_only_training_makes_is_made():
+    class Auxiliary(nn.Module):
+        @nn.compact
+        def __call__(self, x, train: bool = False):
+            y = nn.Dense(3)(x)
+            return y + nn.Dense(3, name="auxiliary")(x) if train else y
+
+    pure = from_linen(Auxiliary(), X)
+    trained, carried = pure.init(KEY)
+    assert set(trained) == {"Dense_0", "auxiliary"}
+    assert pure.apply(trained, carried, X, None, True)[0].shape == (6, 3)
+
+
+def test_it_works_with_weights_for_every_client():
+    pure = from_linen(Regularised(), X)
+    keys = jax.random.split(KEY, 3)
+    trained, carried = jax.vmap(pure.init)(keys)
+
+    def loss(trained, carried, key):
+        output, carried = pure.apply(trained, carried, X, key, True)
+        return (output**2).mean(), carried
+
+    def step(state, key):
+        gradient, carried = jax.grad(loss, has_aux=True)(*state, key)
+        return (jax.tree.map(lambda w, g: w - 0.1 * g, state[0], gradient), carried), None
+
+    def train(trained, carried, key):
+        return jax.lax.scan(step, (trained, carried), jax.random.split(key, 5))[0]
+
+    together = jax.jit(jax.vmap(train))(trained, carried, keys)
+    for client in range(3):
+        alone = train(*jax.tree.map(lambda leaf: leaf[client], (trained, carried)), keys[client])
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[client], b, atol=1e-5), together, alone)
+
+
+def test_inputs_may_be_a_pytree_and_tokens():
+    class Joined(nn.Module):
+        @nn.compact
+        def __call__(self, inputs):
+            return nn.Embed(9, 4)(inputs["tokens"]).mean(1) + nn.Dense(4)(inputs["features"])
+
+    inputs = {"tokens": jnp.ones((6, 3), jnp.int32), "features": X}
+    pure = from_linen(Joined(), inputs)
+    assert pure.apply(*pure.init(KEY), inputs, None, True)[0].shape == (6, 4)
+
+
+class NeedsMore(nn.Module):
+    @nn.compact
+    def __call__(self, x, mask):
+        return x * mask
+
+
+class AlwaysDrops(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dropout(0.5, deterministic=False)(x)
+
+
+class Grows(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        seen = self.variable("memory", "seen", lambda: jnp.zeros((0, 5)))
+        if not self.is_initializing():
+            seen.value = jnp.concatenate([seen.value, x])
+        return x
+
+
+class LateVariable(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return x if self.is_initializing() else x + self.param("late", nn.initializers.ones, (5,))
+
+
+@pytest.mark.parametrize(
+    "module,words",
+    [
+        (NeedsMore(), "NeedsMore.__call__ asks for 'mask'"),
+        (AlwaysDrops(), "AlwaysDrops draws from the stream 'dropout' in evaluation"),
+        (Grows(), "changes the shape of its collection 'memory'"),
+        (LateVariable(), 'needs a variable that its init does not make .*"late"'),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_nobody_can_give_is_refused_in_one_sentence(module, words):
+    with pytest.raises(UserError, match=words) as refused:
+        from_linen(module, X)
+    assert "\n" not in str(refused.value) and str(refused.value).startswith("model: ")

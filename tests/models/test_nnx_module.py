@@ -1,0 +1,205 @@
+"""An NNX module as pure functions: the same numbers as the module's own calls, and one sentence where that fails."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.models.nnx_module import from_nnx
+
+X = jax.random.normal(jax.random.key(7), (6, 5))
+KEY = jax.random.key(3)
+
+
+class Regularised(nnx.Module):
+    """Batch normalisation and dropout, as in Flax's own guides."""
+
+    def __init__(self, features, *, rngs):
+        self.first = nnx.Linear(5, features, rngs=rngs)
+        self.norm = nnx.BatchNorm(features, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+        self.last = nnx.Linear(features, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(self.drop(nnx.relu(self.norm(self.first(x)))))
+
+
+class Plain(nnx.Module):
+    def __init__(self, rngs):
+        self.only = nnx.Linear(5, 3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.only(x)
+
+
+class Flagged(nnx.Module):
+    def __init__(self, rngs):
+        self.rngs = rngs
+
+    def __call__(self, x, train=False):
+        return x + jax.random.normal(self.rngs.noise(), x.shape) if train else x
+
+
+class Stacked(nnx.Module):
+    """Layers made by `nnx.vmap`, of which each has a stream of its own."""
+
+    def __init__(self, rngs):
+        @partial(nnx.vmap, in_axes=(0,), out_axes=0)
+        def make(key):
+            return nnx.Dropout(0.5, rngs=nnx.Rngs(dropout=key))
+
+        self.drops = make(jax.random.split(rngs.params(), 6))
+
+    def __call__(self, x):
+        return nnx.vmap(lambda drop, row: drop(row), in_axes=(0, 0))(self.drops, x)
+
+
+def test_weights_and_statistics_have_their_own_names():
+    trained, carried = from_nnx(partial(Regularised, 4), X).init(KEY)
+    assert {name: set(leaves) for name, leaves in trained.items()} == {
+        "first": {"kernel", "bias"}, "norm": {"scale", "bias"}, "last": {"kernel", "bias"}
+    }  # fmt: skip
+    assert {name: set(leaves) for name, leaves in carried.items()} == {"norm": {"mean", "var"}}
+    expected = Regularised(4, rngs=nnx.Rngs(KEY))
+    np.testing.assert_array_equal(trained["last"]["kernel"], expected.last.kernel[...])
+
+
+def test_statistics_move_in_training_and_not_in_evaluation():
+    pure = from_nnx(partial(Regularised, 4), jax.ShapeDtypeStruct((1, 5), jnp.float32))
+    trained, carried = pure.init(KEY)
+    _, after = pure.apply(trained, carried, X, KEY, True)
+    module = Regularised(4, rngs=nnx.Rngs(KEY))
+    module.train()
+    module(X)
+    np.testing.assert_allclose(after["norm"]["mean"], module.norm.mean[...], rtol=1e-6)
+    np.testing.assert_allclose(after["norm"]["var"], module.norm.var[...], rtol=1e-6)
+    assert not np.array_equal(after["norm"]["mean"], carried["norm"]["mean"])
+    output, kept = pure.apply(trained, after, X, None, False)
+    jax.tree.map(np.testing.assert_array_equal, kept, after)
+    module.eval()
+    np.testing.assert_allclose(output, module(X), rtol=1e-5)
+
+
+def test_dropout_depends_on_the_key_alone():
+    pure = from_nnx(partial(Regularised, 4), X)
+    state = pure.init(KEY)
+    one, again, other = (pure.apply(*state, X, jax.random.key(i), True)[0] for i in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+
+
+def test_a_module_without_a_flag_and_one_with_its_own():
+    pure = from_nnx(Plain, X)
+    trained, carried = pure.init(KEY)
+    assert carried == {}
+    expected = X @ trained["only"]["kernel"] + trained["only"]["bias"]
+    for key, train in ((KEY, True), (None, True), (None, False)):
+        np.testing.assert_allclose(pure.apply(trained, carried, X, key, train)[0], expected, atol=1e-6)
+    pure = from_nnx(Flagged, X)
+    np.testing.assert_array_equal(pure.apply({}, {}, X, None, False)[0], X)
+    one, other = (pure.apply({}, {}, X, jax.random.key(i), True)[0] for i in (0, 1))
+    assert (one != X).all() and (one != other).all()
+
+
+def test_stacked_streams_differ():
+    pure = from_nnx(Stacked, X)
+    kept = pure.apply(*pure.init(KEY), jnp.ones((6, 40)), KEY, True)[0] != 0
+    assert len(np.unique(kept, axis=0)) == 6
+
+
+def test_a_list_of_layers_is_named_by_places():
+    class Deep(nnx.Module):
+        def __init__(self, rngs):
+            self.layers = getattr(nnx, "List", list)(nnx.Linear(5, 5, rngs=rngs) for _ in range(11))
+
+        def __call__(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    pure = from_nnx(Deep, X)
+    trained, carried = pure.init(KEY)
+    assert set(trained["layers"]) == {str(place) for place in range(11)}
+    module = Deep(nnx.Rngs(KEY))
+    np.testing.assert_allclose(pure.apply(trained, carried, X, None, False)[0], module(X), atol=1e-5)
+
+
+def test_an_instance_gives_every_seed_its_weights():
+    module = Plain(nnx.Rngs(11))
+    pure = from_nnx(module, X)
+    for seed in (0, 1):
+        trained, carried = pure.init(jax.random.key(seed))
+        np.testing.assert_array_equal(trained["only"]["kernel"], module.only.kernel[...])
+    jax.block_until_ready(jax.vmap(pure.init)(jax.random.split(KEY, 2)))
+    pure.apply(trained, carried, X, KEY, True)
+    np.testing.assert_allclose(module(X), pure.apply(trained, carried, X, None, False)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda: partial(Regularised, 4), lambda: Regularised(4, rngs=nnx.Rngs(0))])
+def test_it_works_with_weights_for_every_client(make):
+    pure = from_nnx(make(), X)
+    keys = jax.random.split(KEY, 3)
+    trained, carried = jax.vmap(pure.init)(keys)
+
+    def loss(trained, carried, key):
+        output, carried = pure.apply(trained, carried, X, key, True)
+        return (output**2).mean(), carried
+
+    def step(state, key):
+        gradient, carried = jax.grad(loss, has_aux=True)(*state, key)
+        return (jax.tree.map(lambda w, g: w - 0.1 * g, state[0], gradient), carried), None
+
+    def train(trained, carried, key):
+        return jax.lax.scan(step, (trained, carried), jax.random.split(key, 5))[0]
+
+    together = jax.jit(jax.vmap(train))(trained, carried, keys)
+    for client in range(3):
+        alone = train(*jax.tree.map(lambda leaf: leaf[client], (trained, carried)), keys[client])
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[client], b, atol=1e-5), together, alone)
+
+
+class AlwaysDraws(nnx.Module):
+    def __init__(self, rngs):
+        self.rngs = rngs
+
+    def __call__(self, x):
+        return x + jax.random.normal(self.rngs.noise(), x.shape)
+
+
+class NeedsMore(Plain):
+    def __call__(self, x, mask):
+        return self.only(x) * mask
+
+
+class Grows(nnx.Module):
+    def __init__(self, rngs):
+        self.seen = nnx.BatchStat(jnp.zeros((0, 5)))
+
+    def __call__(self, x):
+        self.seen.value = jnp.concatenate([self.seen.value, x])
+        return x
+
+
+@pytest.mark.parametrize(
+    "module,words",
+    [
+        (AlwaysDraws, "AlwaysDraws draws random numbers in evaluation"),
+        (NeedsMore, "NeedsMore.__call__ asks for 'mask'"),
+        (Grows, "Grows changes the shape of the state"),
+        (lambda rngs: 3, "made a int of nnx.Rngs"),
+    ],
+    ids=["draws", "argument", "grows", "no module"],
+)
+def test_what_nobody_can_give_is_refused_in_one_sentence(module, words):
+    with pytest.raises(UserError, match=words) as refused:
+        from_nnx(module, X)
+    assert "\n" not in str(refused.value) and str(refused.value).startswith("model: ")
+
+
+def test_a_layer_of_an_nnx_module_cannot_be_read():
+    with pytest.raises(UserError, match="profile_layer: the layers of Plain cannot be read"):
+        from_nnx(Plain, X).apply_with_layer(None)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -67,6 +68,7 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any) -> Pur
         """Return the output, what is carried on, and whether random numbers were drawn."""
         streams = [_streams(key, path, leaf) for path, leaf in zip(key_paths, jax.tree.leaves(keys))]
         unused = zeros_of(counts)
+        before = jax.tree.leaves(unused)  # listed now: the module may change the Variables themselves
         merged = nnx.merge(
             graph, trained_layout.state(trained), jax.tree.unflatten(jax.tree.structure(keys), streams), unused,
             carried_layout.state(carried), zeros_of(forgotten),
@@ -74,7 +76,7 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any) -> Pur
         merged.train() if train else merged.eval()
         output = merged(inputs, **training_flag.values(flags, train))
         _, _, _, used, left, _ = nnx.split(merged, *PARTS)
-        drawn = any(after is not before for after, before in zip(jax.tree.leaves(used), jax.tree.leaves(unused)))
+        drawn = any(now is not then for now, then in zip(jax.tree.leaves(used), before))
         if jax.tree.structure(left) != carried_layout.structure:
             _refuse_new_state(name)
         return output, carried_layout.named(left), drawn
@@ -112,7 +114,7 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
     """Return a function of a key that makes the module."""
     if isinstance(module, nnx.Module):
         return lambda key: module
-    by_name = "rngs" in inspect.signature(module).parameters
+    by_name = "rngs" in inspect.signature(_written(module)).parameters
 
     def make(key: jax.Array) -> nnx.Module:
         made = module(rngs=nnx.Rngs(key)) if by_name else module(nnx.Rngs(key))
@@ -124,6 +126,13 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
         return made
 
     return make
+
+
+def _written(factory: Callable) -> Callable:
+    """Return the function whose parameters its author wrote: a class of NNX does not show those of its `__init__`."""
+    while isinstance(factory, partial):
+        factory = factory.func
+    return factory.__init__ if isinstance(factory, type) else factory
 
 
 def _layout(state: Any) -> Layout:

@@ -15,6 +15,10 @@ X = jax.random.normal(jax.random.key(7), (6, 5))
 KEY = jax.random.key(3)
 
 
+def of_client(client, stacked):
+    return jax.tree.map(lambda leaf: leaf[client], stacked)
+
+
 class Regularised(nnx.Module):
     """Batch normalisation and dropout, as in Flax's own guides."""
 
@@ -158,8 +162,8 @@ def test_it_works_with_weights_for_every_client(make):
 
     together = jax.jit(jax.vmap(train))(trained, carried, keys)
     for client in range(3):
-        alone = train(*jax.tree.map(lambda leaf: leaf[client], (trained, carried)), keys[client])
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[client], b, atol=1e-5), together, alone)
+        alone = train(*of_client(client, (trained, carried)), keys[client])
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), of_client(client, together), alone)
 
 
 class AlwaysDraws(nnx.Module):
@@ -180,7 +184,7 @@ class Grows(nnx.Module):
         self.seen = nnx.BatchStat(jnp.zeros((0, 5)))
 
     def __call__(self, x):
-        self.seen.value = jnp.concatenate([self.seen.value, x])
+        self.seen = nnx.BatchStat(jnp.concatenate([self.seen[...], x]))
         return x
 
 

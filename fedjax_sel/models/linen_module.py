@@ -44,7 +44,7 @@ def from_linen(
     fields = {field.name for field in dataclasses.fields(module)}
     own_flags = [] if call_flags else [flag for flag in training_flag.VALUE_IN_TRAINING if flag in fields]
 
-    def mode(train: bool) -> tuple[nn.Module, dict[str, bool]]:
+    def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
         return module.clone(**training_flag.values(own_flags, train)), training_flag.values(call_flags, train)
 
     def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:

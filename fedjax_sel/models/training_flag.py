@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 from fedjax_sel.errors import UserError
 
@@ -16,7 +17,7 @@ VALUE_IN_TRAINING = {
 """Names that say whether a pass trains, and what each says in training."""
 
 
-def values(names: list[str], train: bool) -> dict[str, bool]:
+def values(names: list[str], train: bool) -> dict[str, Any]:
     """Return what each of some flags says.
 
     Args:

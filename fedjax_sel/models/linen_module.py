@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import flax.linen as nn
@@ -12,6 +11,7 @@ from flax import errors
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import layer_outputs, training_flag
+from fedjax_sel.models.flax_convolutions import faster_convolutions
 from fedjax_sel.models.pure_module import Apply, PureModule, shapes_of, stream_key, zeros_of
 
 LACKS_A_VARIABLE = (
@@ -22,9 +22,7 @@ LACKS_A_VARIABLE = (
 )
 
 
-def from_linen(
-    module: nn.Module, inputs: Any, context: Callable[[], AbstractContextManager[Any]] = nullcontext
-) -> PureModule:
+def from_linen(module: nn.Module, inputs: Any, fast_convolutions: bool = True) -> PureModule:
     """Return a module's pure functions.
 
     Weights are those that `module.init(key, inputs)` gives. In training every stream of random numbers that the module
@@ -34,7 +32,7 @@ def from_linen(
         module: called with inputs and, if it has one, a flag of `training_flag.VALUE_IN_TRAINING`: an argument of its
             `__call__`, or else a field of the module.
         inputs: arrays or their shapes; the size of the batch does not matter.
-        context: entered around every pass, as `flax_convolutions.faster_convolutions` may be.
+        fast_convolutions: whether `flax_convolutions.convolve` stands in for XLA's convolution.
 
     Raises:
         UserError: nobody can give the module what it needs: an argument, a collection, a stream in evaluation.
@@ -50,7 +48,7 @@ def from_linen(
     def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
         def init(key: jax.Array) -> tuple[Any, Any]:
             told, flags = mode(train)
-            with context():
+            with faster_convolutions(fast_convolutions):
                 variables = dict(told.init(key, zeros_of(example), **flags))
             trained = variables.pop("params", {})
             return trained, {key: value for key, value in variables.items() if key != layer_outputs.COLLECTION}
@@ -61,7 +59,7 @@ def from_linen(
         told, flags = mode(train)
         captured = {} if layer is None else {"capture_intermediates": layer}
         mutable = [*carried, *([] if layer is None else [layer_outputs.COLLECTION])]
-        with context():
+        with faster_convolutions(fast_convolutions):
             return told.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
     def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:

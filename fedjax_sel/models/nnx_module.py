@@ -10,6 +10,7 @@ from flax import nnx
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import training_flag
+from fedjax_sel.models.flax_convolutions import make_faster
 from fedjax_sel.models.pure_module import Apply, PureModule, shapes_of, stream_key, zeros_of
 
 PARTS = (nnx.Param, nnx.RngKey, nnx.RngState, nnx.Not(nnx.Intermediate), ...)
@@ -37,7 +38,7 @@ class Layout(NamedTuple):
         return jax.tree.unflatten(self.structure, [_at(tree, path) for path in self.paths])
 
 
-def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any) -> PureModule:
+def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_convolutions: bool = True) -> PureModule:
     """Return a module's pure functions.
 
     Trained is what `nnx.Param` holds; carried is all the rest but random streams, of which every one has a key of its
@@ -47,6 +48,7 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any) -> Pur
         module: makes a module of `nnx.Rngs`, as `functools.partial(Net, 10)` does, for every seed its own; or an
             instance, whose weights every seed starts from.
         inputs: arrays or their shapes; the size of the batch does not matter.
+        fast_convolutions: whether `flax_convolutions.convolve` stands in for XLA's convolution.
 
     Raises:
         UserError: nobody can give the module what it needs: an argument, random numbers in evaluation.
@@ -55,6 +57,8 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any) -> Pur
     abstract = nnx.eval_shape(lambda: make(jax.random.key(0)))
     name, example = type(abstract).__name__, shapes_of(inputs)
     flags = training_flag.of_call(abstract.__call__, name)
+    if fast_convolutions:
+        make_faster(abstract)
     graph, *parts = nnx.split(abstract, *PARTS)
     trained_layout, _, _, carried_layout, _ = map(_layout, parts)
     _, keys, counts, _, forgotten = parts

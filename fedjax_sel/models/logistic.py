@@ -1,0 +1,21 @@
+"""Multinomial logistic regression: the convex model of federated learning's theory and of its synthetic data."""
+
+import flax.linen as nn
+import jax
+
+
+class Logistic(nn.Module):
+    """One fully-connected layer, initialised as Flax does by default.
+
+    P = inputs * C + C: 7,850 on 28x28 images of 10 classes.
+
+    Attributes:
+        num_classes: C.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """[B, ...] -> logits [B, C]."""
+        return nn.Dense(self.num_classes)(inputs.reshape(inputs.shape[0], -1))

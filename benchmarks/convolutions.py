@@ -1,9 +1,11 @@
 """Which form of a convolution is fast when every client has its own kernels.
 
     python benchmarks/convolutions.py                              writes results/convolutions_cpu.json (or _gpu, _tpu)
+    python benchmarks/convolutions.py --models resnet8 lenet --out FILE   modules of flax.linen, as a user writes them
 
 A training step (forward, backward, SGD) of all clients of a cohort inside a scan, as in a round: every form of
-`layers.CONVOLUTIONS`, the clients as one `vmap` or one after another, clients shared out over the devices. Every case
+`layers.CONVOLUTIONS`, the clients as one `vmap` or one after another, clients shared out over the devices;
+and of a flax.linen module XLA's convolution beside what stands in for it (`models/flax_convolutions.py`). Every case
 runs in a process of its own; the cases take turns, and the numbers are medians of milliseconds a step for all clients.
 """
 
@@ -21,12 +23,19 @@ SETTINGS = {
     "cnn": ((32, 32, 3), 5, 50),  # FedCor on CIFAR-10
     "cnn_small": ((28, 28, 1), 10, 10),  # FL-DP3S on MNIST
 }
+FLAX_SETTINGS = {
+    "resnet8": ((32, 32, 3), 4, 20),
+    "lenet": ((28, 28, 1), 4, 20),
+}
+FLAX_FORMS = ("products", "xla")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
-    parser.add_argument("--forms", nargs="+", metavar="FORM", help="of `layers.CONVOLUTIONS` (default: all)")
+    parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=[*SETTINGS, *FLAX_SETTINGS])
+    parser.add_argument(
+        "--forms", nargs="+", metavar="FORM", help="of `layers.CONVOLUTIONS` or FLAX_FORMS (default: all)"
+    )
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="times that each case runs")
     parser.add_argument("--budget", type=float, default=4.0, metavar="SECONDS", help="of timed steps, a case and turn")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write")
@@ -42,7 +51,7 @@ def main() -> None:
     cases = [
         {"model": model, "form": form, "clients_at_once": at_once}
         for model in arguments.models
-        for form in arguments.forms or CONVOLUTIONS
+        for form in arguments.forms or (FLAX_FORMS if model in FLAX_SETTINGS else CONVOLUTIONS)
         for at_once in ("all", "one")
     ]
     measured: list[list[dict[str, Any]]] = [[] for _ in cases]
@@ -72,8 +81,9 @@ def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict
     import jax.numpy as jnp
     import numpy as np
 
-    _, clients, batch = SETTINGS[model]
-    run, num_devices = training_steps(model, form, clients_at_once, SETTINGS[model])
+    setting = (SETTINGS | FLAX_SETTINGS)[model]
+    _, clients, batch = setting
+    run, num_devices = training_steps(model, form, clients_at_once, setting)
     run = jax.jit(run)
     started = time.perf_counter()
     jax.block_until_ready(run(jnp.int32(1)))
@@ -104,7 +114,7 @@ def training_steps(
 
     Args:
         model: by name.
-        form: one of `layers.CONVOLUTIONS`.
+        form: one of `layers.CONVOLUTIONS`, or of FLAX_FORMS.
         clients_at_once: `all` or `one`.
         setting: image shape, clients, batch.
         precision: of the model's products.
@@ -118,17 +128,23 @@ def training_steps(
     from fedjax_sel.training import client
 
     shape, clients, batch = setting
-    network = models.make(model, shape, 10, precision=precision, convolution=form)
     mesh = devices.make_mesh(1, clients, 0)
     key = jax.random.key(0)
-    params = network.init(key)
     images = jax.random.normal(key, (clients, batch, *shape))
     labels = jax.random.randint(key, (clients, batch), 0, 10)
     every = jnp.ones((batch,), bool)
+    if model in FLAX_SETTINGS:
+        params, mean_loss = flax_model(model, images[0], form, key)
+    else:
+        network = models.make(model, shape, 10, precision=precision, convolution=form)
+        params = network.init(key)
+
+        def mean_loss(weights: Any, images: jax.Array, labels: jax.Array) -> Any:
+            return client.mean_loss(network, weights, images, labels, every)
 
     def train(steps: Any, job: tuple[jax.Array, jax.Array]) -> Any:
         def step(_, weights):
-            gradient = jax.grad(lambda w: client.mean_loss(network, w, *job, every))(weights)
+            gradient = jax.grad(mean_loss)(weights, *job)
             return jax.tree.map(lambda w, g: w - 0.01 * g, weights, gradient)
 
         return lax.fori_loop(0, steps, step, params)
@@ -139,6 +155,24 @@ def training_steps(
         return devices.spread(mesh, train, steps, (images, labels), at_once)
 
     return devices.over_seeds(mesh, all_clients, (devices.WHOLE,), devices.WHOLE), mesh.size
+
+
+def flax_model(name: str, images: Any, form: str, key: Any) -> tuple[Any, Callable[..., Any]]:
+    """Return the first weights of a flax.linen module and its loss: (weights, images, labels) -> scalar."""
+    import optax
+
+    from fedjax_sel.models import lenet, resnet
+    from fedjax_sel.models.linen_module import from_linen
+
+    module = {"resnet8": resnet.resnet8, "lenet": lenet.LeNet}[name](10)
+    pure = from_linen(module, images, fast_convolutions=form == "products")
+    params, carried = pure.init(key)
+
+    def mean_loss(weights: Any, images: Any, labels: Any) -> Any:
+        logits, _ = pure.apply(weights, carried, images, None, True)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    return params, mean_loss
 
 
 if __name__ == "__main__":

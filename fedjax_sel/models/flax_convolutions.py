@@ -1,8 +1,8 @@
 """Convolutions of unmodified Flax modules as matrix products, as `layers.py` has them.
 
 XLA computes a convolution slowly on a CPU inside a loop, and with a kernel for every client as a grouped one besides:
-a training step of a ResNet's 3x3 convolutions takes 10 to 60 times longer than it does as products of patches, or
-Winograd's (`benchmarks/convolutions.py --flax`). Flax lets a function of the same signature stand in for
+a training step of a ResNet takes ten times longer and more than with products of patches, or Winograd's
+(`benchmarks/convolutions.py --models resnet8`). Flax lets a function of the same signature stand in for
 `lax.conv_general_dilated`; this is one, equal to it within rounding. Transposed convolutions and local ones stay XLA's.
 
 Winograd's products have a reverse derivative only, so what takes forward ones (`jax.jvp`, `jax.hessian`) has to leave

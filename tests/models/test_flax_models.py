@@ -95,7 +95,7 @@ def losses(module, inputs, targets, steps, rate, clients=2):
         (LeNet(3), 12, 1, 25, 0.1),
         (ResNet(3, (8, 16), blocks=1, groups=4), 8, 3, 15, 0.1),
         pytest.param(resnet8(3), 16, 3, 10, 0.1, marks=pytest.mark.slow),
-        pytest.param(resnet18(3), 16, 3, 6, 0.05, marks=pytest.mark.slow),
+        pytest.param(resnet18(3), 16, 3, 10, 0.003, marks=pytest.mark.slow),
     ],
     ids=["logistic", "lenet", "resnet", "resnet8", "resnet18"],
 )

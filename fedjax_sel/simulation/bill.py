@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import facts
+from fedjax_sel.strategies.kinds import KINDS
 from fedjax_sel.strategies.requests import Request
 
 
@@ -54,7 +55,7 @@ def add(
     Returns:
         The bill.
     """
-    kind = facts.KINDS[request.kind]
+    kind = KINDS[request.kind]
     work = jnp.where(asked, facts.evaluated(request, federation, loss_on), 0).sum(axis=1)
     return bill._replace(
         asked=bill.asked | asked if kind.needs_model else bill.asked,

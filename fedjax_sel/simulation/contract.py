@@ -6,14 +6,14 @@ what only playing can show. A small stand-in takes the model's place, for no rul
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.jax_versions import enable_x64
-from fedjax_sel.simulation import information
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     CANDIDATES,
     Env,
@@ -27,11 +27,10 @@ from fedjax_sel.strategies.base import (
     Strategy,
     Unrequested,
 )
+from fedjax_sel.strategies.kinds import Counts
 
-NUM_CLASSES = 4  # C
-PROFILE_SIZE = 5  # Q
 MODEL: Mapping[str, tuple[int, ...]] = {"bias": (3,), "kernel": (2, 3)}
-NUM_PARAMS = 9  # P
+COUNTS = Counts(num_params=9, num_classes=4, profile_size=5)
 
 Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # a function and the shapes of its arguments
 _shape: Any = jax.ShapeDtypeStruct
@@ -39,13 +38,6 @@ _shape: Any = jax.ShapeDtypeStruct
 
 class BrokenContractError(UserError):
     """A strategy breaks the contract: one sentence that says how, and what to do."""
-
-
-class _StandIn(NamedTuple):
-    """As much of a model as the length of a fact depends on."""
-
-    num_params: int = NUM_PARAMS
-    profile_size: int = PROFILE_SIZE
 
 
 def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
@@ -110,17 +102,15 @@ def traced(
     Raises:
         UserError: see `check`.
     """
-    stand_in: Any = _StandIn()
     sizes = _shape((num_clients,), jnp.int32)
 
     def init(key, sizes):
-        counts = (num_clients, num_selected, num_rounds, NUM_CLASSES, NUM_PARAMS)
+        counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
         return strategy.init(key, Env(*counts, sizes, (sizes / sizes.sum()).astype(jnp.float32)))
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = trace("init", (init, (key, sizes)))
-    tables = jax.eval_shape(lambda: information.empty(strategy, stand_in, 1, num_clients, NUM_CLASSES))
-    info = jax.tree.map(lambda leaf: _shape(leaf.shape[1:], leaf.dtype), tables)
+    info = jax.eval_shape(lambda: protocol.nothing_known(strategy, COUNTS, num_clients))
     available = None if everyone_available else _shape((num_clients,), jnp.bool_)
     given = (strategy, key, state, info, available)
     answer = trace("select", hooks(*given, None, None)["select"])

@@ -1,11 +1,10 @@
-"""What one client answers to a request: the value of each kind of fact, its length, and who may be asked.
+"""What one client answers to a request for each kind of fact; what kinds there are is `strategies/kinds.py`'s to say.
 
 A client that is asked works at the model that opens the round. Answers that cost training use the client's stream of
 the round, so that a client which is selected as well would repeat the same work, and does not need to.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -14,9 +13,10 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models import Model, Params
+from fedjax_sel.models import Params
 from fedjax_sel.simulation.client_table import Kept
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
+from fedjax_sel.strategies import kinds
+from fedjax_sel.strategies.requests import Request
 from fedjax_sel.training import client
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers.base import Memory
@@ -49,26 +49,6 @@ class Question(NamedTuple):
         return fed.all_parts(self.federation, self.replicate, self.who)
 
 
-class Kind(NamedTuple):
-    """A kind of fact.
-
-    Attributes:
-        answer: question -> the table's entry for one client; None where the simulator measures it otherwise.
-        shape: (model, num_classes, request) -> the shape of that entry.
-        who: who may be asked.
-        options: name -> allowed values, or the type of the value.
-        needs_model: whether a client must receive the model to answer.
-        trains: whether it trains to answer (else it evaluates examples once).
-    """
-
-    answer: Callable[[Question], jax.Array] | None
-    shape: Callable[[Model, int, Request], tuple[int, ...]]
-    who: tuple[str, ...]
-    options: Mapping[str, tuple | type[int]] = MappingProxyType({})
-    needs_model: bool = True
-    trains: bool = False
-
-
 def _loss(question: Question) -> jax.Array:
     request = question.request
     common = (question.trainer, question.federation, question.params, question.segment)
@@ -97,70 +77,27 @@ def _label_histogram(question: Question) -> jax.Array:
     return question.federation.label_counts[question.replicate, question.who].astype(jnp.float32)
 
 
-ANYBODY = (ALL, CANDIDATES, SELECTED)
-SEGMENTS = ("train", "holdout", "all")
-ON_NONFINITE = ("largest", "missing")
-
-KINDS: Mapping[str, Kind] = {
-    "loss": Kind(
-        _loss,
-        lambda model, classes, request: (),
-        ANYBODY,
-        {"on": SEGMENTS, "statistic": ("mean", "rms"), "batch_size": int, "nonfinite": ON_NONFINITE},
-    ),
-    "training_loss": Kind(
-        lambda question: _train(question, question.request.option("statistic", "mean")).training_loss,
-        lambda model, classes, request: (),
-        (CANDIDATES, SELECTED),
-        {"statistic": ("mean", "last-pass", "rms-first-pass"), "nonfinite": ON_NONFINITE},
-        trains=True,
-    ),
-    "loss_change": Kind(
-        None,
-        lambda model, classes, request: (request.option("probes", 1),),
-        (ALL,),
-        {"probes": int, "restored": (False, True), "on": SEGMENTS, "nonfinite": ON_NONFINITE},
-    ),
-    "profile": Kind(_profile, lambda model, classes, request: (model.profile_size,), ANYBODY, {"relu": (False, True)}),
-    "gradient": Kind(_gradient, lambda model, classes, request: (model.num_params,), ANYBODY),
-    "update": Kind(
-        lambda question: ravel_pytree(_train(question, None).update)[0],
-        lambda model, classes, request: (model.num_params,),
-        (ALL, CANDIDATES),
-        trains=True,
-    ),
-    "label_histogram": Kind(_label_histogram, lambda model, classes, request: (classes,), ANYBODY, needs_model=False),
-    "server_metrics": Kind(None, lambda model, classes, request: (), (SERVER,), {"on": ("validation", "test")}),
+ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
+    "loss": _loss,
+    "training_loss": lambda question: _train(question, question.request.option("statistic", "mean")).training_loss,
+    "profile": _profile,
+    "gradient": _gradient,
+    "update": lambda question: ravel_pytree(_train(question, None).update)[0],
+    "label_histogram": _label_histogram,
 }
-
-LOSSES = ("loss", "training_loss", "loss_change")
-"""Kinds that are sanitised before a strategy sees them."""
-
-
-def floats(request: Request, model: Model, num_classes: int) -> int:
-    """Floats that one client sends up to answer."""
-    if request.kind == "loss_change":
-        return 1 + request.option("probes", 1)  # the loss of the round's model, and one a probe
-    if request.kind == "server_metrics":
-        return 0
-    length = 1
-    for size in KINDS[request.kind].shape(model, num_classes, request):
-        length *= size
-    return length
+"""Kind -> the table's entry for one client. A `loss_change` takes several losses (`information.py`), and
+`server_metrics` come from no client (`recording.py`)."""
 
 
 def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
     """Examples that each client evaluates to answer, int32 [S, N]."""
-    kind = KINDS[request.kind]
-    if request.kind == "loss" and request.option("batch_size"):
-        return jnp.minimum(_on(federation, request.option("on") or loss_on), request.option("batch_size"))
-    if request.kind in ("loss", "loss_change"):
-        return _on(federation, request.option("on") or loss_on) * (
-            1 + request.option("probes", 1) if request.kind == "loss_change" else 1
-        )
-    if kind.trains or not kind.needs_model:
-        return jnp.zeros_like(federation.train_sizes)
-    return federation.sizes
+    kind = kinds.KINDS[request.kind]
+    if kind.evaluates == "part":
+        examples = _on(federation, request.option("on") or loss_on)
+        if request.option("batch_size"):
+            return jnp.minimum(examples, request.option("batch_size"))
+        return examples * (1 + kinds.probes(request))
+    return federation.sizes if kind.evaluates == "all" else jnp.zeros_like(federation.train_sizes)
 
 
 def _on(federation: Federation, part: str) -> jax.Array:

@@ -13,18 +13,19 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Params
-from fedjax_sel.names import one_of
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, facts, keys, ledger, probes, sanitise
+from fedjax_sel.simulation import devices, keys, ledger, probes, sanitise
 from fedjax_sel.simulation.bill import Bill
-from fedjax_sel.simulation.facts import KINDS, Question
+from fedjax_sel.simulation.facts import ANSWERS, Question
 from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
+from fedjax_sel.strategies import kinds, protocol
 from fedjax_sel.strategies.base import Fact, Information, Strategy
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, NEVER, SELECTED, Request
+from fedjax_sel.strategies.kinds import KINDS, Counts
+from fedjax_sel.strategies.requests import ALL, NEVER, SELECTED, Request
 
 
 def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
-    """Refuses requests that nobody serves.
+    """Refuses requests that nobody serves, or for which nobody holds the data.
 
     Args:
         strategy: whose requests.
@@ -34,29 +35,9 @@ def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
     Raises:
         UserError: one sentence with the strategy, the request and the way out.
     """
-    options: dict[str, tuple] = {}
+    kinds.check(strategy)
     for request in strategy.requests:
         name = f"strategy {strategy.name!r} requests {request.kind!r}"
-        if request.kind not in KINDS:
-            raise UserError(f"{name}; the simulator serves {', '.join(KINDS)}")
-        kind = KINDS[request.kind]
-        if request.who not in kind.who:
-            raise UserError(f"{name} of {request.who!r}; it can be had of {' or '.join(kind.who)}")
-        for option, value in request.options:
-            allowed = kind.options[one_of(f"options of {request.kind} in {strategy.name}", option, kind.options)]
-            if isinstance(allowed, type):
-                if not isinstance(value, allowed) or value < 1:
-                    raise UserError(f"{name} with {option}={value!r}; give a whole number from 1")
-            elif value not in allowed:
-                raise UserError(f"{name} with {option}={value!r}; give one of {', '.join(map(str, allowed))}")
-        if options.setdefault(request.kind, request.options) != request.options:
-            raise UserError(f"{name} twice with different options; one table holds one measure")
-        if request.who != ALL and request.when.before_first_round:
-            raise UserError(f"{name} of {request.who!r} before the first round, when only {ALL!r} can be asked")
-        if request.who == CANDIDATES and strategy.candidates is None:
-            raise UserError(f"{name} of its candidates, but has no `candidates` function to name them")
-        if request.kind == "server_metrics" and not request.when.in_every_round:
-            raise UserError(f"{name} in some rounds only; the server evaluates in every round: use always()")
         if request.option("on") == "holdout" and holdout == 0:
             raise UserError(f"{name} on held-out data, and clients hold none out; add --holdout 0.2")
         if needs_validation(request) and server_validation == 0:
@@ -70,20 +51,18 @@ def needs_validation(request: Request) -> bool:
 
 def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
     """The floats that a client sends up to answer each request."""
-    return tuple(facts.floats(request, model, num_classes) for request in strategy.requests)
+    counts = counts_of(model, num_classes)
+    return tuple(kinds.floats(request, counts) for request in strategy.requests)
+
+
+def counts_of(model: Model, num_classes: int) -> Counts:
+    """Return what the lengths of facts depend on."""
+    return Counts(model.num_params, num_classes, model.profile_size)
 
 
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
     """The tables before anything is known."""
-    tables = {}
-    for request in strategy.requests:
-        if request.kind != "server_metrics":
-            shape = KINDS[request.kind].shape(model, num_classes, request)
-            tables[request.kind] = Fact(
-                jnp.zeros((num_replicates, num_clients, *shape), jnp.float32),
-                jnp.full((num_replicates, num_clients), NEVER, jnp.int32),
-            )
-    return Information(strategy.name, tables)
+    return protocol.nothing_known(strategy, counts_of(model, num_classes), num_replicates, num_clients)
 
 
 def measure(
@@ -190,7 +169,7 @@ def _enter(
     request = opening.plan.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(ids.shape, jnp.int32)
-    if request.kind in facts.LOSSES:
+    if KINDS[request.kind].is_loss:
         heard_of = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
         known = jnp.where(heard_of, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
         values, missing, replaced = jax.vmap(sanitise.losses)(values, arrives, known)
@@ -225,9 +204,7 @@ def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array)
             opening.plan.trainer, request, opening.plan.loss_on, given.federation, given.received(replicate), kept,
             given.memory(replicate, kept), replicate, who, training_key, facts_key, given.round,
         )  # fmt: skip
-        kind = KINDS[request.kind].answer
-        assert kind is not None
-        return kind(question)
+        return ANSWERS[request.kind](question)
 
     jobs = (replicates, clients, of(streams.training), of(streams.facts))
     values = devices.spread(opening.plan.mesh, answer, to_train(opening, params), jobs, opening.plan.facts_at_once)
@@ -245,7 +222,7 @@ def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> t
     num_clients = opening.federation.starts.shape[1]
     answered = jax.vmap(partial(ledger.distinct, num_clients=num_clients))(ids, mask)
     changes = []
-    for probe in range(request.option("probes", 1)):
+    for probe in range(kinds.probes(request)):
         probed = probes.probe(opening, probe)
         restored = request.option("restored", False)
         after = before if restored else _answers(opening, as_loss, probed.params, ids)

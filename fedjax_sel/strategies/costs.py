@@ -1,21 +1,13 @@
-"""What a strategy buys and what that costs, in words, derived from its requests.
+"""What a strategy buys and what that costs, in words, derived from its requests and the catalogue of facts.
 
 Beyond what every strategy pays: K models down and K up a round.
 """
 
+from fedjax_sel.strategies import kinds
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, Request, Rule
+from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
 
 _WHO = {ALL: ("all", "N"), CANDIDATES: ("candidates", "d"), SELECTED: ("the cohort", "K")}
-_FLOATS = {"profile": "Q ", "gradient": "P ", "update": "P ", "label_histogram": "C "}
-_NAMES = {
-    "loss": "loss",
-    "training_loss": "training loss",
-    "profile": "profile",
-    "gradient": "gradient",
-    "update": "local update",
-    "label_histogram": "label histogram",
-}
 
 
 def buys(strategy: Strategy) -> str:
@@ -38,25 +30,25 @@ def costs(strategy: Strategy) -> str:
 
 
 def _bought(request: Request) -> str:
-    if request.kind == "server_metrics":
-        return f"the server's own evaluation on {request.option('on', 'validation')} data"
-    if request.kind == "loss_change":
-        probes = request.option("probes", 1)
-        return f"loss change of all under {probes} random cohort{'s' if probes > 1 else ''}"
-    batch = f" on {request.option('batch_size')} examples" if request.option("batch_size") else ""
-    return f"{_NAMES.get(request.kind, request.kind)} of {_WHO[request.who][0]}{batch}"
+    words = kinds.KINDS[request.kind].words
+    if request.who == SERVER:
+        return f"{words} on {request.option('on', 'validation')} data"
+    words = f"{words} of {_WHO[request.who][0]}"
+    if probes := kinds.probes(request):
+        return f"{words} under {probes} random cohort{'s' if probes > 1 else ''}"
+    return f"{words} on {request.option('batch_size')} examples" if request.option("batch_size") else words
 
 
 def _price(request: Request) -> str:
-    if request.kind == "server_metrics":
+    kind = kinds.KINDS[request.kind]
+    if request.who == SERVER:
         return "no traffic (the server evaluates)"
-    if request.kind == "loss_change":
-        probes = request.option("probes", 1)
+    if probes := kinds.probes(request):
         times = "" if probes == 1 else f"{probes} "
         return f"{1 + probes}N down, {times}K up, {1 + probes}N floats up"
     count = _WHO[request.who][1]
-    floats = f"{count} {'x ' + _FLOATS[request.kind] if request.kind in _FLOATS else ''}floats up"
-    if request.kind == "label_histogram" or request.who == SELECTED:
+    floats = f"{count} {f'x {kind.symbol} ' if kind.symbol else ''}floats up"
+    if not kind.needs_model or request.who == SELECTED:
         return floats
     return f"{count} down, {floats}"
 

@@ -72,7 +72,7 @@ def always() -> Schedule:
 
 
 class Request(NamedTuple):
-    """A fact that a strategy buys. Static.
+    """A fact that a strategy buys. Static. What is written here in words stands in `kinds.py` as data.
 
     kind, what its table then holds for each client, and its options (pairs of name and value):
       `loss`             mean loss of the round's model on the client's own data, [N]; 1 float up.
@@ -81,7 +81,7 @@ class Request(NamedTuple):
                          nonfinite: what stands for a NaN: the "largest" finite loss (default), or "missing", age NEVER
       `training_loss`    mean loss over the mini-batches of the client's local training in this round, [N]; 1 float up,
                          of CANDIDATES or SELECTED. statistic="last-pass": over its last pass alone; "rms-first-pass":
-                         root mean square over single examples of its first pass
+                         root mean square over single examples of its first pass; nonfinite as for `loss`
       `loss_change`      probes: S random cohorts of K train from the round's model; the model that a round with each
                          would end with is sent to all clients and discarded; loss on it less loss on the round's
                          model, [N, S]; 1 + S floats up. probes=S (default 1); on, nonfinite as for `loss`;

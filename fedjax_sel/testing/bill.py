@@ -1,4 +1,8 @@
-"""A small real experiment, and its ledger worked out by hand from the requests and from whom the strategy named."""
+"""A small real experiment, and its ledger worked out by hand from the requests and from whom the strategy named.
+
+What facts cost is written here a second time, on purpose: an oracle that read the catalogue of facts
+(`strategies/kinds.py`) would agree with it where it is wrong.
+"""
 
 from collections import defaultdict
 from typing import Any, NamedTuple

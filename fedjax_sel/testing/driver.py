@@ -11,7 +11,8 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.jax_versions import enable_x64
-from fedjax_sel.simulation.contract import NUM_CLASSES, NUM_PARAMS
+from fedjax_sel.simulation.contract import COUNTS
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     ALL,
     CANDIDATES,
@@ -59,8 +60,8 @@ def environment(game: Game, world: World) -> Env:
         num_clients=sizes.shape[0],
         num_selected=game.num_selected,
         num_rounds=game.num_rounds,
-        num_classes=NUM_CLASSES,
-        num_params=NUM_PARAMS,
+        num_classes=COUNTS.num_classes,
+        num_params=COUNTS.num_params,
         sizes=sizes,
         importance=sizes / sizes.sum(),
     )
@@ -68,24 +69,12 @@ def environment(game: Game, world: World) -> Env:
 
 def begin(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
     """The state and the tables after the facts due at the start are in, before `prepare`."""
-    info = empty(strategy, world)
+    info = protocol.nothing_known(strategy, COUNTS, world.sizes.shape[0])
     everyone = jnp.ones(world.sizes.shape, bool)
     for request in strategy.requests:
         if request.when.before_first_round:
             info = info.replace(request.kind, _answer(info, request, world, jnp.int32(0), everyone))
     return Carry(strategy.init(key, environment(game, world)), info)
-
-
-def empty(strategy: Strategy, world: World) -> Information:
-    """The tables before anything is known."""
-    clients = world.sizes.shape[0]
-    return Information(
-        strategy.name,
-        {
-            kind: Fact(jnp.zeros(table.shape[1:], jnp.float32), jnp.full((clients,), NEVER, jnp.int32))
-            for kind, table in world.facts.items()
-        },
-    )
 
 
 def prepare(strategy: Strategy, carry: Carry) -> Carry:

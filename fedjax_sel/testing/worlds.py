@@ -4,12 +4,14 @@ A world is a table over (round, client), drawn on the host, so that relabelling 
 rounds, N clients, Q profile floats, P parameters, C classes, S probes.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.simulation.contract import NUM_CLASSES, NUM_PARAMS, PROFILE_SIZE
-from fedjax_sel.strategies.base import Evaluation, ServerMetrics, Strategy
+from fedjax_sel.simulation.contract import COUNTS
+from fedjax_sel.strategies.base import Evaluation, Request, ServerMetrics, Strategy, always
+from fedjax_sel.strategies.kinds import KINDS, shape
 
 LARGEST_LOSS = 1e6  # the simulator clips there
 
@@ -39,25 +41,28 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
     rng = np.random.default_rng(seed)
     n, t = num_clients, num_rounds
     sizes = rng.permutation(np.linspace(10, 40, n).astype(np.int32))
-    mixture = rng.dirichlet(np.full(NUM_CLASSES, 0.3), n)  # [N, C]
+    mixture = rng.dirichlet(np.full(COUNTS.num_classes, 0.3), n)  # [N, C]
 
-    def of_mixture(length: int, noise: float) -> np.ndarray:
-        features = mixture @ rng.normal(size=(NUM_CLASSES, length))
-        return (features + noise * rng.normal(size=(t, n, length))).astype(np.float32)
+    def of_mixture(entry: tuple[int, ...], noise: float) -> np.ndarray:
+        length = math.prod(entry)
+        features = mixture @ rng.normal(size=(COUNTS.num_classes, length))
+        values = (features + noise * rng.normal(size=(t, n, length))).astype(np.float32)
+        return values.reshape(t, n, *entry)
 
-    losses = (np.exp(of_mixture(1, 0.2)[..., 0]) * 0.9 ** np.arange(t)[:, None] + 0.1).astype(np.float32)
-    flat = of_mixture(NUM_PARAMS, 0.3)
-    probes = max([request.option("probes", 1) for request in strategy.requests if request.kind == "loss_change"] or [1])
+    losses = (np.exp(of_mixture((), 0.2)) * 0.9 ** np.arange(t)[:, None] + 0.1).astype(np.float32)
+    flat = of_mixture((COUNTS.num_params,), 0.3)
+    histogram = np.round(mixture * sizes[:, None])
     facts = {
         "loss": losses,
         "training_loss": losses * np.float32(0.9),
-        "loss_change": of_mixture(int(probes), 0.3),
-        "profile": of_mixture(PROFILE_SIZE, 0.1),
-        "gradient": of_mixture(NUM_PARAMS, 0.3),
         "update": flat,
-        "label_histogram": np.broadcast_to(np.round(mixture * sizes[:, None]), (t, n, NUM_CLASSES)).astype(np.float32),
+        "label_histogram": np.broadcast_to(histogram, (t, n, COUNTS.num_classes)).astype(np.float32),
     }
-    wanted = {request.kind for request in strategy.requests}
+    bought = {request.kind: request for request in strategy.requests}
+    for kind in KINDS:  # all others, also those that are not bought, so that every strategy has the same world
+        if KINDS[kind].has_table and kind not in facts:
+            request = bought.get(kind, Request(kind, KINDS[kind].who[0], always()))
+            facts[kind] = of_mixture(shape(request, COUNTS), 0.1 if kind == "profile" else 0.3)
     accuracy = np.linspace(0.1, 0.9, t + 1)
 
     def evaluation(part: slice) -> Evaluation:
@@ -67,7 +72,7 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
 
     return World(
         sizes=sizes,
-        facts={kind: value for kind, value in facts.items() if kind in wanted},
+        facts={kind: value for kind, value in facts.items() if kind in bought},
         missing=np.zeros((t, n), bool),
         updates={"bias": flat[..., :3], "kernel": flat[..., 3:].reshape(t, n, 2, 3)},
         losses_after=losses * np.float32(0.8),
@@ -102,9 +107,9 @@ def extreme(world: World) -> World:
     losses = np.array([LARGEST_LOSS, 0.0, LARGEST_LOSS, 1.0], np.float32)[pattern]
 
     def of_kind(kind: str, value: np.ndarray) -> np.ndarray:
-        if kind in ("loss", "training_loss"):
+        if KINDS[kind].is_loss and value.ndim == 2:
             return losses
-        if kind == "loss_change":
+        if KINDS[kind].is_loss:
             return np.broadcast_to(np.where(pattern == 1, -1, 1)[..., None] * losses[..., None], value.shape).copy()
         return value if kind == "label_histogram" else value * np.float32(1e4)
 

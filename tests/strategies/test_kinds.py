@@ -1,0 +1,129 @@
+"""The catalogue of facts: whoever serves, bills or speaks of facts knows every kind in it."""
+
+import dataclasses
+import inspect
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_sel.config import Config
+from fedjax_sel.simulation import information, run
+from fedjax_sel.simulation.facts import ANSWERS
+from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.problem import pose
+from fedjax_sel.strategies import kinds
+from fedjax_sel.strategies.base import Env, Selection, Strategy
+from fedjax_sel.strategies.costs import buys, costs
+from fedjax_sel.strategies.kinds import KINDS
+from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request, always
+from fedjax_sel.testing import bill, declaration, driver, worlds
+from fedjax_sel.testing.bench import Bench, Options
+
+N, K, T = 8, 2, 2
+COUNTS = kinds.Counts(num_params=700, num_classes=4, profile_size=30)
+PAIRS = [(kind, who) for kind in KINDS for who in KINDS[kind].who]
+OF_CLIENTS = [kind for kind in KINDS if SERVER not in KINDS[kind].who]
+COUNT = {SELECTED: "K", CANDIDATES: "d", ALL: "N"}
+
+
+def ask(kind, who=None, **options):
+    return Request(kind, who or KINDS[kind].who[0], always(), tuple(options.items()))
+
+
+def buyer(*requests):
+    """A strategy that buys and reads; it always asks and selects the first clients."""
+
+    def select(key, state, info, round, available):
+        return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
+
+    def name(key, state, info, round, available):
+        return jnp.arange(K + 1, dtype=jnp.int32)
+
+    asks = any(request.who == CANDIDATES for request in requests)
+    return Strategy("buyer", lambda key, env: (), select, tuple(requests), candidates=name if asks else None)
+
+
+def test_every_kind_is_described_where_strategies_are_written():
+    _, *parts = re.split(r"^ *`(\w+)` {2,}", inspect.getdoc(Request) or "", flags=re.MULTILINE)
+    described = dict(zip(parts[::2], parts[1::2]))
+    assert list(described) == list(KINDS)
+    for kind, words in described.items():
+        for option in KINDS[kind].options:
+            assert option in words, f"{option} of {kind}"
+        if KINDS[kind].symbol:
+            assert f"{KINDS[kind].symbol} floats up" in words, kind
+
+
+@pytest.mark.parametrize("kind,who", PAIRS)
+def test_every_kind_has_words_and_a_price(kind, who):
+    strategy = buyer(ask(kind, who))
+    assert KINDS[kind].words in buys(strategy)
+    if who == SERVER:
+        assert costs(strategy) == "each round: no traffic (the server evaluates)"
+        return
+    assert ("down" in costs(strategy)) == (KINDS[kind].needs_model and who != SELECTED)
+    symbol = KINDS[kind].symbol
+    count = f"{1 + kinds.probes(ask(kind))}N" if kinds.probes(ask(kind)) else COUNT[who]
+    assert f"{count} {f'x {symbol} ' if symbol else ''}floats up" in costs(strategy)
+
+
+@pytest.mark.parametrize("kind", OF_CLIENTS)
+def test_prices_are_those_of_the_kits_own_account(kind):
+    log = bill.Log(buyer())
+    sizes = jnp.ones((N,), jnp.int32)
+    log.env = Env(N, K, T, COUNTS.num_classes, COUNTS.num_params, sizes, sizes / N)
+    log.profile_size = COUNTS.profile_size
+    for options in ({}, {"probes": 3}) if "probes" in KINDS[kind].options else ({},):
+        assert kinds.floats(ask(kind, **options), COUNTS) == bill._length(ask(kind, **options), log)
+
+
+@pytest.mark.parametrize("kind,who", PAIRS)
+def test_the_kit_plays_every_kind(kind, who):
+    bench = Bench(buyer(ask(kind, who)), Options(N, K, T, run=False))
+    declaration.requests(bench)
+    world = jax.tree.map(jnp.asarray, bench.world)
+    after, _ = jax.eval_shape(
+        lambda carry, key: driver.one_round(bench.strategy, carry, jnp.int32(0), key, world), bench.start, bench.key
+    )
+    assert jax.tree.structure(after) == jax.tree.structure(bench.start)
+    assert [leaf.shape for leaf in jax.tree.leaves(after)] == [leaf.shape for leaf in jax.tree.leaves(bench.start)]
+    assert set(world.facts) == ({kind} if KINDS[kind].has_table else set())
+
+
+def test_a_world_is_the_same_whatever_is_bought_of_it():
+    everything = buyer(*(ask(kind) for kind in OF_CLIENTS))
+    full = worlds.ordinary(everything, N, T, seed=0)
+    assert list(full.facts) and set(full.facts) == set(OF_CLIENTS)
+    for kind in OF_CLIENTS:
+        alone = worlds.ordinary(buyer(ask(kind)), N, T, seed=0)
+        np.testing.assert_array_equal(alone.facts[kind], full.facts[kind])
+
+
+def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
+    requests = tuple(ask(kind, SELECTED if kind == "training_loss" else None) for kind in KINDS)
+    strategy = buyer(*requests)
+    config = Config().replace(
+        dataset="synthetic:train_size=160,test_size=60,num_classes=4,image_size=4",
+        num_clients=N, num_selected=K, local_steps=1, batch_size=8, rounds=T, chunk=T, server_validation=0.1,
+    )  # fmt: skip
+    problem = dataclasses.replace(pose(config), strategy=strategy)
+    information.check(strategy, 0.0, 0.1)
+    program = run.prepare(problem)
+    chunk = next(run.chunks(program))
+    carry, records = jax.device_get((chunk.copy_state().carry, chunk.records))
+    counts = information.counts_of(problem.model, 4)
+    for request in requests:
+        if KINDS[request.kind].has_table:
+            fact = getattr(carry.info, request.kind)
+            assert fact.value.shape == (1, N, *kinds.shape(request, counts))
+            assert fact.age.tolist() == [[1 if k < K or request.who == ALL else fact.age.max() for k in range(N)]]
+            assert np.abs(fact.value[:, :K]).max() > 0, request.kind
+    assert carry.evaluation is not None
+    lengths = information.floats_per_answer(strategy, problem.model, 4)
+    asked = {ALL: N, SELECTED: K, SERVER: 0}
+    bought = sum(asked[request.who] * length for request, length in zip(requests, lengths))
+    assert settle(records.events, problem.model.num_params, lengths).floats_up.tolist() == [[bought]] * T
+    assert set(ANSWERS) == {kind for kind in OF_CLIENTS if not kinds.probes(ask(kind))}

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "config": BOTTOM | {"reading"},
     "validation": BOTTOM | {"config", "reading"},
     "papers": BOTTOM | {"config"},
-    "strategies": BOTTOM | {"hyperparameters", "numerics", "plugins"},
+    "strategies": BOTTOM | {"hyperparameters", "jax_versions", "numerics", "plugins"},
     "training": BOTTOM | {"data", "hyperparameters", "models", "plugins"},
     "simulation": BOTTOM
     | {"config", "data", "jax_versions", "metrics", "models", "numerics", "reading", "strategies", "training"}

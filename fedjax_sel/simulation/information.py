@@ -1,5 +1,6 @@
 """Serving a strategy's requests: whom to ask, measuring, keeping the tables, and the bill.
 
+When whom is asked for what is the protocol's to say (`strategies/protocol.py`), which calls `measure`.
 A fact is measured at the model that opens the round, for all replicates at once, spread over the devices.
 Shapes: S replicates, N clients, M clients that are asked.
 """
@@ -68,7 +69,7 @@ def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: in
 def measure(
     opening: Opening, info: Information, bill: Bill, who: str, ids: jax.Array | None = None, mask=None, arrives=None
 ) -> tuple[Information, Bill]:
-    """Serves the requests to one group of clients that are due in this round.
+    """Serves the requests to one group of clients that are due in this round: the `serve` of the protocol.
 
     Whether a request is due depends on the round number alone, which is never batched: `cond` stays a real branch.
 
@@ -84,9 +85,7 @@ def measure(
     Returns:
         The tables and the bill.
     """
-    for position, request in enumerate(opening.plan.strategy.requests):
-        if request.who != who or not request.when.rules:
-            continue
+    for position, request in protocol.requests_to(opening.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
             continue  # the cohort's training tells it; see `learn`
         if request.when.in_every_round:
@@ -103,15 +102,9 @@ def measure(
 
 def measure_at_start(opening: Opening, info: Information, bill: Bill) -> tuple[Information, Bill]:
     """Serves the requests that are due before the first round. The first round bills them."""
-    for position, request in enumerate(opening.plan.strategy.requests):
-        if request.when.before_first_round:
-            info, bill = _serve(opening, info, bill, position, None, None, None)
+    for position, _ in protocol.requests_at_start(opening.plan.strategy):
+        info, bill = _serve(opening, info, bill, position, None, None, None)
     return info, bill
-
-
-def asked(strategy: Strategy, who: str) -> bool:
-    """Whether a strategy ever asks this group during the rounds."""
-    return any(request.who == who and request.when.rules for request in strategy.requests)
 
 
 def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: jax.Array) -> tuple[Information, Bill]:
@@ -134,14 +127,6 @@ def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: ja
             # Training is billed with the cohort's.
             info, bill = _enter(opening, info, bill, position, ids, due, due, losses)
     return info, bill
-
-
-def age(info: Information) -> Information:
-    """Closes a round: every fact is one round older."""
-    for kind in info.kinds():
-        fact = getattr(info, kind)
-        info = info.replace(kind, Fact(fact.value, jnp.minimum(fact.age + 1, NEVER)))
-    return info
 
 
 def _serve(

@@ -4,7 +4,6 @@ A round is a pure function (carry, round number) -> (carry, records) over all re
 the host. Shapes: S replicates, N clients, K selected.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
 from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.reads import of_outcome
 from fedjax_sel.simulation.recording import evaluate_for_strategy, record
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     Information,
     Outcome,
@@ -33,7 +33,8 @@ from fedjax_sel.strategies.base import (
     Strategy,
     Unrequested,
 )
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED
+from fedjax_sel.strategies.protocol import Known
+from fedjax_sel.strategies.requests import SELECTED
 from fedjax_sel.training import client, server
 
 
@@ -55,12 +56,13 @@ def one_round(
     params = carry.params
     available = _available(plan, federation, streams, round)
     opening = open_round(plan, federation, streams, carry, round, available)
-    named, selection, state, info, bill = _select(plan.strategy, opening, carry)
+    strategy = protocol.over_replicates(plan.strategy)
+    named, selection, known = _select(strategy, opening, carry)
 
     arrives = reporting.arrives(plan.report_failure_rate, streams, round, selection.ids, selection.mask)
     reports = selection._replace(mask=arrives)
     # What the cohort was asked travels with its reports.
-    info, bill = information.measure(opening, info, bill, SELECTED, selection.ids, selection.mask, arrives)
+    state, info, bill = protocol.ask_cohort(partial(information.measure, opening), known, selection, arrives)
     reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
     weights = _weights(plan, opening, state, info, reports)
     trained, sums = _train_cohorts(plan, opening, selection, reports, weights, reads.updates)
@@ -88,8 +90,7 @@ def one_round(
         if evaluation is None or carry.evaluation is None
         else ServerMetrics(carry.evaluation, evaluation),
     )
-    update = jax.vmap(lambda state, info, sel, out: plan.strategy.update(state, info, round, sel, out))
-    state = update(state, info, reports, outcome)
+    known = protocol.learn(strategy, Known(state, info, bill), round, reports, outcome)
 
     replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after
     bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
@@ -97,7 +98,7 @@ def one_round(
     found = faults.find(named, federation.starts.shape[1], weights, (new_params, server_state, shared))
     records = record(plan, opening, carry, new_params, selection, reports, trained.finite, bill, losses, found)
     carry = carry._replace(
-        params=new_params, server=server_state, strategy=state, info=information.age(info), shared=shared,
+        params=new_params, server=server_state, strategy=known.state, info=known.info, shared=shared,
         evaluation=evaluation,
     )  # fmt: skip
     # A broken update leaves its client's row as it was.
@@ -140,41 +141,26 @@ def _heard(plan: Plan, reports: Selection, told: Any) -> Any:
     return jax.tree.map(of, told)
 
 
-def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Named, Selection, Any, Information, Bill]:
+def _select(strategy: Strategy, opening: Opening, carry: Carry) -> tuple[Named, Selection, Known]:
     """Measure what is known before there is a cohort and select it: whom the strategy names, and who of them trains."""
-    federation, round, available = opening.federation, opening.round, opening.available
-    num_replicates, num_clients = federation.starts.shape
-    bill = bills.nothing(num_replicates, num_clients, len(strategy.requests))
-    round_keys = jax.vmap(lambda stream: keys.of_round(stream, round))(opening.streams.selection)
+    round, available = opening.round, opening.available
+    num_replicates, num_clients = opening.federation.starts.shape
+    of_select = jax.vmap(lambda stream: keys.of_round(stream, round))(opening.streams.selection)
+    of_candidates = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
 
-    info, bill = information.measure(opening, carry.info, bill, ALL)
-    state = _for_each(
-        lambda key, state, info, round, there: strategy.observe(state, info, round, there),
-        round, round_keys, carry.strategy, info, available,
-    )  # fmt: skip
-    candidates = None
-    if information.asked(strategy, CANDIDATES):
-        assert strategy.candidates is not None
-        name = strategy.candidates
-        candidate_keys = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(round_keys)
-        candidates = _for_each(name, round, candidate_keys, state, info, available)
-        asked = faults.somebody(candidates, num_clients)
-        info, bill = information.measure(opening, info, bill, CANDIDATES, asked)
-    answer: Selection = _for_each(strategy.select, round, round_keys, state, info, available)
+    def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
+        asked = None if ids is None else faults.somebody(ids, num_clients)
+        return information.measure(opening, info, bill, who, asked)
+
+    known = Known(carry.strategy, carry.info, bills.nothing(num_replicates, num_clients, len(strategy.requests)))
+    known, (answer, candidates) = protocol.select(
+        strategy, serve, known, protocol.Keys(of_candidates, of_select), round, available
+    )
     selection = answer._replace(ids=faults.somebody(answer.ids, num_clients))
     if available is not None:  # whoever cannot be reached does not train, whatever a strategy says
         there = jnp.take_along_axis(available, selection.ids, axis=1)
         selection = selection._replace(mask=selection.mask & there)
-    return Named(answer.ids, selection.mask, candidates), selection, state, info, bill
-
-
-def _for_each(function: Callable, round: jax.Array, keys: jax.Array, state: Any, info: Information, available) -> Any:
-    """A strategy's function for every replicate; `available` may be None."""
-    if available is None:
-        return jax.vmap(lambda key, state, info: function(key, state, info, round, None))(keys, state, info)
-    return jax.vmap(lambda key, state, info, there: function(key, state, info, round, there))(
-        keys, state, info, available
-    )
+    return Named(answer.ids, selection.mask, candidates), selection, known
 
 
 class Trained(NamedTuple):

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import client_table, devices, information, keys, layout
 from fedjax_sel.simulation.bill import Bill
@@ -22,6 +21,7 @@ from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.simulation.recording import evaluate_for_strategy
 from fedjax_sel.simulation.round import many_rounds, open_round
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Env, Information, keep_state
 
 
@@ -208,7 +208,7 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
 
 def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:
     """Serves what is due at the start, and lets the strategy work on it once, in float64 on the CPU."""
-    if any(request.when.before_first_round for request in plan.strategy.requests):
+    if protocol.requests_at_start(plan.strategy):
 
         def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
             opening = open_round(plan, federation, streams, carry, jnp.int32(0), None)
@@ -222,13 +222,9 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     if plan.strategy.prepare is keep_state:
         return carry
     host_state, host_info = devices.fetch((carry.strategy, carry.info))
-    states = []
-    with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        prepare_one = jax.jit(plan.strategy.prepare)
-        for replicate in range(federation.starts.shape[0]):
-            one = devices.of_replicate((host_state, host_info), replicate)
-            states.append(jax.device_get(prepare_one(*one)))
-    stacked = jax.tree.map(lambda old, *new: np.stack(new).astype(old.dtype), host_state, *states)
+    replicates = range(federation.starts.shape[0])
+    states = [protocol.prepare(plan.strategy, *devices.of_replicate((host_state, host_info), s)) for s in replicates]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
     return carry._replace(strategy=stacked)
 
 

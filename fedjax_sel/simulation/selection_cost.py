@@ -19,14 +19,11 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.config import Config
-from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import devices, information, ledger, memory
 from fedjax_sel.simulation.problem import Problem, pose
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
-    ALL,
-    CANDIDATES,
-    SELECTED,
     Env,
     Evaluation,
     Fact,
@@ -38,6 +35,7 @@ from fedjax_sel.strategies.base import (
     Unrequested,
     keep_state,
 )
+from fedjax_sel.strategies.protocol import Keys, Known
 
 ROUNDS_A_CALL = 10
 BUDGET_SECONDS = 10.0  # of timed rounds; those of the configuration where they take less
@@ -170,8 +168,8 @@ def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
         fact: Fact = getattr(empty, kind)
         value = jax.random.uniform(jax.random.fold_in(key_facts, position), fact.value.shape)
         facts = facts.replace(kind, Fact(value, jnp.zeros_like(fact.age)))
-        if any(request.kind == kind and request.when.before_first_round for request in strategy.requests):
-            info = info.replace(kind, getattr(facts, kind))
+    for _, request in protocol.requests_at_start(strategy):
+        info = info.replace(request.kind, getattr(facts, request.kind))
     shapes = jax.eval_shape(model.init, key)
     leaves, structure = jax.tree.flatten(shapes)
     updates = [
@@ -187,11 +185,9 @@ def _prepared(setting: Setting, carry: _Carry) -> Any:
     if setting.strategy.prepare is keep_state:
         return carry.state
     state, info = jax.device_get((carry.state, carry.info))
-    with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        prepare = jax.jit(setting.strategy.prepare)
-        replicates = range(len(setting.sizes))
-        states = [jax.device_get(prepare(*devices.of_replicate((state, info), index))) for index in replicates]
-    return jax.tree.map(lambda old, *new: jnp.asarray(np.stack(new).astype(old.dtype)), state, *states)
+    replicates = range(len(setting.sizes))
+    states = [protocol.prepare(setting.strategy, *devices.of_replicate((state, info), s)) for s in replicates]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *states)
 
 
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
@@ -213,25 +209,16 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     available = None if setting.available == 1.0 else jax.random.uniform(keys[1], (num_clients,)) < setting.available
     everyone = jnp.ones((num_clients,), bool) if available is None else available
 
-    def serve(info: Information, who: str, asked: jax.Array) -> Information:
-        for request in strategy.requests:
-            if request.who != who or not request.when.rules or request.kind not in info.kinds():
-                continue
-            old: Fact = getattr(info, request.kind)
-            fresh = asked & request.when.due(round)
-            rows = fresh.reshape(-1, *[1] * (old.value.ndim - 1))
-            value = jnp.where(rows, level * getattr(stubs.facts, request.kind).value, old.value)
-            info = info.replace(request.kind, Fact(value, jnp.where(fresh, 0, old.age)))
-        return info
+    def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
+        asked = everyone if ids is None else ledger.distinct(ids, everyone[ids] if mask is None else mask, num_clients)
+        for _, request in protocol.requests_to(strategy, who):
+            values = level * getattr(stubs.facts, request.kind).value
+            info = protocol.entered(info, request.kind, values, asked & request.when.due(round))
+        return info, bill
 
-    info = serve(carry.info, ALL, everyone)
-    state = strategy.observe(carry.state, info, round, available)
-    if information.asked(strategy, CANDIDATES):
-        assert strategy.candidates is not None
-        ids = strategy.candidates(keys[2], state, info, round, available)
-        info = serve(info, CANDIDATES, ledger.distinct(ids, everyone[ids], num_clients))
-    selection = strategy.select(keys[3], state, info, round, available)
-    info = serve(info, SELECTED, ledger.distinct(selection.ids, selection.mask, num_clients))
+    known = Known(carry.state, carry.info)
+    known, (selection, _) = protocol.select(strategy, serve, known, Keys(keys[2], keys[3]), round, available)
+    known = protocol.ask_cohort(serve, known, selection)
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
     outcome = Outcome(
@@ -242,8 +229,8 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         finite=jnp.ones((setting.num_selected,), bool),
         metrics=_metrics(strategy, level),
     )
-    state = strategy.update(state, info, round, selection, outcome)
-    return _Carry(state, information.age(info)), selection
+    known = protocol.learn(strategy, known, round, selection, outcome)
+    return _Carry(known.state, known.info), selection
 
 
 def _metrics(strategy: Strategy, level: jax.Array) -> ServerMetrics | Unrequested:

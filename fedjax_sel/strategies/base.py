@@ -6,6 +6,8 @@ every fact is traceable and every fact has a price.
 
     measure ALL -> observe -> measure CANDIDATES -> select -> measure SELECTED -> train -> aggregate -> update
 
+`protocol.py` calls the hooks in this order; `kinds.py` is the catalogue of facts.
+
 Shapes throughout: N clients, K selected, d candidates, C classes, P parameters of the model.
 """
 

@@ -1,31 +1,24 @@
-"""Plays rounds of the contract without training: hooks in the simulator's order, answers from a synthetic world.
-
-measure ALL -> observe -> candidates -> measure CANDIDATES -> select -> measure SELECTED -> update -> age
-"""
+"""Plays rounds of the contract without training: the simulator's protocol, with answers from a synthetic world."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.simulation.contract import COUNTS
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
-    ALL,
-    CANDIDATES,
     NEVER,
-    SELECTED,
     Env,
-    Fact,
     Information,
     Outcome,
+    Request,
     Strategy,
     Unrequested,
     keep_state,
 )
+from fedjax_sel.strategies.protocol import Keys, Known
 from fedjax_sel.testing.worlds import LARGEST_LOSS, World
 
 
@@ -71,9 +64,8 @@ def begin(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry
     """The state and the tables after the facts due at the start are in, before `prepare`."""
     info = protocol.nothing_known(strategy, COUNTS, world.sizes.shape[0])
     everyone = jnp.ones(world.sizes.shape, bool)
-    for request in strategy.requests:
-        if request.when.before_first_round:
-            info = info.replace(request.kind, _answer(info, request, world, jnp.int32(0), everyone))
+    for _, request in protocol.requests_at_start(strategy):
+        info = _answered(info, request, world, jnp.int32(0), everyone)
     return Carry(strategy.init(key, environment(game, world)), info)
 
 
@@ -81,11 +73,8 @@ def prepare(strategy: Strategy, carry: Carry) -> Carry:
     """`prepare` of a batch of games, as the simulator runs it: on the CPU, with 64-bit types, cast back after."""
     if strategy.prepare is keep_state:
         return carry
-    given = jax.tree.map(_on_host, carry)
-    with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        state = jax.jit(jax.vmap(strategy.prepare))(given.state, given.info)
-        state = jax.tree.map(_on_host, state)
-    return carry._replace(state=jax.tree.map(_cast, carry.state, state))
+    state = protocol.prepare(protocol.over_replicates(strategy), carry.state, carry.info)
+    return carry._replace(state=jax.tree.map(jnp.asarray, state))
 
 
 def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array, world: World) -> tuple[Carry, Record]:
@@ -106,23 +95,30 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
     available = None if world.available is None else jnp.asarray(world.available)[round]
     reachable = jnp.ones((num_clients,), bool) if available is None else available
 
-    info = _measure(strategy, carry.info, ALL, world, round, reachable)
-    state = strategy.observe(carry.state, info, round, available)
-    candidates = None
-    if strategy.candidates is not None:
-        candidates = strategy.candidates(key_candidates, state, info, round, available)
-        asked = jnp.zeros((num_clients,), bool).at[candidates].set(True, mode="drop") & reachable
-        info = _measure(strategy, info, CANDIDATES, world, round, asked)
-    selection = strategy.select(key_select, state, info, round, available)
-    trained = jnp.zeros((num_clients,), bool).at[selection.ids].max(selection.mask, mode="drop")
-    info = _measure(strategy, info, SELECTED, world, round, trained)
-    state = strategy.update(state, info, round, selection, outcome_of(strategy, world, round, selection))
+    def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
+        nobody = jnp.zeros((num_clients,), bool)
+        if ids is None:
+            asked = reachable
+        elif mask is None:
+            asked = nobody.at[ids].set(True, mode="drop") & reachable
+        else:
+            asked = nobody.at[ids].max(mask, mode="drop")
+        for _, request in protocol.requests_to(strategy, who):
+            info = _answered(info, request, world, round, asked & request.when.due(round))
+        return info, bill
+
+    known = Known(carry.state, carry.info)
+    keys = Keys(key_candidates, key_select)
+    known, (selection, candidates) = protocol.select(strategy, serve, known, keys, round, available)
+    known = protocol.ask_cohort(serve, known, selection)
+    outcome = outcome_of(strategy, world, round, selection)
+    state, info, _ = protocol.learn(strategy, known, round, selection, outcome)
 
     nan = jnp.zeros((), bool)
     for leaf in jax.tree.leaves(state):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             nan |= jnp.isnan(leaf).any()
-    return Carry(state, _older(info)), Record(*selection, candidates, nan)
+    return Carry(state, info), Record(*selection, candidates, nan)
 
 
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
@@ -156,33 +152,9 @@ def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, worl
     return lax.scan(step, carry, jnp.arange(num_rounds, dtype=jnp.int32))
 
 
-def _measure(strategy: Strategy, info: Information, who: str, world: World, round: jax.Array, asked: jax.Array):
-    """Serves the requests to `who` that are due; `asked` [N] are those who answer."""
-    for request in strategy.requests:
-        if request.who == who and request.kind in world.facts and request.when.rules:
-            info = info.replace(request.kind, _answer(info, request, world, round, asked & request.when.due(round)))
-    return info
-
-
-def _answer(info: Information, request: Any, world: World, round: jax.Array, asked: jax.Array) -> Fact:
-    old: Fact = getattr(info, request.kind)
-    value, age = jnp.asarray(world.facts[request.kind])[round], jnp.zeros_like(old.age)
-    shape = (-1,) + (1,) * (value.ndim - 1)
+def _answered(info: Information, request: Request, world: World, round: jax.Array, heard: jax.Array) -> Information:
+    """Enters what a world's clients answer; `heard` [N] are those who do."""
+    age: Any = 0
     if request.option("nonfinite") == "missing":
-        age = jnp.where(jnp.asarray(world.missing)[round], NEVER, age)  # beside a value that stands in
-    return Fact(jnp.where(asked.reshape(shape), value, old.value), jnp.where(asked, age, old.age))
-
-
-def _older(info: Information) -> Information:
-    for kind in info.kinds():
-        fact = getattr(info, kind)
-        info = info.replace(kind, Fact(fact.value, jnp.minimum(fact.age + 1, NEVER)))
-    return info
-
-
-def _on_host(leaf: Any) -> Any:
-    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
-
-
-def _cast(old: Any, new: Any) -> Any:
-    return new if jnp.issubdtype(old.dtype, jax.dtypes.prng_key) else jnp.asarray(np.asarray(new).astype(old.dtype))
+        age = jnp.where(jnp.asarray(world.missing)[round], NEVER, 0)  # beside a value that stands in
+    return protocol.entered(info, request.kind, jnp.asarray(world.facts[request.kind])[round], heard, age)

@@ -54,28 +54,41 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     parts = deal(config, dataset, seed)
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
-    population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
-    summary = preview.summarise(counts, population, config.selection.num_selected, seed)
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
-    preview.save(preview.figure(counts, title), flags.picture)
-    _print(dataset, parts, seed, counts, summary, held_out)
+    if dataset.has_classes:
+        preview.save(preview.figure(counts, title), flags.picture)
+        population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
+        about_labels = _about_labels(preview.summarise(counts, population, config.selection.num_selected, seed))
+    else:
+        preview.save(preview.figure_of_sizes(parts.sizes, title), flags.picture)
+        about_labels = {}
+    _print(dataset, parts, seed, about_labels, held_out)
+    if dataset.has_classes:
+        print(f"\n{preview.text_heat_map(counts)}")
     print(f"\npicture: {flags.picture}", flush=True)
 
 
-def _print(dataset: Dataset, parts: Partition, seed: int, counts: np.ndarray, summary: preview.Summary, held_out: int):
-    from rich.console import Console
-
-    least, middle, most = summary.sizes
+def _about_labels(summary: preview.Summary) -> dict[str, str]:
+    """Rows of the table that there are where targets are classes."""
     fewest, mean, largest = summary.labels_per_client
-    rows = {
-        "data set": f"{dataset.name} ({dataset.source}), {len(dataset.train_labels):,} training examples, "
-        f"{dataset.num_classes} labels",
-        "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {seed}",
-        "examples a client": f"{least:,} to {most:,}, median {middle:,.0f}",
+    return {
         "labels a client": f"{fewest} to {largest}, mean {mean:.2f}",
         "distance to all data": f"{summary.total_variation:.3f} (mean total variation, 0 is alike, 1 is disjoint)",
         f"GEMD of {summary.num_selected} at random": f"{summary.random_gemd:.3f} (expected; 0 to 2, low is diverse)",
-        "the server keeps": f"{len(dataset.server_labels):,} examples",
+    }
+
+
+def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str, str], held_out: int) -> None:
+    from rich.console import Console
+
+    sizes = parts.sizes
+    labels = f"{dataset.num_classes} labels" if dataset.has_classes else "targets that are no classes"
+    rows = {
+        "data set": f"{dataset.name} ({dataset.source}), {dataset.num_train_examples:,} training examples, {labels}",
+        "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {seed}",
+        "examples a client": f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
+        **about_labels,
+        "the server keeps": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
         "left over": f"{len(parts.remainder):,} examples",
         "digest": parts.digest(),
@@ -83,8 +96,6 @@ def _print(dataset: Dataset, parts: Partition, seed: int, counts: np.ndarray, su
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for name, value in rows.items():
         console.print(f"{name:<22}{value}")
-    console.print()
-    console.print(preview.text_heat_map(counts))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The decoded copy of a data set: plain .npy files that load in a fraction of a second, checked by digest."""
+"""The decoded copy of a data set of plain arrays: .npy files that load in a fraction of a second, checked by digest."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ OFFICIAL = "official_"
 _FORMAT = 1
 _MANIFEST = "manifest.json"
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+_CLIENTS = "client_ids"  # where a data set has natural clients
 
 
 class DamagedCopyError(Exception):
@@ -126,7 +127,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
 
     Args:
         copy: the folder to make; a copy that is already there and sound is kept.
-        dataset: what to write.
+        dataset: what to write; its inputs and targets are plain arrays.
         fingerprint: identifies the source.
 
     Raises:
@@ -135,7 +136,8 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     with unfinished.folder(copy.parent) as temporary:
         described = {}
-        for array in _ARRAYS:
+        stored = _ARRAYS if dataset.client_ids is None else (*_ARRAYS, _CLIENTS)
+        for array in stored:
             path = temporary / f"{array}.npy"
             np.save(path, getattr(dataset, array), allow_pickle=False)
             described[path.name] = _describe(path)
@@ -147,7 +149,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
             "source": dataset.source,
             "mean": dataset.mean,
             "std": dataset.std,
-            "shapes": {array: getattr(dataset, array).shape for array in _ARRAYS},
+            "shapes": {array: getattr(dataset, array).shape for array in stored},
             "files": described,
         }
         manifest["digest"] = _manifest_digest(manifest)
@@ -175,7 +177,8 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
         raise DamagedCopyError(f"{copy} holds {manifest['name']} from another source")
     arrays = {}
     try:
-        for array in _ARRAYS:
+        clients = (_CLIENTS,) if f"{_CLIENTS}.npy" in manifest["files"] else ()
+        for array in (*_ARRAYS, *clients):
             path = copy / f"{array}.npy"
             expected = manifest["files"][path.name]
             if not path.is_file():
@@ -188,8 +191,8 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
         return Dataset(
             name=manifest["name"],
             num_classes=manifest["num_classes"],
-            mean=tuple(manifest["mean"]),
-            std=tuple(manifest["std"]),
+            mean=None if manifest["mean"] is None else tuple(manifest["mean"]),
+            std=None if manifest["std"] is None else tuple(manifest["std"]),
             source=manifest["source"],
             **arrays,
         )

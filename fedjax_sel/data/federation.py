@@ -1,8 +1,9 @@
-"""A federation on the device: one array of images, and tables that say which client holds which of them.
+"""A federation on the device: the arrays of a data set, and tables that say which client holds which examples.
 
 Everything here is an argument of the compiled program, never a constant inside it.
 
-Shapes: S replicates (seeds), N clients, n training images, C classes.
+Shapes: S replicates (seeds), N clients, n training examples, C classes (0 without). Inputs and targets, called images
+and labels, may be trees of arrays [n, ...]; the shapes here are those of images with classes.
 """
 
 from collections.abc import Sequence
@@ -12,23 +13,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.data import host_images
+from fedjax_sel.data import examples, host_images, trees
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.host_images import HostImages, Images
 from fedjax_sel.data.partition import Partition, split_holdout
+from fedjax_sel.data.trees import Tree
+from fedjax_sel.errors import UserError
 
 
 class Federation(NamedTuple):
-    """Images, labels and who holds them. `order[s, starts[s, k] :]` lists client k's examples, held-out ones last."""
+    """Inputs, targets and who holds them. `order[s, starts[s, k] :]` lists client k's examples, held-out ones last."""
 
     images: Images  # uint8 [n, H, W, channels], on the device or in host memory
-    labels: jax.Array  # int32 [n]
-    test_images: jax.Array  # uint8 [m, H, W, channels]
-    test_labels: jax.Array  # int32 [m]
-    server_images: jax.Array  # uint8 [v, H, W, channels]: the server's own, v = 0 without
-    server_labels: jax.Array  # int32 [v]
-    scale: jax.Array  # float32 [channels]: normalised = pixel * scale + shift
-    shift: jax.Array  # float32 [channels]
+    labels: Tree  # int32 [n]
+    test_images: Tree  # uint8 [m, H, W, channels]
+    test_labels: Tree  # int32 [m]
+    server_images: Tree  # uint8 [v, H, W, channels]: the server's own, v = 0 without
+    server_labels: Tree  # int32 [v]
+    scale: Any  # float32 [channels]: normalised = pixel * scale + shift; None in the place of what is no images
+    shift: Any  # float32 [channels], or None
     order: jax.Array  # int32 [S, W], W >= n: clients may share examples; entries of nobody come last
     starts: jax.Array  # int32 [S, N]
     train_sizes: jax.Array  # int32 [S, N]
@@ -66,7 +69,7 @@ def build(
     """Lays the data out.
 
     Args:
-        dataset: the images.
+        dataset: inputs and targets.
         partitions: one a replicate, of equal numbers of clients.
         holdout: share of each client's examples that is kept from training.
         seeds: one a replicate, for drawing the held-out examples.
@@ -75,27 +78,50 @@ def build(
 
     Returns:
         A federation of NumPy arrays; put it on devices with `jax.device_put`.
+
+    Raises:
+        UserError: inputs that are no images were to stay in host memory.
     """
+    if on_host and not (trees.is_array(dataset.train_images) and examples.is_images(dataset.train_images)):
+        raise UserError(
+            "--host-images: only a data set whose inputs are one array of uint8 images can stay in host memory; leave "
+            "this flag out"
+        )
     tables = [_tables(dataset, partition, holdout, seed) for partition, seed in zip(partitions, seeds, strict=True)]
     width = max(len(table["order"]) for table in tables)
     for table in tables:
         unused = width - len(table["order"])
         table["order"] = np.pad(table["order"], (0, unused))
         table["owner"] = np.pad(table["owner"], (0, unused), constant_values=partitions[0].num_clients)
-    std = np.asarray(dataset.std, np.float32)
+    scale, shift = _affine(dataset)
     arrays: dict[str, Any] = {
         "images": HostImages(dataset.train_images) if on_host else dataset.train_images,
-        "labels": np.asarray(dataset.train_labels, np.int32),
+        "labels": dataset.train_labels,
         "test_images": dataset.test_images,
-        "test_labels": np.asarray(dataset.test_labels, np.int32),
+        "test_labels": dataset.test_labels,
         "server_images": dataset.server_images,
-        "server_labels": np.asarray(dataset.server_labels, np.int32),
-        "scale": 1.0 / (255.0 * std),
-        "shift": -np.asarray(dataset.mean, np.float32) / std,
+        "server_labels": dataset.server_labels,
+        "scale": scale,
+        "shift": shift,
         "reachable": reachable,
         **{name: np.stack([table[name] for table in tables]) for name in tables[0]},
     }
     return Federation(**arrays)
+
+
+def _affine(dataset: Dataset) -> tuple[Any, Any]:
+    """What pixels are multiplied by, and what is then added; None in the places of what is no images."""
+
+    def scale(_: Any, std: Any) -> Any:
+        return None if std is None else 1.0 / (255.0 * np.asarray(std, np.float32))
+
+    def shift(_: Any, mean: Any, std: Any) -> Any:
+        return None if std is None else -np.asarray(mean, np.float32) / np.asarray(std, np.float32)
+
+    if dataset.std is None:
+        return None, None
+    inputs = dataset.train_images
+    return trees.transform(scale, inputs, dataset.std), trees.transform(shift, inputs, dataset.mean, dataset.std)
 
 
 def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -> dict[str, np.ndarray]:
@@ -141,8 +167,8 @@ def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, l
     return Segment(replicate, start, jnp.where(held > 0, held, train.size))
 
 
-def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Images (normalised) and labels at positions of a segment; positions beyond its end give its last example.
+def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tuple[Any, Any]:
+    """Inputs (images normalised) and targets at positions of a segment; positions beyond its end give its last example.
 
     Args:
         federation: the data.
@@ -150,13 +176,20 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
         positions: int32 [B].
 
     Returns:
-        float32 [B, H, W, channels] and int32 [B].
+        Such as float32 [B, H, W, channels] and int32 [B].
     """
     inside = jnp.minimum(positions, segment.size - 1)
     rows = federation.order[segment.replicate, segment.start + inside]
-    return normalise(federation, host_images.take(federation.images, rows)), federation.labels[rows]
+    targets = jax.tree.map(lambda array: array[rows], federation.labels)
+    return normalise(federation, host_images.take(federation.images, rows)), targets
 
 
-def normalise(federation: Federation, images: jax.Array) -> jax.Array:
-    """uint8 pixels -> float32, by the data set's mean and standard deviation."""
-    return images.astype(jnp.float32) * federation.scale + federation.shift
+def normalise(federation: Federation, images: Any) -> Any:
+    """uint8 pixels -> float32, by the data set's mean and standard deviation; other inputs stay as they are."""
+    if federation.scale is None:
+        return images
+    return jax.tree.map(_normalised, images, federation.scale, federation.shift)
+
+
+def _normalised(array: jax.Array, scale: Any, shift: Any) -> jax.Array:
+    return array if scale is None else array.astype(jnp.float32) * scale + shift

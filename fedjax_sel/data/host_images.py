@@ -1,7 +1,8 @@
-"""Training images that stay in host memory, also as a memory-mapped file: each batch is sent when a step needs it.
+"""Inputs by number, from the device or from host memory; and images that stay in host memory, also as a mapped file.
 
-For federations that a device's memory does not hold. The program asks for rows by number from within the compiled
-rounds; what it computes is the same, and each step waits for its batch (benchmarks/streaming.py measures how long).
+The latter is for federations that a device's memory does not hold: each batch is sent when a step needs it. The program
+asks for rows by number from within the compiled rounds; what it computes is the same, and each step waits for its batch
+(benchmarks/streaming.py measures how long).
 """
 
 import dataclasses
@@ -29,19 +30,39 @@ class HostImages:
         return np.take(self.array, np.asarray(rows), axis=0)
 
 
-Images = jax.Array | HostImages
+Images = Any
+"""HostImages, or a tree of arrays [n, ...] on the device: mostly one, uint8 [n, H, W, channels]."""
 
 
-def take(images: Images, rows: jax.Array) -> jax.Array:
-    """Images by number.
+def take(images: Images, rows: jax.Array) -> Any:
+    """Images, or other inputs, by number.
 
     Args:
-        images: uint8 [n, H, W, channels].
+        images: such as uint8 [n, H, W, channels].
         rows: int32 [...].
 
     Returns:
-        uint8 [..., H, W, channels].
+        Such as uint8 [..., H, W, channels].
     """
+    return jax.tree.map(lambda array: _take(array, rows), images, is_leaf=_is_array)
+
+
+def block(images: Images, start: jax.Array, size: int) -> Any:
+    """`size` images, or other inputs, in a row, such as uint8 [size, H, W, channels].
+
+    Args:
+        images: such as uint8 [n, H, W, channels].
+        start: the first, int32 scalar.
+        size: how many.
+    """
+    return jax.tree.map(lambda array: _block(array, start, size), images, is_leaf=_is_array)
+
+
+def _is_array(node: Any) -> bool:
+    return isinstance(node, HostImages)  # which has no leaves, and would be passed over
+
+
+def _take(images: jax.Array | HostImages, rows: jax.Array) -> jax.Array:
     shape = images.shape[1:]
     if isinstance(images, HostImages):
         wanted = jax.ShapeDtypeStruct((*rows.shape, *shape), jnp.uint8)
@@ -50,14 +71,7 @@ def take(images: Images, rows: jax.Array) -> jax.Array:
     return images.reshape(images.shape[0], -1)[rows].reshape(*rows.shape, *shape)
 
 
-def block(images: Images, start: jax.Array, size: int) -> jax.Array:
-    """`size` images in a row, uint8 [size, H, W, channels].
-
-    Args:
-        images: uint8 [n, H, W, channels].
-        start: the first, int32 scalar.
-        size: how many.
-    """
+def _block(images: jax.Array | HostImages, start: jax.Array, size: int) -> jax.Array:
     if isinstance(images, HostImages):
-        return take(images, start + jnp.arange(size))
+        return _take(images, start + jnp.arange(size))
     return lax.dynamic_slice_in_dim(images, start, size)

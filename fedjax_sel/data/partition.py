@@ -6,15 +6,16 @@ import dataclasses
 import hashlib
 import inspect
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedjax_sel.data import dirichlet, schemes, skewness
+from fedjax_sel.data import dirichlet, schemes, skewness, trees
 from fedjax_sel.data.schemes import Assignment
+from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean
+from fedjax_sel.names import did_you_mean, shown
 
 _SCHEMES: dict[str, Callable[..., Assignment]] = {
     "shards": schemes.shards,
@@ -28,6 +29,12 @@ _SCHEMES: dict[str, Callable[..., Assignment]] = {
 SCHEMES: tuple[str, ...] = tuple(_SCHEMES)
 """Names that ``make`` accepts."""
 
+WITHOUT_LABELS: tuple[str, ...] = ("iid", "natural")
+"""Those that do not look at labels, and so deal any targets."""
+
+HANDMADE = "indices"
+"""What a partition from lists of indices calls its scheme."""
+
 # One stream of random numbers a purpose, so that asking for a hold-out changes nothing else.
 _DEAL, _ORDER, _HOLDOUT = range(3)
 
@@ -37,7 +44,8 @@ class Partition:
     """The examples of each client.
 
     Attributes:
-        indices: one int64 array a client: positions of its examples in the training set, in random order.
+        indices: one int64 array a client: positions of its examples in the training set; in random order where a scheme
+            dealt them.
         remainder: int64, positions that no client holds, ascending.
         scheme: the name it was made by.
         num_examples: size of the training set.
@@ -47,6 +55,31 @@ class Partition:
     remainder: np.ndarray
     scheme: str
     num_examples: int
+
+    @classmethod
+    def from_indices(cls, indices: Sequence[Any], num_examples: int) -> Partition:
+        """Make a partition by hand.
+
+        Clients may share examples, and examples may stay with nobody. Which of a client's examples are held out, and in
+        which order it trains on the others, is drawn all the same.
+
+        Args:
+            indices: for each client the positions of its examples in the training set, in an order that is kept.
+            num_examples: size n of the training set: of the clients' part, where the server keeps some.
+
+        Returns:
+            The partition.
+
+        Raises:
+            UserError: no client, a client without examples or with one twice, or a position out of range.
+        """
+        num_examples = schemes.whole_number("num_examples", num_examples, 1)
+        if not isinstance(indices, Sequence | np.ndarray) or isinstance(indices, str) or not len(indices):
+            raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions a client")
+        positions = [_positions(client, own, num_examples) for client, own in enumerate(indices)]
+        unassigned = np.ones(num_examples, bool)
+        unassigned[np.concatenate(positions)] = False
+        return cls(positions, np.flatnonzero(unassigned).astype(np.int64), HANDMADE, num_examples)
 
     @property
     def num_clients(self) -> int:
@@ -74,23 +107,25 @@ class Partition:
 
         Args:
             labels: int ``[n]``, the training labels.
-            num_classes: number of labels.
+            num_classes: number of labels; 0 where targets are no classes.
 
         Returns:
             int64 ``[N, C]``.
         """
+        if not num_classes:
+            return np.zeros((self.num_clients, 0), np.int64)
         owners = np.repeat(np.arange(self.num_clients), self.sizes)
         own = np.asarray(labels)[np.concatenate(self.indices)].astype(np.int64)
         counts = np.bincount(owners * num_classes + own, minlength=self.num_clients * num_classes)
         return counts.reshape(self.num_clients, num_classes)
 
 
-def make(scheme: str, labels: np.ndarray, num_clients: int, seed: int, **options: Any) -> Partition:
+def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any) -> Partition:
     """Deals the examples of a training set to clients.
 
     Args:
         scheme: one of ``SCHEMES``; each is described at its function.
-        labels: int ``[n]``, the training labels.
+        labels: int ``[n]``, the training labels; for ``iid`` and ``natural`` any targets.
         num_clients: number of clients N.
         seed: non-negative; the same seed gives the same partition on every machine.
         **options: the scheme's own (see ``options``); an option of None keeps its default.
@@ -104,15 +139,57 @@ def make(scheme: str, labels: np.ndarray, num_clients: int, seed: int, **options
     Source: each scheme's own function names its paper.
     """
     check_options(scheme, options)
-    labels = np.asarray(labels)
-    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or not len(labels):
-        raise UserError(f"labels must be a non-empty list of integers, not {labels.dtype} of shape {labels.shape}")
+    labels = _labels(scheme, labels)
     num_clients = schemes.whole_number("num_clients", num_clients, 1)
     if num_clients > len(labels):
         raise UserError(f"{num_clients} clients cannot share {len(labels)} training examples: lower num_clients")
     given = {option: value for option, value in options.items() if value is not None}
     assignment = _SCHEMES[scheme](_generator(seed, _DEAL), labels, num_clients, **given)
     return _grouped(assignment, num_clients, seed, scheme, len(labels))
+
+
+def _labels(scheme: str, targets: Tree) -> np.ndarray:
+    """What a scheme deals by: int [n]; zeros for one that does not look at them."""
+    if scheme in WITHOUT_LABELS:
+        arrays = [np.asarray(array) for _, array in trees.leaves(targets)]
+        if not arrays or not arrays[0].ndim or not len(arrays[0]):
+            raise UserError("targets must have at least one example, along the first axis of every array")
+        return np.zeros(len(arrays[0]), np.int32)
+    labels = np.asarray(targets) if trees.is_array(targets) else None
+    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
+        found = "several arrays" if labels is None else f"{labels.dtype} of shape {labels.shape}"
+        raise UserError(
+            f"scheme {scheme!r} deals by label and needs a non-empty list of integers, not {found}: choose "
+            f"{' or '.join(WITHOUT_LABELS)}, or make a partition with Partition.from_indices"
+        )
+    return labels
+
+
+def _positions(client: int, given: Any, num_examples: int) -> np.ndarray:
+    """One client's positions as int64, checked."""
+    try:
+        own = np.asarray(given)
+    except ValueError:
+        own = np.empty(1, object)
+    if own.ndim != 1 or (len(own) > 0 and own.dtype.kind not in "iu"):
+        raise UserError(
+            f"indices: client {client} has {own.dtype} of shape {own.shape}; give it a list of positions, whole numbers"
+        )
+    if not len(own):
+        raise UserError(f"indices: client {client} has no examples; give it at least one, or leave it out")
+    outside = own[(own < 0) | (own >= num_examples)]
+    if len(outside):
+        raise UserError(
+            f"indices: position {outside[0]} of client {client} is not in 0 to {num_examples - 1}, the training set; "
+            "give positions in it"
+        )
+    positions, counts = np.unique(own, return_counts=True)
+    if counts.max() > 1:
+        raise UserError(
+            f"indices: client {client} has position {positions[counts.argmax()]} twice, and could train on what it "
+            "holds out; give it each position once"
+        )
+    return own.astype(np.int64)
 
 
 def check_options(scheme: str, names: Iterable[str]) -> None:

@@ -107,23 +107,28 @@ def figure(label_counts: np.ndarray, title: str) -> Figure:
     Returns:
         A matplotlib figure, not attached to any window.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(11, 4.5), layout="constrained")
-    FigureCanvasAgg(drawing)
+    drawing = _drawing((11, 4.5), title)
     left, right = drawing.subplots(1, 2, width_ratios=(3.2, 1))
     if len(label_counts) <= _MAX_BARS and label_counts.shape[1] <= _MAX_LEGEND:
         _draw_bars(left, label_counts)
     else:
         _draw_heat_map(drawing, left, label_counts)
-    sizes = label_counts.sum(axis=1)
-    right.hist(sizes, bins=min(30, max(5, int(np.ptp(sizes)) + 1)), color="0.45")
-    right.set(xlabel="examples a client", ylabel="clients", title="client sizes")
-    for axis in (right.xaxis, right.yaxis):
-        axis.get_major_locator().set_params(integer=True)
-    right.spines[["top", "right"]].set_visible(False)
-    drawing.suptitle(title)
+    _draw_sizes(right, label_counts.sum(axis=1))
+    return drawing
+
+
+def figure_of_sizes(sizes: np.ndarray, title: str) -> Figure:
+    """Draw the client sizes alone, for data without labels.
+
+    Args:
+        sizes: int ``[N]``, examples a client.
+        title: printed above.
+
+    Returns:
+        A matplotlib figure, not attached to any window.
+    """
+    drawing = _drawing((5, 4.5), title)
+    _draw_sizes(drawing.subplots(), sizes)
     return drawing
 
 
@@ -142,6 +147,24 @@ def save(drawing: Figure, path: Path) -> None:
         drawing.savefig(path, dpi=150)
     except (OSError, ValueError) as problem:
         raise UserError(f"cannot write the figure to {path} ({problem}): choose another --out") from problem
+
+
+def _drawing(size: tuple[float, float], title: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(drawing)
+    drawing.suptitle(title)
+    return drawing
+
+
+def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
+    axes.hist(sizes, bins=min(30, max(5, int(np.ptp(sizes)) + 1)), color="0.45")
+    axes.set(xlabel="examples a client", ylabel="clients", title="client sizes")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _colours(num_classes: int) -> Any:

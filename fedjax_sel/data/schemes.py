@@ -96,7 +96,7 @@ def natural(
     if client_ids is None or np.shape(client_ids) != labels.shape:
         raise UserError(
             "partition scheme 'natural' needs client_ids, one a training example, which this data set does not have: "
-            "choose another scheme, or a data set with clients such as 'synthetic:num_writers=100'"
+            "choose another scheme, or a data set with clients such as 'synthetic:num_writers=100' or 'leaf:FOLDER'"
         )
     min_size = whole_number("min_size", min_size, 1)
     _, whose, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)

@@ -398,7 +398,7 @@ def test_wrong_input_is_one_sentence(scheme, num_clients, options, words):
 @pytest.mark.parametrize("labels", [np.zeros((3, 2), int), np.zeros(3), np.zeros(0, int)])
 def test_labels_that_are_none(labels):
     with pytest.raises(UserError, match="labels"):
-        partition.make("iid", labels, 1, 0)
+        partition.make("shards", labels, 1, 0)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None])

@@ -1,4 +1,4 @@
-"""The official files of three data sets: where they are, what they must be, and how to parse them."""
+"""The official files of four data sets: where they are, what they must be, and how to parse them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,26 @@ _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 _FASHION_MNIST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 _TRAIN_IMAGES, _TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
 _TEST_IMAGES, _TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
-_CIFAR10 = "cifar-10-binary.tar.gz"
-_CIFAR10_SHAPE = (3, 32, 32)
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_SHAPE = (3, 32, 32)
+
+
+class _Cifar(NamedTuple):
+    """An archive of the CIFAR family: its batches, and how many labels stand before an image (the last counts)."""
+
+    archive: str
+    train: tuple[str, ...]
+    test: str
+    labels: int
+    num_classes: int
+
+
+_CIFARS = {
+    "cifar10": _Cifar(
+        "cifar-10-binary.tar.gz", tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", 1, 10
+    ),
+    "cifar100": _Cifar("cifar-100-binary.tar.gz", ("train.bin",), "test.bin", 2, 100),  # coarse, then fine
+}
 
 
 def _file(base: str, name: str, num_bytes: int, sha256: str) -> RemoteFile:
@@ -57,10 +75,18 @@ OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
     ),
     "cifar10": (
         _file(
-            "https://www.cs.toronto.edu/~kriz/",
-            _CIFAR10,
+            _CIFAR,
+            _CIFARS["cifar10"].archive,
             170052171,
             "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        ),
+    ),
+    "cifar100": (
+        _file(
+            _CIFAR,
+            _CIFARS["cifar100"].archive,
+            168513733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
         ),
     ),
 }
@@ -92,13 +118,16 @@ def parse(dataset: str, folder: Path) -> Dataset:
     Raises:
         ValueError: a file is not what its name says.
     """
-    if dataset == "cifar10":
-        train_images, train_labels, test_images, test_labels = _parse_cifar10((folder / _CIFAR10).read_bytes())
+    num_classes = 10
+    if dataset in _CIFARS:
+        kind = _CIFARS[dataset]
+        num_classes = kind.num_classes
+        train_images, train_labels, test_images, test_labels = _parse_cifar(kind, (folder / kind.archive).read_bytes())
     else:
         train_images, test_images = (_parse_idx(folder / name)[..., None] for name in (_TRAIN_IMAGES, _TEST_IMAGES))
         train_labels, test_labels = (_parse_idx(folder / name) for name in (_TRAIN_LABELS, _TEST_LABELS))
     for images, labels in ((train_images, train_labels), (test_images, test_labels)):
-        if images.ndim != 4 or labels.shape != images.shape[:1] or (labels > 9).any():
+        if images.ndim != 4 or labels.shape != images.shape[:1] or (labels >= num_classes).any():
             raise ValueError(f"{dataset}: images of shape {images.shape} do not fit labels of shape {labels.shape}")
     return Dataset.build(
         dataset,
@@ -106,7 +135,7 @@ def parse(dataset: str, folder: Path) -> Dataset:
         train_labels=train_labels.astype(np.int32),
         test_images=test_images,
         test_labels=test_labels.astype(np.int32),
-        num_classes=10,
+        num_classes=num_classes,
         source="official files",
     )
 
@@ -122,8 +151,8 @@ def _parse_idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
 
 
-def _parse_cifar10(archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """CIFAR-10 binary: rows of one label byte and 3 x 32 x 32 pixels, red first."""
+def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """CIFAR binary: rows of a byte a label and 3 x 32 x 32 pixels, red first."""
     batches = {}
     # Members are read into memory by their base name: nothing is extracted, so no path in the archive matters.
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
@@ -133,12 +162,12 @@ def _parse_cifar10(archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
                 content = tar.extractfile(member)
                 assert content is not None, "a regular file has contents"
                 batches[base] = content.read()
-    row = 1 + math.prod(_CIFAR10_SHAPE)
+    row = kind.labels + math.prod(_CIFAR_SHAPE)
     arrays = []
-    for names in ([f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]):
+    for names in (kind.train, (kind.test,)):
         if any(not batches.get(name) or len(batches[name]) % row for name in names):
-            raise ValueError(f"{_CIFAR10} lacks a whole {' or '.join(names)}")
+            raise ValueError(f"{kind.archive} lacks a whole {' or '.join(names)}")
         rows = np.frombuffer(b"".join(batches[name] for name in names), np.uint8).reshape(-1, row)
-        images = np.ascontiguousarray(rows[:, 1:].reshape(-1, *_CIFAR10_SHAPE).transpose(0, 2, 3, 1))
-        arrays += [images, rows[:, 0]]
+        images = np.ascontiguousarray(rows[:, kind.labels :].reshape(-1, *_CIFAR_SHAPE).transpose(0, 2, 3, 1))
+        arrays += [images, rows[:, kind.labels - 1]]
     return tuple(arrays)

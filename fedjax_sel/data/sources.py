@@ -7,12 +7,12 @@ import re
 import warnings
 from pathlib import Path
 
-from fedjax_sel.data import builtin, cache, download, official_files, tfds_folder, tfds_reader
+from fedjax_sel.data import builtin, cache, download, leaf, official_files, tfds_folder, tfds_reader
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 from fedjax_sel.names import did_you_mean
 
-_NAMES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
+_NAMES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100")
 _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 
 
@@ -20,7 +20,8 @@ def names() -> tuple[str, ...]:
     """Names that need no prepared folder.
 
     Returns:
-        The names; beside them, any image-classification set that is prepared for TFDS can be loaded by its name.
+        The names; beside them, any image-classification set that is prepared for TFDS can be loaded by its name, and
+        ``leaf:FOLDER`` reads LEAF's JSON.
     """
     return _NAMES
 
@@ -30,11 +31,13 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
 
     ``digits`` and ``synthetic`` need no files. All others are looked for in this order: in ``data_dir``, if given, and
     nowhere else; in TFDS_DATA_DIR; in ~/tensorflow_datasets; among the decoded copies of the cache; and the official
-    files of three sets are downloaded. What was decoded once is kept as a copy that loads without TFDS.
+    files of four sets are downloaded. What was decoded once is kept as a copy that loads without TFDS.
 
     Args:
-        name: one of ``names()``, ``synthetic:option=value,...``, or a TFDS name (``name`` or ``name/config``).
-        data_dir: folder in TFDS layout, or of decoded copies; for three sets also an empty folder to download into.
+        name: one of ``names()``, ``synthetic:option=value,...``, ``leaf:FOLDER`` (see `leaf.load`), or a TFDS name
+            (``name`` or ``name/config``).
+        data_dir: folder in TFDS layout, or of decoded copies; for four sets also an empty folder to download into; for
+            ``leaf`` the folder that FOLDER lies in.
 
     Returns:
         The data set; its images may be memory-mapped.
@@ -47,8 +50,12 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         _existing_folder(data_dir, "data folder")
     if base == "synthetic":
         return builtin.synthetic(options)
+    if base == "leaf":
+        return leaf.load(options, None if data_dir is None else _existing_folder(data_dir, "data folder"))
     if options:
-        raise UserError(f"data set {base!r} takes no options, but {options!r} was given: only 'synthetic' has some")
+        raise UserError(
+            f"data set {base!r} takes no options, but {options!r} was given: only 'synthetic' and 'leaf' have some"
+        )
     if base == "digits":
         return builtin.digits()
     if not _TFDS_NAME.fullmatch(base):

@@ -303,6 +303,34 @@ def test_cifar_binaries(server, monkeypatch, tmp_path, folder):
     assert not list(tmp_path.rglob("outside")) and not list(tmp_path.rglob("*.bin"))
 
 
+def test_cifar_100_has_fine_labels(server, monkeypatch, isolated):
+    rows = {
+        name: RNG.integers(100, size=(size, 3074), dtype=np.uint8) for name, size in (("train.bin", 9), ("test.bin", 4))
+    }
+    archive = cifar_archive("cifar-100-binary", rows)
+    monkeypatch.setattr(official_files, "OFFICIAL", {"cifar100": table({"cifar-100-binary.tar.gz": archive})})
+    server.files = {"/cifar100/cifar-100-binary.tar.gz": archive}
+    for _ in range(2):
+        dataset = data.load("cifar100")
+        assert dataset.num_classes == 100 and dataset.source == "official files"
+        for images, labels, content in (
+            (dataset.train_images, dataset.train_labels, rows["train.bin"]),
+            (dataset.test_images, dataset.test_labels, rows["test.bin"]),
+        ):
+            np.testing.assert_array_equal(labels, content[:, 1])  # a coarse label stands before it
+            np.testing.assert_array_equal(images[:, 5, 7, 2], content[:, 2 + 2 * 1024 + 5 * 32 + 7])
+    assert server.requests == list(server.files) and len(list(isolated.glob("cifar100-official_*"))) == 1
+
+
+def test_cifar_100_with_a_label_too_many(server, monkeypatch):
+    rows = {name: np.full((2, 3074), 100, np.uint8) for name in ("train.bin", "test.bin")}
+    archive = cifar_archive("cifar-100-binary", rows)
+    monkeypatch.setattr(official_files, "OFFICIAL", {"cifar100": table({"cifar-100-binary.tar.gz": archive})})
+    server.files = {"/cifar100/cifar-100-binary.tar.gz": archive}
+    with pytest.raises(UserError, match="cannot be parsed"):
+        data.load("cifar100")
+
+
 @pytest.mark.parametrize(
     "content",
     [b"not gzip", gzip.compress(b"\0\0\x08\x03"), gzip.compress(b"\0\0\x0d\x01" + bytes(8))],

@@ -1,0 +1,263 @@
+"""LEAF's JSON: FEMNIST by writer and Shakespeare by role, with the natural clients that they are known for.
+
+A folder holds `train/` and `test/` with files such as LEAF's preprocessing writes:
+
+    {"users": ["f0_1", ...], "num_samples": [12, ...], "user_data": {"f0_1": {"x": [...], "y": [...]}, ...}}
+
+FEMNIST's x are lists of 784 shades from 0 to 1 (28 x 28, row by row) and its y whole numbers from 0 to 61;
+Shakespeare's x are texts of 80 characters and its y the character that follows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_sel import files
+from fedjax_sel.data import cache, progress
+from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.errors import UserError
+from fedjax_sel.names import did_you_mean, shown
+
+ALL_LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+"""LEAF's 80 characters; a character's class, or token, is its position.
+
+Source: LEAF's `models/utils/language_utils.py`.
+"""
+
+WINDOW = 80  # characters of an example
+
+_NAME = "leaf"
+_SIDE, _NUM_FEMNIST_CLASSES = 28, 62
+_MOST_BYTES = 2**32  # of a file: LEAF writes a hundred writers into one, some 300 MB
+_TARGETS = ("next", "sequence")
+_UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing writes a blank where there is no character
+_TOKENS = np.full(256, -1, np.int32)
+_TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(ALL_LETTERS))
+
+
+class _Kind(NamedTuple):
+    """One of LEAF's data sets."""
+
+    name: str
+    num_classes: int
+    is_text: bool
+    read: Callable[[list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]  # a user's x and y
+
+
+class _Split(NamedTuple):
+    """One folder of files, read."""
+
+    kind: _Kind
+    inputs: np.ndarray
+    targets: np.ndarray
+    users: np.ndarray  # int64 [n], whose each example is, by first appearance
+
+
+class _DamageError(ValueError):
+    """What is wrong with a file, as half a sentence."""
+
+
+def load(description: str, parent: Path | None = None) -> Dataset:
+    """Load a folder in LEAF's format.
+
+    Args:
+        description: ``FOLDER`` or ``FOLDER,targets=sequence``: with the option, Shakespeare's targets are the inputs
+            shifted by one, ``[n, 80]``, for models that predict every character; without, the one class that LEAF's
+            models predict, ``[n]``.
+        parent: where FOLDER lies; by default the current folder.
+
+    Returns:
+        FEMNIST as uint8 ``[n, 28, 28, 1]``, shades rounded to 256 levels (which LEAF's are), or Shakespeare as int32
+        ``[n, 80]``; in both cases each user of the training files is a client. What was read once is kept as a copy in
+        the cache.
+
+    Raises:
+        UserError: no such folder, or a file of another format.
+
+    Source: Caldas et al., "LEAF: A Benchmark for Federated Settings".
+    """
+    folder, form = _parse(description, parent)
+    paths = {part: _json_files(folder, part) for part in ("train", "test")}
+    return cache.fetch(cache.root(), _NAME, _fingerprint(paths, form), lambda: _read(folder, paths, form))
+
+
+def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
+    """Identify the contents of all files: to hash them takes a hundredth of the time that it takes to read them."""
+    digest = hashlib.sha256(f"{form}\n".encode())
+    for part, files_of_part in paths.items():
+        for path in files_of_part:
+            try:
+                files.check(path, _MOST_BYTES)
+                with path.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+            except (OSError, ValueError) as problem:
+                raise _foreign(path, f"it cannot be read ({problem})") from problem
+            digest.update(f"{part} {path.name} {content}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
+    with progress.bar(f"reading {folder.name}", sum(map(len, paths.values()))) as advance:
+        train = _split(paths["train"], None, advance)
+        if form == "sequence" and not train.kind.is_text:
+            raise UserError(
+                f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; leave the option "
+                "out"
+            )
+        test = _split(paths["test"], train.kind, advance)
+    dataset = Dataset.from_arrays(
+        train=_pair(train, form),
+        test=_pair(test, form),
+        client_ids=train.users,
+        num_classes=train.kind.num_classes if form == "next" else 0,
+        name=_NAME,
+    )
+    return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}")
+
+
+def _pair(split: _Split, form: str) -> tuple[np.ndarray, np.ndarray]:
+    if form == "next":
+        return split.inputs, split.targets
+    return split.inputs, np.concatenate([split.inputs[:, 1:], split.targets[:, None]], axis=1)
+
+
+def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
+    """Folder and form of targets. A comma may be part of a folder's name, only `name=value` after one is an option."""
+    name, form = description, "next"
+    while match := re.fullmatch(r"(.*),\s*(\w+)\s*=([^,/\\]*)", name, re.DOTALL):
+        name, option, value = match.groups()
+        if option != "targets":
+            raise UserError(f"data set 'leaf' has no option {shown(option)}: {did_you_mean(option, ['targets'])}")
+        if value.strip() not in _TARGETS:
+            raise UserError(
+                f"option targets of data set 'leaf': unknown {shown(value)}; choose from {', '.join(_TARGETS)}"
+            )
+        form = value.strip()
+    if not name.strip():
+        raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError as problem:
+        raise UserError(f"data set 'leaf': {name}: there is no such home folder; write the whole path") from problem
+    return (folder if parent is None else parent / folder), form
+
+
+def _json_files(folder: Path, part: str) -> list[Path]:
+    try:
+        found = sorted(entry for entry in (folder / part).iterdir() if entry.suffix == ".json")
+    except (OSError, ValueError) as problem:
+        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
+        raise UserError(
+            f"data set 'leaf': {folder / part} cannot be read ({reason}); give the folder that holds LEAF's "
+            "train/ and test/"
+        ) from problem
+    if not found:
+        raise UserError(
+            f"data set 'leaf': {folder / part} has no .json files; let LEAF's preprocess.sh write them there"
+        )
+    return found
+
+
+def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]) -> _Split:
+    """Read one part's files; without a kind the first example tells which of the two sets it is."""
+    inputs, targets, users, numbers = [], [], [], {}
+    for path in paths:
+        for user, (x, y) in _users(path).items():
+            if not x:
+                continue
+            if kind is None:
+                kind = _SHAKESPEARE if isinstance(x[0], str) else _FEMNIST
+            try:
+                own_inputs, own_targets = kind.read(x, y)
+            except _DamageError as problem:
+                raise _foreign(path, f"of user {shown(user)} {problem}") from problem
+            inputs.append(own_inputs)
+            targets.append(own_targets)
+            users.append(np.full(len(x), numbers.setdefault(user, len(numbers))))
+        advance(1)
+    if kind is None or not inputs:
+        raise _foreign(paths[0].parent, "no user has examples")
+    return _Split(kind, np.concatenate(inputs), np.concatenate(targets), np.concatenate(users))
+
+
+def _users(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
+    """Each user's x and y, of equal and promised length."""
+    try:
+        content = files.read_json(path, _MOST_BYTES)
+    except (OSError, ValueError) as problem:
+        raise _foreign(path, f"it cannot be read ({problem})") from problem
+    if not isinstance(content, dict):
+        raise _foreign(path, f"it holds a {type(content).__name__} and no object")
+    names, sizes, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
+    if not (isinstance(names, list) and isinstance(sizes, list) and isinstance(data, dict)):
+        raise _foreign(path, "users, num_samples and user_data are not two lists and an object")
+    if len(names) != len(sizes):
+        raise _foreign(path, f"it has {len(names)} users and {len(sizes)} num_samples")
+    found = {}
+    for name, size in zip(names, sizes):
+        own = data.get(name) if isinstance(name, str) else None
+        x, y = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
+        if not (isinstance(x, list) and isinstance(y, list)):
+            raise _foreign(path, f"user {shown(name)} has no lists x and y in user_data")
+        if not len(x) == len(y) == size:
+            raise _foreign(
+                path, f"user {shown(name)} has {len(x)} x and {len(y)} y, where num_samples promises {shown(size)}"
+            )
+        found[name] = (x, y)
+    return found
+
+
+def _femnist(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        shades = np.array(x, np.float32)
+    except (ValueError, TypeError, OverflowError):
+        shades = np.empty(0)
+    if shades.shape != (len(x), _SIDE**2):
+        raise _DamageError(f"x are neither lists of {_SIDE**2} numbers (FEMNIST) nor texts (Shakespeare)")
+    if not ((shades >= 0) & (shades <= 1)).all():
+        raise _DamageError("x has shades outside 0 to 1")
+    for label in y:
+        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < _NUM_FEMNIST_CLASSES:
+            raise _DamageError(f"y has {shown(label)} and not a class from 0 to {_NUM_FEMNIST_CLASSES - 1}")
+    return np.rint(shades * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1), np.array(y, np.int32)
+
+
+def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    for text in x:
+        if not isinstance(text, str) or len(text) != WINDOW:
+            raise _DamageError(f"x has {shown(text)} and not a text of {WINDOW} characters")
+    for text in y:
+        if not isinstance(text, str) or len(text) != 1:
+            raise _DamageError(f"y has {shown(text)} and not one character")
+    return _tokens("".join(x)).reshape(-1, WINDOW), _tokens("".join(y))
+
+
+def _tokens(text: str) -> np.ndarray:
+    tokens = _TOKENS[np.frombuffer(text.encode("latin-1", "replace"), np.uint8)]
+    # "replace" writes a question mark, which is one of the 80.
+    foreign = (tokens < 0) | (np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) > 255)
+    if foreign.any():
+        example = text[int(np.flatnonzero(foreign)[0])]
+        warnings.warn(f"characters that LEAF's 80 lack, such as {example!r}, are read as blanks", stacklevel=2)
+        tokens = np.where(foreign, _UNKNOWN, tokens)
+    return tokens.astype(np.int32)
+
+
+_FEMNIST = _Kind("FEMNIST", _NUM_FEMNIST_CLASSES, False, _femnist)
+_SHAKESPEARE = _Kind("Shakespeare", len(ALL_LETTERS), True, _shakespeare)
+
+
+def _foreign(path: Path, what: str) -> UserError:
+    return UserError(
+        f"data set 'leaf': {path} is not what LEAF writes for FEMNIST or Shakespeare: {what}; make it again "
+        "with LEAF's preprocess.sh"
+    )

@@ -1,0 +1,246 @@
+"""LEAF's JSON, made here in small: FEMNIST by writer, Shakespeare by role."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedjax_sel import data
+from fedjax_sel.data import __main__ as preview
+from fedjax_sel.data import leaf, partition
+from fedjax_sel.errors import UserError
+
+RNG = np.random.default_rng(0)
+SIZES = {"train": {"f1": 6, "f0": 9, "f2": 5}, "test": {"f0": 2, "f1": 3, "f2": 1}}
+SPEECH = "To be, or not to be: that is the question;\nWhether 'tis nobler in the mind to suffer [Aside] " * 2
+
+
+def write(folder, part, name, users, **changes):
+    """One file as LEAF's preprocessing writes it."""
+    content = {"users": list(users), "num_samples": [len(u["y"]) for u in users.values()], "user_data": users}
+    (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / part / name).write_text(json.dumps(content | changes))
+
+
+def writer(size):
+    levels = RNG.integers(256, size=(size, 784))
+    return {"x": (levels / 255).tolist(), "y": RNG.integers(62, size=size).tolist()}
+
+
+def role(start, size):
+    places = range(start, start + size)
+    return {"x": [SPEECH[p : p + 80] for p in places], "y": [SPEECH[p + 80] for p in places]}
+
+
+@pytest.fixture
+def femnist(tmp_path):
+    """The folder, and the users' data by part."""
+    users = {part: {name: writer(size) for name, size in sizes.items()} for part, sizes in SIZES.items()}
+    first, *others = users["train"].items()
+    write(tmp_path / "femnist", "train", "all_data_0_keep_0_train_9.json", dict([first]))
+    write(tmp_path / "femnist", "train", "all_data_1_keep_0_train_9.json", dict(others))
+    write(tmp_path / "femnist", "test", "all_data_0_keep_0_test_9.json", users["test"])
+    (tmp_path / "femnist/train/notes.txt").write_text("no JSON")
+    return tmp_path / "femnist", users
+
+
+@pytest.fixture
+def shakespeare(tmp_path):
+    users = {"train": {"HAMLET": role(0, 8), "A_CLOWN": role(20, 6), "NOBODY": {"x": [], "y": []}}}
+    users["test"] = {"HAMLET": role(50, 3), "A_CLOWN": role(60, 2)}
+    for part in users:
+        # LEAF adds the plays as "hierarchies"
+        write(tmp_path / "plays", part, "all_data.json", users[part], hierarchies=["Hamlet"] * len(users[part]))
+    return tmp_path / "plays", users
+
+
+def test_femnist(femnist):
+    folder, users = femnist
+    loaded = data.load(f"leaf:{folder}")
+    assert loaded.train_images.shape == (20, 28, 28, 1) and loaded.train_images.dtype == np.uint8
+    assert loaded.num_classes == 62 and loaded.name == "leaf" and loaded.source == "LEAF's JSON of FEMNIST"
+    for part, images, labels in (
+        ("train", loaded.train_images, loaded.train_labels),
+        ("test", loaded.test_images, loaded.test_labels),
+    ):
+        shades = np.concatenate([user["x"] for user in users[part].values()])
+        np.testing.assert_array_equal(np.asarray(images).reshape(-1, 784), np.rint(shades * 255))
+        np.testing.assert_array_equal(labels, np.concatenate([user["y"] for user in users[part].values()]))
+    assert loaded.client_ids.tolist() == [0] * 6 + [1] * 9 + [2] * 5
+
+
+def test_shakespeare(shakespeare):
+    folder, users = shakespeare
+    loaded = data.load(f"leaf:{folder}")
+    assert loaded.train_images.shape == (14, 80) and loaded.train_images.dtype == np.int32
+    assert loaded.num_classes == 80 == len(set(leaf.ALL_LETTERS)) and loaded.mean is None
+    read = ["".join(leaf.ALL_LETTERS[token] for token in row) for row in loaded.train_images]
+    assert read == [text for user in users["train"].values() for text in user["x"]]
+    assert "".join(leaf.ALL_LETTERS[label] for label in loaded.test_labels) == "".join(
+        text for user in users["test"].values() for text in user["y"]
+    )
+    assert loaded.client_ids.tolist() == [0] * 8 + [1] * 6
+
+
+def test_the_letters_are_leafs():
+    """By their places in LEAF's string, which trained models hang on."""
+    places = [leaf.ALL_LETTERS.index(letter) for letter in "\n !09AZaz}"]
+    assert places == [0, 1, 2, 11, 20, 25, 50, 53, 78, 79]
+
+
+def test_targets_of_every_character(shakespeare):
+    folder, _ = shakespeare
+    one, all_of_them = (data.load(f"leaf:{folder}{form}") for form in ("", ", targets=sequence"))
+    assert all_of_them.num_classes == 0 and all_of_them.train_labels.shape == (14, 80)
+    np.testing.assert_array_equal(all_of_them.train_labels[:, :-1], one.train_images[:, 1:])
+    np.testing.assert_array_equal(all_of_them.train_labels[:, -1], one.train_labels)
+    np.testing.assert_array_equal(all_of_them.train_images, one.train_images)
+    np.testing.assert_array_equal(data.load(f"leaf:{folder},targets=next").train_labels, one.train_labels)
+
+
+def test_what_the_80_characters_lack_is_a_blank(tmp_path):
+    users = {"HAMLET": role(0, 2)}
+    users["HAMLET"]["x"][1] = "é€" + users["HAMLET"]["x"][1][2:-1] + "?"
+    write(tmp_path, "train", "a.json", users)
+    write(tmp_path, "test", "a.json", {"HAMLET": role(3, 1)})
+    with pytest.warns(UserWarning, match="that LEAF's 80 lack, such as 'é', are read as blanks"):
+        loaded = data.load(f"leaf:{tmp_path}")
+    blank, mark = (leaf.ALL_LETTERS.index(letter) for letter in " ?")
+    assert loaded.train_images[1, [0, 1, -1]].tolist() == [blank, blank, mark]
+
+
+def test_natural_clients_fewer_than_there_are(femnist):
+    folder, _ = femnist
+    loaded = data.load(f"leaf:{folder}")
+    parts = [
+        partition.make("natural", loaded.train_labels, 2, seed, client_ids=loaded.client_ids, min_size=5)
+        for seed in range(10)
+    ]
+    assert {frozenset(part.sizes) for part in parts} == {frozenset(p) for p in ((6, 9), (6, 5), (9, 5))}
+    for part in parts:
+        assert all(len(set(loaded.client_ids[own])) == 1 for own in part.indices)
+        assert len(part.remainder) == 20 - part.sizes.sum()
+
+
+def test_the_command_line_shows_natural_clients(femnist, shakespeare, tmp_path, capsys):
+    flags = [
+        "--partition",
+        "natural",
+        "--min-client-size",
+        "2",
+        "--out",
+        str(tmp_path / "p.png"),
+        "--num-selected",
+        "1",
+    ]
+    assert preview.main(["--dataset", f"leaf:{femnist[0]}", "--num-clients", "2", *flags]) == 0
+    assert "LEAF's JSON of FEMNIST), 20 training examples, 62 labels" in capsys.readouterr().out
+    at_home = ["--data-dir", str(tmp_path), "--dataset", "leaf:plays,targets=sequence", "--num-clients", "2"]
+    assert preview.main([*at_home, *flags, "--server-validation", "0.1", "--holdout", "0.2"]) == 0
+    shown = capsys.readouterr().out
+    assert "13 training examples, targets that are no classes" in shown and "the server keeps      1 examples" in shown
+    assert "GEMD" not in shown and "labels a client" not in shown and (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_it_is_read_once(femnist, isolated, monkeypatch):
+    folder, _ = femnist
+    first = data.load(f"leaf:{folder}")
+    assert len(list(isolated.glob("leaf-*"))) == 1
+    with monkeypatch.context() as context:
+        context.setattr(leaf, "_users", lambda path: pytest.fail("the copy must be used"))
+        again = data.load(f"leaf:{folder}")
+    assert again.digest() == first.digest() and again.client_ids.tolist() == first.client_ids.tolist()
+    write(folder, "train", "all_data_2.json", {"f7": writer(4)})
+    assert data.load(f"leaf:{folder}").num_train_examples == 24
+
+
+X, Y = [0.5] * 784, 3
+TEXT = "a" * 80
+
+
+def broken(**changes):
+    return {"users": ["u"], "num_samples": [1], "user_data": {"u": {"x": [X], "y": [Y]}}} | changes
+
+
+def of(x, y):
+    return broken(num_samples=[len(y)], user_data={"u": {"x": x, "y": y}})
+
+
+@pytest.mark.parametrize(
+    "content,words",
+    [
+        ("{", "it cannot be read"),
+        ('"\x00', "it is not a text"),
+        ("[" * 100_000, "nested too deeply"),
+        ([], "it holds a list and no object"),
+        ({"images": []}, "users, num_samples and user_data are not two lists and an object"),
+        (broken(num_samples=[]), "it has 1 users and 0 num_samples"),
+        (broken(users=["v"]), "user 'v' has no lists x and y in user_data"),
+        (broken(users=[3]), "user 3 has no lists"),
+        (broken(user_data={"u": {"x": [X]}}), "user 'u' has no lists x and y"),
+        (broken(num_samples=[2]), "user 'u' has 1 x and 1 y, where num_samples promises 2"),
+        (of([X, X], [Y]), "has 2 x and 1 y"),
+        (of([], []), "no user has examples"),
+        (of([X[1:]], [Y]), r"of user 'u' x are neither lists of 784 numbers \(FEMNIST\) nor texts"),
+        (of([X, X[1:]], [Y, Y]), "x are neither lists of 784"),
+        (of([["a"] * 784], [Y]), "x are neither lists of 784"),
+        (of([[10**400] * 784], [Y]), "x are neither lists of 784"),
+        (of([[1.5, *X[1:]]], [Y]), "x has shades outside 0 to 1"),
+        (of([[float("nan"), *X[1:]]], [Y]), "x has shades outside 0 to 1"),
+        (of([X], [62]), "y has 62 and not a class from 0 to 61"),
+        (of([X], [True]), "y has True and not a class"),
+        (of([X], [1.0]), "y has 1.0 and not a class"),
+        (of(["000001.jpg"], [1]), "x has '000001.jpg' and not a text of 80 characters"),
+        (of([TEXT], ["ab"]), "y has 'ab' and not one character"),
+        (of([TEXT, X], ["a", "b"]), "and not a text of 80 characters"),
+    ],
+)
+def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/bad.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    write(tmp_path, "test", "a.json", {"u": {"x": [X], "y": [Y]}})
+    with pytest.raises(UserError, match=words) as caught:
+        data.load(f"leaf:{tmp_path}")
+    text = str(caught.value)
+    assert "\n" not in text and str(tmp_path / "train") in text and "preprocess.sh" in text and len(text) < 600
+
+
+@pytest.mark.parametrize(
+    "name,words",
+    [
+        ("leaf:", "needs a folder with train/ and test/: give 'leaf:FOLDER'"),
+        ("leaf", "needs a folder"),
+        ("leaf:{there}/no", r"no/train cannot be read \(No such file or directory\); give the folder that holds"),
+        ("leaf:{there}", r"test has no \.json files"),
+        ("leaf:{there},target=sequence", "no option 'target': did you mean 'targets'"),
+        ("leaf:{there},targets=all", "unknown 'all'; choose from next, sequence"),
+        ("leaf:~nobody-of-that-name/x", "no such home folder"),
+        ("leef:{there}", "only 'synthetic' and 'leaf' have some"),
+        ("digits:{there}", "only 'synthetic' and 'leaf' have some"),
+    ],
+)
+def test_wrong_names_are_one_sentence(tmp_path, name, words):
+    write(tmp_path, "train", "a.json", {"u": {"x": [X], "y": [Y]}})
+    (tmp_path / "test").mkdir()
+    with pytest.raises(UserError, match=words) as caught:
+        data.load(name.format(there=tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_images_have_no_targets_of_every_character(femnist):
+    with pytest.raises(UserError, match=r"targets=sequence shifts a text by one, but .* holds images"):
+        data.load(f"leaf:{femnist[0]},targets=sequence")
+
+
+def test_texts_are_not_tested_on_images(femnist, shakespeare):
+    write(shakespeare[0], "test", "b.json", femnist[1]["test"])
+    with pytest.raises(UserError, match=r"test/b\.json is not what LEAF writes.*and not a text of 80 characters"):
+        data.load(f"leaf:{shakespeare[0]}")
+
+
+def test_a_comma_in_a_folders_name(femnist, tmp_path):
+    femnist[0].rename(tmp_path / "a,b=c")
+    with pytest.raises(UserError, match="no option 'b'"):
+        data.load(f"leaf:{tmp_path}/a,b=c")
+    (tmp_path / "a,b=c").rename(tmp_path / "a, b")
+    assert data.load(f"leaf:{tmp_path}/a, b").num_train_examples == 20

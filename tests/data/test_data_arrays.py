@@ -167,7 +167,9 @@ def test_the_server_draws_uniformly_without_classes():
 @pytest.mark.parametrize("scheme", ["shards", "dirichlet", "dirichlet_qp", "skewness"])
 @pytest.mark.parametrize("targets", [REGRESSION.train_labels, {"a": LABELS}, (LABELS, LABELS)])
 def test_schemes_that_deal_by_label_refuse_other_targets(scheme, targets):
-    with pytest.raises(UserError, match=f"{scheme!r} deals by label.*iid or natural, or.*from_indices") as caught:
+    with pytest.raises(
+        UserError, match=f"list of integers for scheme {scheme!r}, not.*iid or natural, or.*from_indices"
+    ) as caught:
         partition.make(scheme, targets, 2, 0)
     one_sentence(caught)
 

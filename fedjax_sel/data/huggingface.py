@@ -38,6 +38,7 @@ def read(data: Any, inputs: str | Iterable[str], targets: str | Iterable[str], c
         UserError: no such split or column, or something else than such data sets.
     """
     train, test = _splits(data)
+    inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
     parts = []
     for part, split in (("train", train), ("test", test)):
         wanted = [*_names(inputs), *_names(targets)]

@@ -94,7 +94,7 @@ def test_hugging_face_images(given):
 
 
 def test_hugging_face_columns_of_all_kinds():
-    made = Dataset.from_huggingface((TRAIN, TEST), ["words", "score"], "score")
+    made = Dataset.from_huggingface((TRAIN, TEST), iter(["words", "score"]), "score")
     assert made.image_shape == {"words": (3,), "score": ()} and made.train_images["words"].dtype == np.int32
     assert made.train_labels.dtype == np.float32 and not made.has_classes
     shifted = Dataset.from_huggingface((TRAIN, TEST), "words", "words")

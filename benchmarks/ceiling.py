@@ -23,7 +23,7 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
 
     def step(params, images, labels):
         every = jnp.ones(labels.shape, bool)
-        return jax.grad(lambda w: client.mean_loss(model, w, images, labels, every))(params)
+        return jax.grad(lambda w: client.mean_loss(model, plan.trainer.task, w, images, labels, every))(params)
 
     def shapes(function: Callable, count: int) -> list[tuple]:
         images = jax.ShapeDtypeStruct((count, *image), jnp.float32)
@@ -31,7 +31,7 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
         return products(jax.make_jaxpr(function)(params, images, labels).jaxpr)
 
     def forward(params, images, labels):
-        return model.apply(params, images, None).logits
+        return model.apply(params, images, None).prediction
 
     groups, share = plan.mesh.devices.shape
     per_device = -(-seeds // groups * plan.num_selected // share)

@@ -123,7 +123,7 @@ def training_steps(
     import jax.numpy as jnp
     from jax import lax
 
-    from fedjax_sel import models
+    from fedjax_sel import models, tasks
     from fedjax_sel.simulation import devices
     from fedjax_sel.training import client
 
@@ -132,7 +132,7 @@ def training_steps(
     key = jax.random.key(0)
     images = jax.random.normal(key, (clients, batch, *shape))
     labels = jax.random.randint(key, (clients, batch), 0, 10)
-    every = jnp.ones((batch,), bool)
+    every, task = jnp.ones((batch,), bool), tasks.classification()
     if model in FLAX_SETTINGS:
         params, mean_loss = flax_model(model, images[0], form, key)
     else:
@@ -140,7 +140,7 @@ def training_steps(
         params = network.init(key)
 
         def mean_loss(weights: Any, images: jax.Array, labels: jax.Array) -> Any:
-            return client.mean_loss(network, weights, images, labels, every)
+            return client.mean_loss(network, task, weights, images, labels, every)
 
     def train(steps: Any, job: tuple[jax.Array, jax.Array]) -> Any:
         def step(_, weights):

@@ -14,17 +14,27 @@ from fedjax_sel.papers import preset
 from fedjax_sel.version import __version__
 
 if TYPE_CHECKING:
+    from fedjax_sel.data import Dataset
+    from fedjax_sel.experiment import Experiment
     from fedjax_sel.runs.records import Result
 
-__all__ = ["Config", "DamagedRunError", "NonFiniteUpdateError", "Result", "UserError", "__version__", "preset", "run"]
+__all__ = [
+    "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError", "Result", "UserError", "__version__",
+    "load", "per_client", "preset", "run",
+]  # fmt: skip
 
 
-def run(config: Config, progress: bool = False) -> "Result":
-    """Runs an experiment; the same as `python -m fedjax_sel.train`.
+def run(
+    experiment: "Experiment | Config", *, out: str | None = None, callbacks: Any = (), progress: bool = False
+) -> "Result":
+    """Runs an experiment; of a configuration the same as `python -m fedjax_sel.train`.
 
     Args:
-        config: what to run, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`. A run folder is written where
-            `out` is given; a finished run there is read instead of repeated, and an unfinished one goes on.
+        experiment: what to run: a configuration, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`, or
+            `Experiment.of(model=..., dataset=..., rounds=50)` with values in the place of names.
+        out: run folder; None: the configuration's `out`, or none. A finished run there is read instead of repeated, and
+            an unfinished one goes on.
+        callbacks: objects with any of the methods `start`, `chunk` and `end`, see `fedjax_sel.callbacks`.
         progress: whether to show a bar on stderr.
 
     Returns:
@@ -41,17 +51,59 @@ def run(config: Config, progress: bool = False) -> "Result":
     from fedjax_sel.runs.experiment import run_experiment
     from fedjax_sel.simulation import machines
 
-    result = run_experiment(config, progress)
+    given = experiment if out is None else experiment.replace(out=out)
+    result = run_experiment(given, progress, callbacks)
+    config = result.config
     if config.run.out is None or not machines.is_first():
         return result
     plots.curves_if_lost({config.selection.algo: result}, Path(config.run.out) / "curves.png")
     return result
 
 
+def load(path: str) -> "Result":
+    """Return the result in a run folder, with the weights of a finished run.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        UserError: there is no readable run, or it is damaged.
+    """
+    import dataclasses
+    from pathlib import Path
+
+    from fedjax_sel.runs import folder, weights
+
+    return dataclasses.replace(folder.load(Path(path)), weights=weights.read(Path(path)))
+
+
+def per_client(result: "Result", experiment: "Experiment | Config | None" = None) -> Any:
+    """Return how well a run's final models do on each client's training data: measure or `loss` -> [seeds, N].
+
+    Args:
+        result: of `run` or `load`, with its weights.
+        experiment: that it is the result of; None where its configuration says all.
+
+    Raises:
+        UserError: it has no weights, or its data cannot be read.
+    """
+    from fedjax_sel.runs import per_client
+
+    return per_client.per_client(result, experiment)
+
+
 def __getattr__(name: str) -> Any:
-    # Result needs JAX; `--help` and a configuration do not.
+    # These need JAX; `--help` and a configuration do not.
     if name == "Result":
         from fedjax_sel.runs.records import Result
 
         return Result
+    if name == "Experiment":
+        from fedjax_sel.experiment import Experiment
+
+        return Experiment
+    if name == "Dataset":
+        from fedjax_sel.data import Dataset
+
+        return Dataset
     raise AttributeError(f"module 'fedjax_sel' has no attribute {name!r}")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from fedjax_sel import terminal
+from fedjax_sel import config_files, terminal
 from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with
 from fedjax_sel.errors import UserError
 from fedjax_sel.names import shown
@@ -71,6 +71,9 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
     )
     parser.add_argument(
         "--preset", metavar="NAME", default="quickstart", help=f"a published experiment: {', '.join(PRESETS)}"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=path, help="settings in a .json or .toml file, such as a run's config.json"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     hints = flat_types()
@@ -136,7 +139,10 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
     if "seeds" in names:
         text = " ".join(names["seeds"])
         names["seeds"] = text
-    return preset(given.preset).replace(**names), given
+    base = preset(given.preset)
+    if given.config is not None:
+        base = config_files.read(given.config, base)
+    return base.replace(**names), given
 
 
 def path(text: str) -> Path:

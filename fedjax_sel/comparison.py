@@ -95,7 +95,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
     down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
     num_clients = result.config.partition.num_clients
     seen = metrics.clients_seen(result.cohorts, num_clients)
-    rounds_to_target = None if target is None else metrics.rounds_to_target(result.test_accuracy, target)
+    rounds_to_target = None if target is None else result.rounds_to_target(target)
 
     def until_target(amounts: np.ndarray) -> Spread | None:
         return None if rounds_to_target is None else spread(metrics.amount_at_round(amounts, rounds_to_target))
@@ -106,8 +106,8 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         optimizer=optimizer,
         rounds=result.num_rounds,
         target_accuracy=target,
-        final_accuracy=spread(metrics.last_measured(result.test_accuracy)),
-        last_rounds_accuracy=spread(metrics.mean_of_last_rounds(result.test_accuracy, LAST_ROUNDS)),
+        final_accuracy=spread(metrics.last_measured(result.measured[result.test_measure])),
+        last_rounds_accuracy=spread(metrics.mean_of_last_rounds(result.measured[result.test_measure], LAST_ROUNDS)),
         rounds_to_target=None if rounds_to_target is None else spread(rounds_to_target),
         megabytes_down_to_target=until_target(down),
         megabytes_up_to_target=until_target(up),

@@ -114,7 +114,7 @@ def _accuracy(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[A
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         totals = []
         for row, result in zip(panel.rows, panel.results):
-            accuracy = np.asarray(result.test_accuracy, np.float64)
+            accuracy = np.asarray(result.measured[result.test_measure], np.float64)
             measured = ~np.isnan(accuracy).any(axis=0)
             x = np.arange(1, result.num_rounds + 1.0)
             if bytes_moved is not None:

@@ -59,6 +59,7 @@ class DataConfig:
     dataset: str = _setting(
         "digits", "data set: digits, synthetic, mnist, fashion_mnist, cifar10, or any prepared TFDS set"
     )
+    dataset_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --dataset mypackage.module:factory")
     data_dir: str | None = _setting(
         None, "folder of prepared data (else TFDS_DATA_DIR, the cache, or a download)", _ON_DISK
     )
@@ -78,8 +79,9 @@ class PartitionConfig:
     """Who holds what."""
 
     partition: Literal["shards", "dirichlet_qp", "skewness", "dirichlet", "iid", "natural"] = _setting(
-        "shards", "how examples are dealt to clients"
+        "shards", "how examples are dealt to clients; or mypackage.module:factory"
     )
+    partition_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --partition mypackage.module:factory")
     num_clients: int = _setting(50, "N, clients in the federation")
     shards_per_client: int = _setting(1, "label-sorted pieces a client (1SPC, 2SPC)", _partition("shards"))
     alpha: float = _setting(
@@ -105,7 +107,12 @@ class PartitionConfig:
 class ModelConfig:
     """What is trained."""
 
-    model: Literal["mlp", "cnn", "cnn_small"] = _setting("mlp", "network")
+    model: Literal["mlp", "cnn", "cnn_small", "logistic", "lenet", "resnet8", "resnet18", "char_lstm"] = _setting(
+        "mlp", "network; or mypackage.module:factory"
+    )
+    task: str = _setting("classification", "what is trained: classification, multilabel, regression or next_token")
+    model_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --model mypackage.module:factory")
+    task_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --task mypackage.module:factory")
     model_dropout: float = _setting(0.0, "probability that a hidden unit is dropped in training")
     initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
         "pytorch", "initial weights"
@@ -244,6 +251,8 @@ _CONCERNS = {
     "run": RunConfig,
 }
 
+OPEN = ("model", "partition")  # fields that take `mypackage.module:factory` beside the names that are listed
+
 PAIRS = tuple(  # fields of key=value
     field.name for kind in _CONCERNS.values() for field in dataclasses.fields(kind) if field.name.endswith("_args")
 )
@@ -314,6 +323,14 @@ class Config:
         """The inverse of `to_json`."""
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
+    def plugins(self) -> tuple[str, ...]:
+        """Return the `mypackage.module:factory` that it names, for whatever part."""
+        named = (
+            self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
+            self.data.dataset,
+        )  # fmt: skip
+        return tuple(name for name in named if _is_plugin(name))
+
     def has_effect(self, name: str) -> bool:
         """Whether a field changes anything, beside the values of the others.
 
@@ -337,6 +354,14 @@ class Config:
             ]
         values = {name: value for name, value in flat.items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _is_plugin(name: str) -> bool:
+    module, colon, factory = name.partition(":")
+    return bool(colon) and factory.isidentifier() and module not in _NOT_MODULES
+
+
+_NOT_MODULES = ("synthetic", "leaf", "value")  # what stands before a colon and is no module
 
 
 def concerns() -> dict[str, type]:
@@ -391,6 +416,8 @@ def convert(name: str, value: Any) -> Any:
             return None
         kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
     if typing.get_origin(kind) is Literal:
+        if name in OPEN and isinstance(value, str) and ":" in value:
+            return value  # a plug-in, or a value's name
         if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
             value = f"{value:g}"
         return one_of(flag, value, typing.get_args(kind))

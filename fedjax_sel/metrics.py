@@ -32,21 +32,24 @@ and on devices that multiply by 1 / n where they should divide by n, one step mo
 test set of up to two million."""
 
 
-def rounds_to_target(accuracy: ArrayLike, target: float) -> np.ndarray:
-    """Return the first round (from 1) whose unsmoothed accuracy reaches the target; NaN for a seed that never does.
+def rounds_to_target(values: ArrayLike, target: float, higher_is_better: bool = True) -> np.ndarray:
+    """Return the first round (from 1) whose unsmoothed measure reaches the target; NaN for a seed that never does.
 
     Accuracies are shares of a test set in float32, so one that equals the target may lie below it by its rounding.
     6,900 of 10,000 reach 0.69, though float32(0.69) < 0.69.
 
     Args:
-        accuracy: [seeds, rounds], NaN in rounds without evaluation.
-        target: a share, 0 to 1.
+        values: [seeds, rounds], NaN in rounds without evaluation.
+        target: positive; a share of the test set for an accuracy.
+        higher_is_better: whether it is reached from below.
 
     Returns:
         float [seeds].
     """
-    measured = np.nan_to_num(np.asarray(accuracy, np.float64), nan=-1.0)
-    return _first_round(measured >= target * (1.0 - ROUNDING))
+    measured = np.asarray(values, np.float64)
+    if not higher_is_better:
+        return _first_round(np.nan_to_num(measured, nan=np.inf) <= target * (1.0 + ROUNDING))
+    return _first_round(np.nan_to_num(measured, nan=-1.0) >= target * (1.0 - ROUNDING))
 
 
 def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:

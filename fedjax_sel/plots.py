@@ -66,22 +66,25 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     """
     from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
 
-    trained = any(not np.isnan(result.train_accuracy).all() for result in results.values())
+    first = next(iter(results.values()))
+    test, _, train, *_ = first.measured
+    words = first.measure_in_words
+    trained = any(not np.isnan(result.measured[train]).all() for result in results.values())
     panels = ["test accuracy", *(["training accuracy"] if trained else []), "test loss", "GEMD", "by megabytes"]
     columns = 2 if len(panels) <= 4 else 3
     figure = Figure(figsize=(5.2 * columns, 7.2), layout="constrained")
     axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
     measures = {
-        "test accuracy": ("test_accuracy", "test accuracy"),
-        "training accuracy": ("train_accuracy", "accuracy on all clients' training data"),
+        "test accuracy": (test, f"test {words}"),
+        "training accuracy": (train, f"{words} on all clients' training data"),
         "test loss": ("test_loss", "test loss (nats)"),
         "GEMD": ("gemd", "GEMD of the cohort (lower: more diverse)"),
-        "by megabytes": ("test_accuracy", "test accuracy"),
+        "by megabytes": (test, f"test {words}"),
     }
     for axis, panel in zip(axes.flat, panels):
         name, label = measures[panel]
         for (run, result), color in zip(results.items(), COLORS * 9):
-            values = np.asarray(getattr(result, name), np.float64)
+            values = np.asarray(result.measured[name], np.float64)
             known = ~np.isnan(values)
             # an empty cohort has no GEMD, and the seeds' empty cohorts are not in the same rounds; any other measure
             # is there for all seeds at once, and one that is not finite leaves no mean
@@ -102,7 +105,6 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     axes.flat[0].legend(loc="lower right", frameon=False)
-    first = next(iter(results.values()))
     figure.suptitle(texts.label(title(first.config, first.data_source)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

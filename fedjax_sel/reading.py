@@ -82,6 +82,10 @@ _EXAMPLES = {
     "--optimizer-args": "mu=0.01",
     "--client-optimizer-args": "b1=0.8",
     "--server-optimizer-args": "momentum=0.9",
+    "--model-args": "width=64",
+    "--dataset-args": "hospital=3",
+    "--partition-args": "spread=0.5",
+    "--task-args": "temperature=2",
 }
 
 

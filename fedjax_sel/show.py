@@ -61,7 +61,7 @@ def choices() -> None:
         "docs/optimizers.md says which strategies and optimizers go together."
     )
     table = Table("model", "what it is", title="Models")
-    for name, entry in models.TABLE.items():
+    for name, entry in {**models.TABLE, **models.PLAIN}.items():
         table.add_row(name, entry.about)
     console.print(table)
     console.print("Data sets:  " + ", ".join(data.names()) + ", and any prepared TFDS image-classification set")
@@ -151,7 +151,7 @@ def _passes(work: schedule.LocalWork) -> tuple[int, int]:
 def _plan_table(problem: Problem, program: run.Program, compile_seconds: float, seconds: float, peak: int) -> Table:
     config, plan, model = problem.config, program.plan, problem.model
     sizes = np.asarray(program.federation.train_sizes)
-    model_bytes = model.num_params * BYTES_PER_FLOAT
+    model_bytes = model.size * BYTES_PER_FLOAT
     k, n = plan.num_selected, config.partition.num_clients
     all_seeds, seeds = len(config.run.seeds), len(sizes)  # of the run, and of the group that was compiled
     work = plan.trainer.work

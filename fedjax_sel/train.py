@@ -42,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = command_line.make_parser("python -m fedjax_sel.train", DESCRIPTION, EPILOG)
     parser.add_argument("--list", action="store_true", help="show what there is to choose from, and end")
+    parser.add_argument(
+        "--log", choices=["tensorboard"], help="also write every measure for TensorBoard, in a folder beside the run's"
+    )
     parser.add_argument("--dry-run", action="store_true", help="show what the run would be and cost, and end")
     config, flags = command_line.parse(parser, arguments)
 
@@ -55,12 +58,17 @@ def main(arguments: Sequence[str]) -> int:
     if flags.dry_run:
         show.dry_run(config)
         return 0
-    return train(config)
+    return train(config, flags.log)
 
 
-def train(config: Config) -> int:
-    """Runs, writes the folder, and prints the closing table."""
-    from fedjax_sel import plots, show
+def train(config: Config, log: str | None = None) -> int:
+    """Runs, writes the folder, and prints the closing table.
+
+    Args:
+        config: of the run.
+        log: "tensorboard", or None.
+    """
+    from fedjax_sel import callbacks, plots, show
     from fedjax_sel.runs import experiment, folder, interruption, resume, run_files
     from fedjax_sel.simulation import machines
 
@@ -77,7 +85,8 @@ def train(config: Config) -> int:
                 print(f"{edited}: these are the results of the code before.")
         return 0
     try:
-        result = fedjax_sel.run(config.replace(out=str(out)), progress=True)
+        watching = [callbacks.TensorBoard(str(out.with_name(f"{out.name}-log")))] if log else []
+        result = fedjax_sel.run(config, out=str(out), callbacks=watching, progress=True)
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)
         return 3

@@ -37,7 +37,7 @@ def validate(config: Config) -> None:
         need(name, values[name] <= _LARGEST_SHARE, "is 1 in the 32-bit numbers that a run computes with; give less")
     part = config.selection.available_share
     need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
-    named = values["available"].endswith((".csv", ".npy", ".txt"))
+    named = values["available"].endswith((".csv", ".npy", ".txt")) or values["available"].startswith("value:")
     need("available", part is not None or named, "is neither a share such as 0.5 nor a .csv, .txt or .npy file")
     every = values["checkpoint_every"]
     need("checkpoint_every", every is None or every >= 1, "is below 1; leave it out to save by time alone")
@@ -49,7 +49,9 @@ def validate(config: Config) -> None:
     need("train_metrics_every", values["train_metrics_every"] >= 0, "is negative; give 0 for never")
     need("cohort_batch", (values["cohort_batch"] or 0) >= 0, "is negative; give 0 for all clients at once")
     target = values["target_accuracy"]
-    need("target_accuracy", target is None or 0 < target <= 1, "is not a share between 0 and 1, such as 0.62")
+    need("target_accuracy", target is None or target > 0, "is not positive")
+    if values["task"] == "classification":
+        need("target_accuracy", target is None or target <= 1, "is not a share between 0 and 1, such as 0.62")
     for name in flat_types():
         need(name, (reason := reading.misfit(values[name])) is None, reason or "")
     need("seeds", len(values["seeds"]) <= reading.MOST_SEEDS, f"are more than {reading.MOST_SEEDS}; give fewer")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import comparison, comparison_plots, plots, show, texts
+from fedjax_sel import comparison, comparison_plots, measures, plots, show, tasks, texts
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
 
@@ -19,7 +19,8 @@ def result():
     ones = np.ones((1, 2))
     ledger = Ledger(*(np.ones((1, 2), np.int64) for _ in Ledger._fields))
     cohorts = np.zeros((1, 2, 2), np.int32)
-    return Result(config, "made up", (0,), ones, ones, ones, ones, ones, ones, cohorts, ledger, np.array([1.0, 2.0]))
+    measured = dict.fromkeys(measures.names(tasks.classification()).all, ones)
+    return Result(config, "made up", (0,), measured, cohorts, ledger, np.array([1.0, 2.0]))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,6 +5,7 @@
 
 from fedjax_sel.data import partition
 from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.partition import Partition
 from fedjax_sel.data.sources import load, names
 
-__all__ = ["Dataset", "load", "names", "partition"]
+__all__ = ["Dataset", "Partition", "load", "names", "partition"]

@@ -184,6 +184,18 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
     return normalise(federation, host_images.take(federation.images, rows)), targets
 
 
+def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> Any:
+    """Return `size` inputs in a row as a model takes them, [size, ...].
+
+    Args:
+        federation: for the normalisation.
+        inputs: [n, ...].
+        start: the first, int32 scalar.
+        size: how many.
+    """
+    return normalise(federation, host_images.block(inputs, start, size))
+
+
 def normalise(federation: Federation, images: Any) -> Any:
     """uint8 pixels -> float32, by the data set's mean and standard deviation; other inputs stay as they are."""
     if federation.scale is None:

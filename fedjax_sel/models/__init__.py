@@ -9,13 +9,22 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
+from fedjax_sel.models.char_lstm import CharLSTM
 from fedjax_sel.models.cnn import CNN, SmallCNN
+from fedjax_sel.models.core import Draws, Model, Params
 from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS
+from fedjax_sel.models.lenet import LeNet
+from fedjax_sel.models.logistic import Logistic
 from fedjax_sel.models.mlp import MLP
 from fedjax_sel.models.output import Output
+from fedjax_sel.models.resnet import resnet8, resnet18
+from fedjax_sel.models.weights import Weights
 
-Params = Any  # a pytree of float32 arrays
-Draws = Any  # a pytree of Boolean arrays [B, ...]: what one training pass draws for each of its examples
+__all__ = [
+    "PLAIN", "TABLE", "Blueprint", "Draws", "Entry", "Model", "Output", "Params", "Weights", "from_flax",
+    "from_functions", "from_nnx", "make", "make_plain", "names", "of_module",
+]  # fmt: skip
 
 
 class Entry(NamedTuple):
@@ -35,28 +44,52 @@ TABLE: dict[str, Entry] = {
 }
 
 
-class Model(NamedTuple):
-    """A model for one image shape. Static.
+class Plain(NamedTuple):
+    """A model as listed that is written in plain Flax, as anybody's own would be."""
 
-    Attributes:
-        name: one of TABLE.
-        init: key -> params.
-        draw: (key, B) -> what a training pass over B images draws.
-        apply: (params, images [B, H, W, channels] normalised, draws or None outside training) -> Output.
-        num_params: P.
-        profile_size: Q, units of the first fully-connected layer.
-        cpu_block: images that a CPU core evaluates at once.
-        cpu_micro_batch: images whose gradient it computes at once.
+    module: Callable[[int], nn.Module]  # of the number of classes
+    about: str
+    smallest_image: int = 1  # pixels a side
+
+
+PLAIN: dict[str, Plain] = {
+    "logistic": Plain(Logistic, "one fully-connected layer"),
+    "lenet": Plain(LeNet, "5x5 convolutions 6-16, FC 120-84 (LeCun et al. 1998)", 12),
+    "resnet8": Plain(resnet8, "8 layers, 16-32-64 channels, group normalisation (He et al. 2016)", 8),
+    "resnet18": Plain(resnet18, "18 layers, 64-128-256-512 channels, group normalisation (He et al. 2016)", 8),
+    "char_lstm": Plain(CharLSTM, "2 LSTM layers of 256 over characters (LEAF, Shakespeare)"),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `--model` takes."""
+    return (*TABLE, *PLAIN)
+
+
+def make_plain(name: str, inputs: Any, num_classes: int) -> Model:
+    """Build a model that is written in plain Flax.
+
+    Args:
+        name: one of PLAIN.
+        inputs: shapes of inputs [B, ...].
+        num_classes: C.
+
+    Raises:
+        UserError: the inputs are not what it sees.
     """
-
-    name: str
-    init: Callable[[jax.Array], Params]
-    draw: Callable[[jax.Array, int], Draws]
-    apply: Callable[[Params, jax.Array, Draws | None], Output]
-    num_params: int
-    profile_size: int
-    cpu_block: int
-    cpu_micro_batch: int
+    entry, shape = PLAIN[name], inputs.shape[1:]
+    of_images = name not in ("char_lstm", "logistic")
+    if of_images and (len(shape) != 3 or min(shape[:2]) < entry.smallest_image):
+        raise UserError(
+            f"model: {name!r} needs images of at least {entry.smallest_image}x{entry.smallest_image} pixels, and "
+            f"inputs have shape {tuple(shape)}; choose another --model or --dataset"
+        )
+    if name == "char_lstm" and (len(shape) != 1 or not jnp.issubdtype(inputs.dtype, jnp.integer)):
+        raise UserError(
+            f"model: 'char_lstm' reads sequences of characters, and inputs are {inputs.dtype} of shape {tuple(shape)}; "
+            "choose another --model, or --dataset leaf:FOLDER"
+        )
+    return from_flax(entry.module(num_classes)).build(inputs)._replace(name=name)
 
 
 def make(
@@ -116,15 +149,18 @@ def of_module(
     def images(size: int) -> jax.Array:
         return jnp.zeros((size, *image_shape), jnp.float32)
 
-    def init(key: jax.Array) -> Params:
-        return module.init(key, images(1))["params"]
+    def init(key: jax.Array) -> Weights:
+        return Weights(module.init(key, images(1))["params"])
 
-    def apply(params: Params, images: jax.Array, draws: Draws | None = None) -> Output:
-        return module.apply({"params": params, DRAWS: draws or {}}, images, train=draws is not None)  # pyright: ignore
+    def apply(weights: Weights, images: jax.Array, draws: Draws | None = None) -> Output:
+        variables = {"params": weights.trained, DRAWS: draws or {}}
+        return module.apply(variables, images, train=draws is not None)  # pyright: ignore
 
     def draw(key: jax.Array, size: int) -> Draws:
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # nothing is computed with them
-        _, drawn = module.apply({"params": params}, images(size), train=True, rngs={"dropout": key}, mutable=[DRAWS])
+        _, drawn = module.apply(
+            {"params": params.trained}, images(size), train=True, rngs={"dropout": key}, mutable=[DRAWS]
+        )
         return drawn.get(DRAWS, {})  # pyright: ignore
 
     shapes = jax.eval_shape(init, jax.random.key(0))
@@ -132,5 +168,5 @@ def of_module(
     drawn = jax.eval_shape(lambda key: draw(key, 1), jax.random.key(0))
     draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # spares tracing the network for nothing
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    profile_size = output.first_dense.shape[-1]
-    return Model(name, init, draws_of, apply, num_params, profile_size, cpu_block, cpu_micro_batch)
+    profile_size = output.profile.shape[-1]
+    return Model(name, init, draws_of, apply, num_params, 0, profile_size, cpu_block, cpu_micro_batch)

@@ -5,13 +5,14 @@ import time
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_sel import plugins
+from fedjax_sel import callbacks, plugins
 from fedjax_sel.config import Config
-from fedjax_sel.runs import checkpoint, folder, provenance, records, resume
+from fedjax_sel.experiment import Experiment, experiment_of
+from fedjax_sel.runs import checkpoint, folder, provenance, records, resume, weights
 from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.lock import FolderLock
@@ -28,7 +29,7 @@ from fedjax_sel.simulation.run import Chunk, State
 POLL_SECONDS = 0.002
 
 
-def run_experiment(config: Config, progress: bool = False) -> Result:
+def run_experiment(given: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
     """Runs an experiment: all its seeds, all its rounds.
 
     With `config.run.out` the run is written to that folder, chunk by chunk, with a checkpoint now and then: an
@@ -37,8 +38,9 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
     or SIGTERM at once); what was done until then is on disk and returned.
 
     Args:
-        config: what to run.
+        given: what to run.
         progress: whether to show a bar on stderr.
+        watching: callbacks, see `fedjax_sel.callbacks`.
 
     Returns:
         The result; `finished` is False if the run was interrupted.
@@ -48,17 +50,21 @@ def run_experiment(config: Config, progress: bool = False) -> Result:
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
-    with plugins.contained((config.selection.algo, config.training.optimizer)):
-        return _run(config, progress)
+    experiment, watching = experiment_of(given), callbacks.check(watching)
+    config = experiment.config
+    with plugins.contained(config.plugins()):
+        return _run(experiment, progress, watching)
 
 
-def _run(config: Config, progress: bool) -> Result:
-    begun = time.monotonic()
+def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> Result:
+    begun, config = time.monotonic(), experiment.config
     start_jax(config)
     out = None if config.run.out is None else Path(config.run.out)
-    if out is not None and (done := finished(out, config)) is not None:
+    if out is not None and (done := finished(out, experiment)) is not None:
+        done = dataclasses.replace(done, weights=weights.read(out))
+        callbacks.call(watching, "end", done)
         return done
-    problem = pose(config)
+    problem = pose(experiment)
     with (
         Reporter(config.run.rounds, len(config.run.seeds), begun, progress and machines.is_first()) as reporter,
         Interruption(progress and machines.is_first()) as interruption,
@@ -75,13 +81,16 @@ def _run(config: Config, progress: bool) -> Result:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
         lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
-        parameters = problem.model.num_params
-        collector = Collector(config, problem.dataset.source, parameters, lengths, start.earlier)
+        model, source = problem.model, problem.dataset.source
+        collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
         timer = None if out is None else Timer(config.run, start.rounds)
+        ending, final = _Ending(), None
+        callbacks.call(watching, "start", config, start.rounds)
         started = time.monotonic()
-        for first, rounds, state in _one_ahead(run.chunks(*programs), config.run.rounds, timer, interruption):
-            verdict = verdicts.of_chunk(config, first, rounds)
-            good = len(rounds.gemd) if verdict is None else verdict.good
+        chunks = run.chunks(*programs)
+        for first, rounds, state in _one_ahead(chunks, config.run.rounds, timer, interruption, ending):
+            verdict = verdicts.of_chunk(config, first, rounds, problem.optimizers.federated)
+            good = len(rounds.cohort) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
             if writer is not None:
                 writer.chunk(chunk, collector.result)
@@ -89,11 +98,26 @@ def _run(config: Config, progress: bool) -> Result:
                     writer.results(collector.result())
                 elif state is not None:
                     writer.checkpoint(state, collector.result())
-            reporter.chunk(first + chunk.num_rounds, chunk.test_accuracy, chunk.test_loss)
+            reporter.chunk(first + chunk.num_rounds, chunk.measured[chunk.test_measure], chunk.test_loss)
             if verdict is not None:
                 raise verdict.error
+            ending.wished |= callbacks.call(watching, "chunk", chunk, first)
+            final = state or final
         result = collector.result()
-        return result if result.finished else dataclasses.replace(result, stopped_by=interruption.asked)
+        if final is not None:
+            result = dataclasses.replace(result, weights=final.carry.params, model=problem.model)
+            if writer is not None and result.finished:
+                writer.weights(final.carry.params)
+        if not result.finished:
+            result = dataclasses.replace(result, stopped_by=interruption.asked)
+        callbacks.call(watching, "end", result)
+        return result
+
+
+class _Ending:
+    """Whether a callback wants the run to end."""
+
+    wished = False
 
 
 def start_jax(config: Config) -> None:
@@ -111,19 +135,21 @@ def start_jax(config: Config) -> None:
         devices.check_deterministic()
 
 
-def finished(out: Path, config: Config, data: Digests | None = None) -> Result | None:
+def finished(out: Path, given: Experiment | Config, data: Digests | None = None) -> Result | None:
     """Return the result of a finished run in a folder; see `folder.finished_result`. The same on every machine.
 
     Args:
         out: the folder.
-        config: what is to be run.
+        given: what is to be run.
         data: digests of the data that are given now, if they are known; else they are read where that is needed.
     """
+    experiment = experiment_of(given)
+    config = experiment.config
     if config.run.resume == "never":
         return None
 
     def look() -> dict | None:
-        done = folder.finished_result(out, config, lambda share: data or provenance.of_config(config, share))
+        done = folder.finished_result(out, config, lambda share: data or provenance.of_experiment(experiment, share))
         if done is None:
             return None
         folder.restore_config(out)
@@ -170,20 +196,27 @@ class _Done(NamedTuple):
 
 
 def _one_ahead(
-    chunks: Iterator[Chunk], num_rounds: int, timer: Timer | None, interruption: Interruption
+    chunks: Iterator[Chunk], num_rounds: int, timer: Timer | None, interruption: Interruption, ending: _Ending
 ) -> Iterator[_Done]:
     """Fetches each chunk while the device already computes the next."""
     waiting = None
     for chunk in chunks:
-        rounds = chunk.first + len(chunk.records.gemd)
+        rounds = chunk.first + len(chunk.records.cohort)
         # All machines must agree, since all of them take part in fetching a state and in the next chunk.
         last = machines.anybody(interruption.asked > 0)
         state = None
-        if timer is not None and (last or rounds == num_rounds or machines.anybody(timer.due(rounds))):
+        if last or rounds == num_rounds or (timer is not None and machines.anybody(timer.due(rounds))):
             state = chunk.copy_state()
-            timer.saved(rounds)
+            if timer is not None:
+                timer.saved(rounds)
         if waiting is not None:
             yield _fetch(*waiting)
+        if machines.anybody(ending.wished) and not last:
+            last = True
+            if state is None:
+                state = chunk.copy_state()
+                if timer is not None:
+                    timer.saved(rounds)
         waiting = (chunk, state)
         if last:
             break
@@ -193,7 +226,7 @@ def _one_ahead(
 
 def _fetch(chunk: Chunk, state: State | None) -> _Done:
     # Polling leaves the interpreter free to take signals, which waiting inside JAX would not.
-    while not chunk.records.gemd.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
+    while not chunk.records.cohort.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
     if state is not None:
         state = state._replace(carry=devices.fetch(state.carry))

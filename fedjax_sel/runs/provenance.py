@@ -6,6 +6,7 @@ from typing import Any
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.runs import checkpoint
 from fedjax_sel.simulation import problem
 from fedjax_sel.simulation.problem import Given
@@ -30,19 +31,20 @@ def digests(given: Given, seeds: Sequence[int]) -> Digests:
     return found
 
 
-def of_config(config: Config, server_share: float | None) -> Digests:
-    """Return the same of the data that a configuration means now.
+def of_experiment(given: Experiment | Config, server_share: float | None) -> Digests:
+    """Return the same of the data that an experiment means now.
 
     Args:
-        config: of the run.
+        given: of the run.
         server_share: of the training set, which the server keeps; None: as the strategy needs it.
 
     Raises:
         UserError: they cannot be read.
     """
+    experiment = experiment_of(given)
     if server_share is None:
-        server_share = problem.server_validation(config, problem.check(config))
-    return digests(problem.gather(config, server_share), config.run.seeds)
+        server_share = problem.server_validation(experiment.config, problem.check(experiment).strategy)
+    return digests(problem.gather(experiment, server_share), experiment.config.run.seeds)
 
 
 def description(given: Given, seeds: Sequence[int]) -> dict[str, Any]:

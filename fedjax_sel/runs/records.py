@@ -7,20 +7,39 @@ columns that end in `_seconds` may differ between two runs of one configuration.
 import csv
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedjax_sel import metrics
+from fedjax_sel import measures, metrics, tasks
 from fedjax_sel.config import Config
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import LESS_IS_BETTER
+from fedjax_sel.models import Model, Weights
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.plan import Records
+from fedjax_sel.tasks import Task
 
-MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss", "worst_decile_accuracy", "gemd")
 CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
-COLUMNS = ("seed", "round", *MEASURES, *Ledger._fields, CLOCK, STEADY_CLOCK)
+
+
+def columns(measured: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of `metrics.csv` for such measures."""
+    return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)
+
+
+def measured_columns(header: Sequence[str]) -> tuple[str, ...]:
+    """Return the measures among the columns of a `metrics.csv`.
+
+    Raises:
+        ValueError: they are not the columns of such a table.
+    """
+    names = tuple(header)
+    if names[:2] != ("seed", "round") or Ledger._fields[0] not in names:
+        raise ValueError("metrics.csv does not begin with the names of its columns")
+    return names[2 : names.index(Ledger._fields[0])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,39 +50,121 @@ class Result:
         config: the resolved configuration.
         data_source: where the pixels come from; says so if they are not the official ones.
         seeds: the replicates, in the order of the first axis.
-        test_accuracy: share of the test set.
-        test_loss: nats.
-        train_accuracy: share of all clients' training examples.
-        train_loss: nats.
-        worst_decile_accuracy: mean training accuracy of the tenth of clients with the lowest.
-        gemd: group earth mover's distance of those of the cohort who reported (FL-DP3S Eq. 15); NaN where nobody did.
+        measured: by column, [seeds, rounds]. The first is the task's measure on the test set, of which targets and
+            curves speak: `test_accuracy` of a classification. Then `test_loss` (nats), `train_accuracy` and
+            `train_loss` of all clients' training examples, `worst_decile_accuracy` (mean training accuracy of the
+            tenth of clients with the lowest), `gemd` (group earth mover's distance of those of the cohort who reported,
+            FL-DP3S Eq. 15; NaN where nobody did), and the task's other measures on the test set. Each is an attribute,
+            too: `result.test_accuracy`.
         cohorts: client ids, int32 [seeds, rounds, K]; -1 where nobody trained.
         ledger: what was sent and computed.
         elapsed_seconds: wall-clock time since the first round began, [rounds]; what a killed process lost is not in it.
         stopped_by: the number of the signal that ended it before its last round; 0 without.
         round_seconds: wall-clock time of each round, [rounds]; NaN in the first chunk of a process, which compiles, and
             where it is not known.
+        higher_is_better: whether a target of the first measure is reached from below.
+        weights: of the final models, leading axis [seeds]; None where they are not at hand.
+        model: the network, `model.apply(weights of one seed, inputs, None).prediction`; None likewise.
     """
 
     config: Config
     data_source: str
     seeds: tuple[int, ...]
-    test_accuracy: np.ndarray
-    test_loss: np.ndarray
-    train_accuracy: np.ndarray
-    train_loss: np.ndarray
-    worst_decile_accuracy: np.ndarray
-    gemd: np.ndarray
+    measured: dict[str, np.ndarray]
     cohorts: np.ndarray
     ledger: Ledger
     elapsed_seconds: np.ndarray
     stopped_by: int = 0  # the signal that ended it early
     round_seconds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    higher_is_better: bool = True
+    weights: Weights | None = dataclasses.field(default=None, repr=False)
+    model: Model | None = dataclasses.field(default=None, repr=False)
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        """Return what was measured, by its column."""
+        measured = {} if name.startswith("__") else self.__dict__.get("measured", {})
+        if name not in measured:
+            raise AttributeError(f"a result has no {name!r}; it measured {', '.join(measured)}")
+        return measured[name]
+
+    @property
+    def params(self) -> Any:
+        """The trained weights of the final models, in the pytree of the module, leading axis [seeds].
+
+        Raises:
+            UserError: they are not at hand.
+        """
+        if self.weights is None:
+            raise UserError(
+                "params: this result has no weights; those of a finished run are in its folder (fedjax_sel.load)"
+            )
+        return self.weights.trained
+
+    def weights_of(self, seed: int) -> Weights:
+        """Return the final weights of one replicate, as `model.apply` takes them.
+
+        Args:
+            seed: one of `seeds`.
+        """
+        if self.weights is None or seed not in self.seeds:
+            raise UserError(
+                f"weights_of({seed}): there are no such weights; seeds are {', '.join(map(str, self.seeds))}"
+            )
+        place = self.seeds.index(seed)
+        return jax.tree.map(lambda leaf: leaf[place], self.weights)
+
+    @property
+    def selection_counts(self) -> np.ndarray:
+        """Rounds that each client trained in, int [seeds, N]."""
+        return metrics.selection_counts(self.cohorts, self.config.partition.num_clients)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame, one row a seed and round: measures, the ledger, and seconds.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        try:
+            import pandas  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise UserError("to_pandas: the package pandas is missing; pip install pandas") from error
+        seeds, rounds = len(self.seeds), self.num_rounds
+        columns = {
+            "seed": np.repeat(self.seeds, rounds),
+            "round": np.tile(np.arange(1, rounds + 1), seeds),
+            **{name: np.ravel(values) for name, values in self.measured.items()},
+            **{name: np.ravel(values) for name, values in self.ledger._asdict().items()},
+            CLOCK: np.tile(self.elapsed_seconds, seeds),
+        }
+        return pandas.DataFrame(columns)
+
+    @property
+    def test_measure(self) -> str:
+        """The column that targets and curves speak of."""
+        return next(iter(self.measured))
+
+    @property
+    def measure_in_words(self) -> str:
+        """That column's measure, e.g. "accuracy"."""
+        return self.test_measure.removeprefix("test_").replace("_", " ")
+
+    @property
+    def target_in_words(self) -> str:
+        """The configuration's target, e.g. "62% test accuracy"; empty without one."""
+        target = self.config.run.target_accuracy
+        if target is None:
+            return ""
+        share = f"{100 * target:.4g}%" if self.measure_in_words == "accuracy" else f"{target:.4g}"
+        return f"{share} test {self.measure_in_words}"
+
+    def rounds_to_target(self, target: float) -> np.ndarray:
+        """Return the first round (from 1) whose test measure reaches a target, float [seeds]; NaN where none does."""
+        return metrics.rounds_to_target(self.measured[self.test_measure], target, self.higher_is_better)
 
     @property
     def num_rounds(self) -> int:
         """Rounds that were run."""
-        return self.gemd.shape[1]
+        return self.cohorts.shape[1]
 
     @property
     def finished(self) -> bool:
@@ -97,14 +198,17 @@ class Result:
             if self.finished
             else [(f"rounds of {self.config.run.rounds}", np.full(len(self.seeds), self.num_rounds))]
         )
-        rows += [("final test accuracy", metrics.last_measured(self.test_accuracy))]
-        if not np.isnan(self.train_accuracy).all():
-            rows.append(("final training accuracy", metrics.last_measured(self.train_accuracy)))
-            rows.append(("final worst-decile accuracy", metrics.last_measured(self.worst_decile_accuracy)))
+        test, _, train, _, worst_decile, *_ = self.measured
+        words = self.measure_in_words
+        rows += [(f"final test {words}", metrics.last_measured(self.measured[test]))]
+        if not np.isnan(self.measured[train]).all():
+            rows.append((f"final training {words}", metrics.last_measured(self.measured[train])))
+            rows.append((f"final worst-decile {words}", metrics.last_measured(self.measured[worst_decile])))
         target = self.config.run.target_accuracy
         if target is not None:
-            rows.append((f"rounds to {target:.0%} test accuracy", metrics.rounds_to_target(self.test_accuracy, target)))
-        rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
+            rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
+        if not np.isnan(self.gemd).all() or self.measure_in_words == "accuracy":
+            rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
         rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / megabytes))
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / megabytes))
         return rows
@@ -120,6 +224,8 @@ class Collector:
         num_params: int,
         floats_per_answer: Sequence[int],
         earlier: Result | None = None,
+        num_carried: int = 0,
+        task: Task | None = None,
     ):
         """Of a run whose earlier rounds, if it goes on from a checkpoint, are known.
 
@@ -129,6 +235,8 @@ class Collector:
         self._data_source = data_source
         self._num_params = num_params
         self._floats_per_answer = tuple(floats_per_answer)
+        self._num_carried = num_carried
+        self._task = tasks.classification() if task is None else task
         self._parts = [] if earlier is None else [earlier]
         self._before = 0.0 if earlier is None else float(earlier.elapsed_seconds[-1])
         self._compiled = False
@@ -139,7 +247,7 @@ class Collector:
         `elapsed_seconds` counts from when this process began with its first round.
         """
         last = self._parts[-1].elapsed_seconds[-1] if self._parts else 0.0
-        rounds = records.gemd.shape[0]
+        rounds = records.cohort.shape[0]
         # the host sees only chunks: within one, time is spread evenly
         taken = self._before + elapsed_seconds - last
         seconds = last + taken * np.arange(1, rounds + 1) / rounds
@@ -152,10 +260,11 @@ class Collector:
                 data_source=self._data_source,
                 seeds=self._config.run.seeds,
                 cohorts=by_seed.cohort,
-                ledger=settle(by_seed.events, self._num_params, self._floats_per_answer),
+                ledger=settle(by_seed.events, self._num_params, self._floats_per_answer, self._num_carried),
                 elapsed_seconds=seconds,
                 round_seconds=steady,
-                **{name: getattr(by_seed, name) for name in MEASURES},
+                measured={name: by_seed.measured[name] for name in measures.names(self._task).all},
+                higher_is_better=self._task.measure.higher_is_better,
             )
         )
         return self._parts[-1]
@@ -164,38 +273,39 @@ class Collector:
         """Everything so far."""
         parts = self._parts
 
-        def joined(name: str) -> np.ndarray:
-            return np.concatenate([getattr(part, name) for part in parts], axis=1)
+        def joined(of: Callable[[Result], np.ndarray]) -> np.ndarray:
+            return np.concatenate([of(part) for part in parts], axis=1)
 
         ledgers = [part.ledger for part in parts]
         whole = dataclasses.replace(
             parts[-1],
-            cohorts=joined("cohorts"),
+            cohorts=joined(lambda part: part.cohorts),
             ledger=Ledger(*(np.concatenate(columns, axis=1) for columns in zip(*ledgers))),
             elapsed_seconds=np.concatenate([part.elapsed_seconds for part in parts]),
             round_seconds=np.concatenate([part.round_seconds for part in parts]),
-            **{name: joined(name) for name in MEASURES},
+            measured={name: joined(lambda part, name=name: part.measured[name]) for name in parts[-1].measured},
         )
         self._parts = [whole]
         return whole
 
 
-def csv_text(chunk: Result, first_round: int, header: bool, columns: Sequence[str] = COLUMNS) -> str:
+def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str] | None = None) -> str:
     """A chunk's rows of `metrics.csv`.
 
     Args:
         chunk: rounds first_round + 1, ...
         first_round: rounds before this chunk.
         header: whether the names of the columns come first.
-        columns: of the table; fewer in one that an earlier version began.
+        names: columns of the table; fewer in one that an earlier version began. None: all.
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    names = columns(chunk.measured) if names is None else names
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     if header:
         writer.writeheader()
     for index in range(chunk.num_rounds):
         for position, seed in enumerate(chunk.seeds):
-            measured = {name: _cell(getattr(chunk, name)[position, index]) for name in MEASURES}
+            measured = {name: _cell(values[position, index]) for name, values in chunk.measured.items()}
             counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
             steady = chunk.round_seconds[index]
             clocks = {
@@ -233,7 +343,8 @@ def parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray)
 
 def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray) -> Result:
     whole = rows_text[: rows_text.rfind("\n") + 1]
-    rows = list(csv.DictReader(io.StringIO(whole)))
+    reader = csv.DictReader(io.StringIO(whole))
+    rows = list(reader)
     seeds = config.run.seeds
     if not seeds:
         raise ValueError("its configuration names no seeds")
@@ -250,7 +361,7 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
         return values
 
     once = [row for row in kept if int(row["seed"]) == seeds[0]]
-    measures: dict[str, Any] = {name: table(name, float) for name in MEASURES}
+    measured = {name: table(name, float) for name in measured_columns(reader.fieldnames or ())}
     return Result(
         config=config,
         data_source=data_source,
@@ -259,8 +370,16 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
         ledger=Ledger(*(table(name, int) for name in Ledger._fields)),
         elapsed_seconds=np.array([float(row[CLOCK]) for row in once]),
         round_seconds=np.array([float(row.get(STEADY_CLOCK) or np.nan) for row in once]),
-        **measures,
+        measured=measured,
+        higher_is_better=_higher_is_better(config),
     )
+
+
+def _higher_is_better(config: Config) -> bool:
+    name = config.model.task
+    if name in tasks.TABLE:
+        return tasks.TABLE[name]().measure.higher_is_better
+    return not name.endswith(LESS_IS_BETTER)
 
 
 def seconds_of(rows_text: str) -> float:
@@ -277,7 +396,10 @@ def seconds_of(rows_text: str) -> float:
 
 def to_plain(result: Result) -> dict[str, Any]:
     """A Result as nested dictionaries of plain values and arrays."""
-    return {**dataclasses.asdict(result), "config": result.config.to_json(), "ledger": result.ledger._asdict()}
+    left_out = ("model", "weights")
+    names = [field.name for field in dataclasses.fields(result) if field.name not in left_out]
+    plain = {name: getattr(result, name) for name in names}
+    return {**plain, "config": result.config.to_json(), "ledger": result.ledger._asdict()}
 
 
 def from_plain(plain: dict[str, Any]) -> Result:

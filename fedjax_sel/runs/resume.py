@@ -48,8 +48,7 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
 
 
 def _plugins(config: Config) -> dict[str, plugin_sources.Sources]:
-    names = (config.selection.algo, config.training.optimizer)
-    return {name: plugin_sources.sources(name) for name in names if plugins.is_plugin(name)}
+    return {name: plugin_sources.sources(name) for name in config.plugins()}
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:

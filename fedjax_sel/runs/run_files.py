@@ -9,6 +9,7 @@ from fedjax_sel import files
 
 CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"
+PARAMS = "params.npz"
 CHECKPOINTS = "checkpoints"
 MOST_BYTES = 2**36  # of rows or cohorts
 

@@ -1,5 +1,6 @@
 """Whether a run may go on after a chunk; and if not, the sentence that says in which round, why, and what to do."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import optimization
 from fedjax_sel.simulation.plan import Records
+from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 MOST = 10  # ids that a sentence lists
 
@@ -20,19 +22,23 @@ class Verdict(NamedTuple):
     error: UserError | NonFiniteUpdateError
 
 
-def of_chunk(config: Config, first: int, records: Records) -> Verdict | None:
+def of_chunk(
+    config: Config, first: int, records: Records, federated: FederatedOptimizer | None = None
+) -> Verdict | None:
     """Return why a run must end within a chunk: the first round at fault counts, and in it what came first.
 
     Args:
         config: of the run.
         first: rounds before the chunk.
         records: of the chunk, leaves [rounds, S, ...] in host memory.
+        federated: the run's optimizer; None: the one that the configuration names.
 
     Returns:
         The verdict; None if the run may go on.
     """
     updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
-    faults = ((_names, records.faults.names), (_updates, updates), (_step, records.faults.step))  # [rounds, S]
+    step = partial(_step, federated=federated)
+    faults = ((_names, records.faults.names), (_updates, updates), (step, records.faults.step))  # [rounds, S]
     at_fault = np.any([found for _, found in faults], axis=(0, 2))
     if not at_fault.any():
         return None
@@ -76,7 +82,9 @@ def _updates(config: Config, where: str, records: Records, place: tuple[int, int
     )
 
 
-def _step(config: Config, where: str, records: Records, place: tuple[int, int]) -> NonFiniteUpdateError:
+def _step(
+    config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer | None
+) -> NonFiniteUpdateError:
     """What made the server's step so, which no client did."""
     training, algo = config.training, config.selection.algo
     if records.faults.weights[place]:
@@ -86,7 +94,7 @@ def _step(config: Config, where: str, records: Records, place: tuple[int, int]) 
             f"{where}: the server's step is not finite, for the weights of the updates are not, which come from "
             f"{whose}; mend them, or give another"
         )
-    federated = optimization.of(training).federated
+    federated = federated or optimization.of(training).federated
     optimizer = training.server_optimizer or federated.name
     rate = training.server_learning_rate
     rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate

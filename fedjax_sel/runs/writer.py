@@ -9,7 +9,9 @@ from pathlib import Path
 from fedjax_sel import files
 from fedjax_sel.config import RunConfig
 from fedjax_sel.errors import UserError
+from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, records, run_files
+from fedjax_sel.runs import weights as weights_file
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.records import Result
@@ -48,7 +50,7 @@ class Writer:
         self._lock, self._say = lock, say
         self._rows = hashlib.sha256()
         self._bytes = 0
-        self._columns = records.COLUMNS
+        self._columns = None
         if rounds:
             content = files.read_bytes(out / run_files.METRICS, run_files.MOST_BYTES)
             self._count(content)
@@ -69,7 +71,7 @@ class Writer:
             UserError: they cannot be written, or the folder is another one.
         """
         self._lock.check(self._out)
-        text = records.csv_text(chunk, self._rounds, header=self._bytes == 0, columns=self._columns).encode()
+        text = records.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
         self._rounds += chunk.num_rounds
         if not self._rows_are_there():
             self._write_rows_again(so_far())
@@ -90,7 +92,7 @@ class Writer:
             raise self._cannot("metrics", error) from error
 
     def _write_rows_again(self, so_far: Result) -> None:
-        content = records.csv_text(so_far, 0, header=True, columns=self._columns).encode()
+        content = records.csv_text(so_far, 0, header=True, names=self._columns).encode()
         file = self._out / run_files.METRICS
         try:
             run_files.write(file, content)
@@ -98,6 +100,18 @@ class Writer:
             raise self._cannot("metrics", error) from error
         self._rows, self._bytes = hashlib.sha256(content), len(content)
         self._say(f"{file} was removed or changed by another process, and was written again")
+
+    def weights(self, weights: Weights) -> None:
+        """Write the final models' weights.
+
+        Raises:
+            UserError: they cannot be written, or the folder is another one.
+        """
+        self._lock.check(self._out)
+        try:
+            run_files.write(self._out / run_files.PARAMS, weights_file.to_bytes(weights))
+        except OSError as error:
+            raise self._cannot("weights", error) from error
 
     def results(self, result: Result) -> None:
         """Write the cohorts of all rounds so far, and what the files now hold; their rows must be written before.

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models import Params
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.strategies import kinds
 from fedjax_sel.strategies.requests import Request
@@ -29,7 +29,7 @@ class Question(NamedTuple):
     request: Request  # static
     loss_on: str  # the configuration's, static
     federation: Federation
-    params: Params
+    params: Weights
     kept: Kept  # of this client; what it trains for an answer leaves that as it is
     memory: Memory  # of the federated optimizer, of this client and of the server
     replicate: jax.Array
@@ -82,7 +82,7 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
     "training_loss": lambda question: _train(question, question.request.option("statistic", "mean")).training_loss,
     "profile": _profile,
     "gradient": _gradient,
-    "update": lambda question: ravel_pytree(_train(question, None).update)[0],
+    "update": lambda question: ravel_pytree(_train(question, None).update.trained)[0],
     "label_histogram": _label_histogram,
 }
 """Kind -> the table's entry for one client. A `loss_change` takes several losses (`information.py`), and

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.data import federation as fed
+from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.errors import UserError
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import layout, memory, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Plan
@@ -59,9 +61,8 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     cohort = seeds_at_once // groups * plan.num_selected
     jobs = -(-cohort // share)
     together = min(plan.clients_at_once or jobs, jobs)
-    model_bytes = plan.trainer.model.num_params * BYTES_PER_FLOAT
-    image = federation.images.shape[1:]
-    step = memory.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, image))
+    model_bytes = plan.trainer.model.size * BYTES_PER_FLOAT
+    step = memory.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, federation))
     return (
         images
         + (memory.of_arrays(tables) + layout.COPIES * memory.of_arrays(carry)) // groups
@@ -70,13 +71,20 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     )
 
 
-def _gradient(plan: Plan, params: Any, images: jax.Array, labels: jax.Array) -> Any:
-    everyone = jnp.ones(labels.shape, bool)
-    return jax.grad(lambda w: client.mean_loss(plan.trainer.model, w, images, labels, everyone))(params)
+def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
+    trainer, everyone = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
+
+    def loss(trained: Any) -> jax.Array:
+        return client.mean_loss(
+            trainer.model, trainer.task, weights._replace(trained=trained), inputs, targets, everyone
+        )
+
+    return jax.grad(loss)(weights.trained)
 
 
-def _batch_shapes(plan: Plan, image: tuple[int, ...]) -> tuple[Any, ...]:
+def _batch_shapes(plan: Plan, federation: Federation) -> tuple[Any, ...]:
     """Shapes of a model and one batch."""
-    size = plan.trainer.work.batch_size
-    params = jax.eval_shape(plan.trainer.model.init, jax.random.key(0))
-    return params, jax.ShapeDtypeStruct((size, *image), jnp.float32), jax.ShapeDtypeStruct((size,), jnp.int32)
+    positions = jnp.arange(plan.trainer.work.batch_size)
+    part = Segment(*[jnp.int32(0)] * 3)
+    examples = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
+    return jax.eval_shape(plan.trainer.model.init, jax.random.key(0)), *examples

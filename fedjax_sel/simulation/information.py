@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import Model, Params
+from fedjax_sel.models import Model
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import devices, keys, ledger, probes, sanitise
 from fedjax_sel.simulation.bill import Bill
@@ -174,7 +175,7 @@ def _enter(
     return info.replace(request.kind, Fact(value, ages)), bill
 
 
-def _answers(opening: Opening, request: Request, params: Params, ids: jax.Array) -> jax.Array:
+def _answers(opening: Opening, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
     """What each client answers at a model: [S, M, ...]."""
     streams, round = opening.streams, opening.round
     replicates, clients = devices.pairs(ids.shape[0], ids)

@@ -77,7 +77,7 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
 
 def _test_blocks(problem: Problem) -> int:
     """Blocks of test images that a CPU would evaluate for one replicate: the other work that devices share."""
-    return -(-len(problem.dataset.test_images) // problem.model.cpu_block)
+    return -(-len(problem.dataset.test_labels) // problem.model.cpu_block)
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
@@ -91,15 +91,16 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     if at_once is None:
         share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
         fits = (
-            share * problem.model.num_params * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
+            share * problem.model.size * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
         )
         # Clients in turn also need no padding to the longest.
         at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
-    chosen = optimization.of(training)
+    chosen = problem.optimizers
     trainer = client.Trainer(
         model=problem.model,
+        task=problem.task,
         work=work,
         optimizer=chosen.federated,
         client_optimizer=chosen.client,

@@ -48,13 +48,14 @@ class Ledger(NamedTuple):
     bytes_up: np.ndarray
 
 
-def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) -> Ledger:
+def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], num_carried: int = 0) -> Ledger:
     """Counts -> the ledger, in exact integers.
 
     Args:
         events: NumPy arrays [seeds, rounds, ...].
         num_params: P.
         floats_per_answer: length of one answer to each request.
+        num_carried: numbers beside them that travel with every model.
 
     Returns:
         The ledger.
@@ -63,7 +64,7 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int]) ->
     floats_down = counts.vectors_down * num_params
     answered = counts.answers @ np.asarray(floats_per_answer, np.int64)
     floats_up = answered + counts.floats_reported + counts.vectors_up * num_params
-    model_bytes = num_params * BYTES_PER_FLOAT
+    model_bytes = (num_params + num_carried) * BYTES_PER_FLOAT
     return Ledger(
         models_down=counts.models_down,
         models_up=counts.models_up,

@@ -6,7 +6,7 @@ import jax
 import optax
 
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models import Params
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import client_table, devices
 from fedjax_sel.simulation.client_table import HostTable, Kept
 from fedjax_sel.simulation.keys import Streams
@@ -19,7 +19,7 @@ class Opening(NamedTuple):
 
     plan: Plan  # static
     federation: Federation
-    params: Params
+    params: Weights
     server: optax.OptState  # of the server's optimizer
     clients: Kept | HostTable  # what is kept of each client
     shared: Any  # what the federated optimizer has the server remember
@@ -32,12 +32,12 @@ class ToTrain(NamedTuple):
     """What clients train from, as `devices.spread` hands it to every job."""
 
     federation: Federation
-    params: Params  # [S, ...]
+    params: Weights  # [S, ...]
     clients: Kept | HostTable
     shared: Any
     round: jax.Array
 
-    def received(self, replicate: jax.Array) -> Params:
+    def received(self, replicate: jax.Array) -> Weights:
         """The model that the clients of a replicate receive."""
         return devices.of_replicate(self.params, replicate)
 
@@ -50,7 +50,7 @@ class ToTrain(NamedTuple):
         return Memory(kept.own, devices.of_replicate(self.shared, replicate))
 
 
-def to_train(opening: Opening, params: Params | None = None) -> ToTrain:
+def to_train(opening: Opening, params: Weights | None = None) -> ToTrain:
     """What clients train from: the round's model, or another."""
     params = opening.params if params is None else params
     return ToTrain(opening.federation, params, opening.clients, opening.shared, opening.round)

@@ -22,13 +22,14 @@ class Optimizers(NamedTuple):
     server: optax.GradientTransformation  # of minus the mean update
 
 
-def of(training: TrainingConfig) -> Optimizers:
-    """What a configuration names.
+def of(training: TrainingConfig, federated: FederatedOptimizer | None = None) -> Optimizers:
+    """What a configuration names, or what stands in for the federated one.
 
     Raises:
         UserError: one sentence with the flag, the value and the way out.
     """
-    federated = optimizers.make(training.optimizer, **dict(training.optimizer_args))
+    if federated is None:
+        federated = optimizers.make(training.optimizer, **dict(training.optimizer_args))
     return Optimizers(federated, _client(training), _server(training, federated))
 
 

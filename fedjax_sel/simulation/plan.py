@@ -6,7 +6,7 @@ import jax
 import optax
 from jax.sharding import Mesh
 
-from fedjax_sel.models import Params
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.faults import Faults
@@ -38,17 +38,17 @@ class Plan(NamedTuple):
     facts_at_once: int  # clients that a device measures together
     blocks_at_once: int
 
-    def kept_at_first(self, params: Params) -> Kept:
+    def kept_at_first(self, weights: Weights) -> Kept:
         """What is kept of a client that never trained."""
         trainer = self.trainer
-        of_own = client.fresh(trainer, params) if self.keep_client_optimizers else None
-        return Kept(of_own, trainer.optimizer.init_own(params))
+        of_own = client.fresh(trainer, weights.trained) if self.keep_client_optimizers else None
+        return Kept(of_own, trainer.optimizer.init_own(weights.trained))
 
 
 class Carry(NamedTuple):
     """What a round hands to the next; every leaf has the leading axis [S]."""
 
-    params: Params
+    params: Weights
     server: optax.OptState
     strategy: Any
     info: Information
@@ -62,12 +62,7 @@ class Records(NamedTuple):
     """What a round reports; leaves [S, ...], NaN where it was not the turn of a measurement."""
 
     cohort: jax.Array  # int32 [S, K]; -1 where nobody trained
-    gemd: jax.Array  # of those who reported; NaN where nobody did
-    test_accuracy: jax.Array
-    test_loss: jax.Array
-    train_accuracy: jax.Array
-    train_loss: jax.Array
-    worst_decile_accuracy: jax.Array
+    measured: dict[str, jax.Array]  # by the names of `measures.names`
     nonfinite: jax.Array  # bool [S, K]: this client's update held NaN or infinity
     faults: Faults
     events: Events

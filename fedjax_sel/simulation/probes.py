@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.models import Params
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import devices, keys, reporting
 from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
@@ -16,7 +16,7 @@ from fedjax_sel.training import client, server
 class Probe(NamedTuple):
     """What a probe round gives."""
 
-    params: Params  # the models that the server makes of their reports, [S, ...]
+    params: Weights  # the models that the server makes of their reports, [S, ...]
     took_part: jax.Array  # who of the cohorts trained, bool [S, K]
     reported: jax.Array  # whose training reached the server, bool [S, K]
     num_examples: jax.Array  # that they trained on, int32 [S]
@@ -58,7 +58,7 @@ def probe(opening: Opening, number: int) -> Probe:
         result = client.train_and_report(
             trainer, given.federation, received, replicate, who, key, given.round, None, kept.optimizer, memory
         )
-        averaged = trainer.optimizer.report(result.finished, memory).averaged
+        averaged = trainer.optimizer.report(result.finished, memory).averaged, result.update.carried
         finite = server.is_finite(averaged)
         return (finite, result.num_examples), server.finite_part(averaged, finite)
 
@@ -67,9 +67,9 @@ def probe(opening: Opening, number: int) -> Probe:
     jobs = (replicates, clients, job_keys)
     reports, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.facts_at_once, weights)
     finite, num_examples = devices.unflatten(reports, num_replicates)
-    mean = jax.vmap(server.mean_of_reports)(sums, weights, finite)
-    mean_update = jax.vmap(trainer.optimizer.combine)(mean)
-    step = jax.vmap(partial(server.step_if_anybody, plan.server))
+    mean, carried = jax.vmap(server.mean_of_reports)(sums, weights, finite)
+    mean_update = Weights(jax.vmap(trainer.optimizer.combine)(mean), carried)
+    step = jax.vmap(partial(server.new_model, plan.server))
     return Probe(
         params=step(opening.server, opening.params, mean_update, (reported & finite).any(axis=1))[0],
         took_part=took_part,

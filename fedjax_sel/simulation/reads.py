@@ -63,7 +63,7 @@ def of_outcome(
 
     Args:
         strategy: whose.
-        params: the round's models, [S, ...].
+        params: the trained weights of the round's models, [S, ...].
         evaluation: the server's, where the strategy requests one; leaves [S].
         round: int32 scalar.
         state: the strategy's, leaves [S, ...].

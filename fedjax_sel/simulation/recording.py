@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel import metrics
+from fedjax_sel import measures, metrics
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.data.host_images import Images
-from fedjax_sel.models import Params
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import evaluation, facts, keys, ledger
 from fedjax_sel.simulation.bill import Bill
-from fedjax_sel.simulation.evaluation import TrainMetrics
+from fedjax_sel.simulation.evaluation import Evaluator, Measured, TrainMetrics
 from fedjax_sel.simulation.faults import Faults
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.simulation.opening import Opening
@@ -23,23 +22,24 @@ from fedjax_sel.strategies.base import Evaluation, Selection
 from fedjax_sel.training import schedule
 
 
-def evaluate_for_strategy(plan: Plan, federation: Federation, params: Params) -> Evaluation | None:
+def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) -> Evaluation | None:
     """The server's own evaluation, where the strategy requests one; leaves [S]."""
     wanted = [request for request in plan.strategy.requests if request.kind == "server_metrics"]
     if not wanted:
         return None
     on_test = wanted[0].option("on", "validation") == "test"
-    images = federation.test_images if on_test else federation.server_images
-    labels = federation.test_labels if on_test else federation.server_labels
-    measured = _evaluate(plan, federation, params, images, labels)
-    return measured._replace(loss=jnp.nan_to_num(measured.loss, nan=LARGEST, posinf=LARGEST))
+    inputs = federation.test_images if on_test else federation.server_images
+    targets = federation.test_labels if on_test else federation.server_labels
+    measured = _evaluate(plan, federation, weights, inputs, targets)
+    loss = jnp.nan_to_num(measured.loss, nan=LARGEST, posinf=LARGEST)
+    return Evaluation(measured.correct, measured.measures[plan.trainer.task.measure.name], loss)
 
 
 def record(
     plan: Plan,
     opening: Opening,
     carry: Carry,
-    params: Params,
+    weights: Weights,
     selection: Selection,
     reports: Selection,
     finite: jax.Array,
@@ -53,7 +53,7 @@ def record(
         plan: static.
         opening: the federation as the round opened.
         carry: the state as the round opened.
-        params: the new models, [S, ...].
+        weights: the new models, [S, ...].
         selection: the cohorts.
         reports: the cohorts without those whose training never reached the server.
         finite: whose updates were finite, bool [S, K].
@@ -71,21 +71,23 @@ def record(
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
 
     nothing = jnp.full((num_replicates,), jnp.nan, jnp.float32)
+    task = plan.trainer.task
+    unmeasured = {each.name: nothing for each in task.measures}
     test = _every(
         plan.eval_every,
         plan.num_rounds,
         round,
-        lambda: _evaluate(plan, federation, params, federation.test_images, federation.test_labels),
-        Evaluation(jnp.zeros((num_replicates,), jnp.int32), nothing, nothing),
+        lambda: _evaluate(plan, federation, weights, federation.test_images, federation.test_labels)._replace(
+            correct=nothing
+        ),
+        Measured(unmeasured, nothing, nothing),
     )
     train = _every(
         plan.train_metrics_every,
         plan.num_rounds,
         round,
-        lambda: evaluation.train_metrics(
-            plan.mesh, plan.trainer.model, federation, params, _block(plan, federation.images), plan.blocks_at_once
-        ),
-        TrainMetrics(nothing, nothing, nothing),
+        lambda: evaluation.train_metrics(evaluator(plan, federation.labels), federation, weights),
+        TrainMetrics(unmeasured, nothing, nothing),
     )
     # What was measured before the first round is billed to it.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
@@ -97,12 +99,13 @@ def record(
     work = _examples_of_training(plan, opening)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
-        gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
-        test_accuracy=test.accuracy,
-        test_loss=test.loss,
-        train_accuracy=train.accuracy,
-        train_loss=train.loss,
-        worst_decile_accuracy=train.worst_decile_accuracy,
+        measured=measures.columns_of(
+            task,
+            test=(test.measures, test.loss),
+            train=(train.measures, train.loss),
+            worst_decile=train.worst_decile,
+            gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
+        ),
         nonfinite=reports.mask & ~finite,
         faults=faults,
         events=_events(plan, federation, work, trained, reported, bill, start, losses, server_examples)._replace(
@@ -176,16 +179,18 @@ def _events(
 
 def _server_examples(plan: Plan, federation: Federation) -> int:
     on_test = any(r.kind == "server_metrics" and r.option("on") == "test" for r in plan.strategy.requests)
-    return (federation.test_images if on_test else federation.server_images).shape[0]
+    targets = federation.test_labels if on_test else federation.server_labels
+    return jax.tree.leaves(targets)[0].shape[0]
 
 
-def _block(plan: Plan, images: Images) -> int:
-    return evaluation.block_size(images.shape[0], plan.evaluation_block)
+def evaluator(plan: Plan, targets: Any) -> Evaluator:
+    """Return what evaluates a plan's models on so many examples."""
+    size = evaluation.block_size(jax.tree.leaves(targets)[0].shape[0], plan.evaluation_block)
+    return Evaluator(plan.mesh, plan.trainer.model, plan.trainer.task, size, plan.blocks_at_once)
 
 
-def _evaluate(plan: Plan, federation: Federation, params: Params, images, labels) -> Evaluation:
-    model, block = plan.trainer.model, _block(plan, images)
-    return evaluation.on_images(plan.mesh, model, federation, images, labels, params, block, plan.blocks_at_once)
+def _evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any) -> Measured:
+    return evaluation.on_examples(evaluator(plan, targets), federation, inputs, targets, weights)
 
 
 def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], nothing: Any) -> Any:

@@ -14,6 +14,7 @@ from jax import lax
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import bill as bills
 from fedjax_sel.simulation import client_table, devices, faults, information, keys, reporting, sanitise
 from fedjax_sel.simulation.bill import Bill
@@ -63,17 +64,17 @@ def one_round(
     reports = selection._replace(mask=arrives)
     # What the cohort was asked travels with its reports.
     state, info, bill = protocol.ask_cohort(partial(information.measure, opening), known, selection, arrives)
-    reads = of_outcome(plan.strategy, params, carry.evaluation, round, state, info, selection)
+    reads = of_outcome(plan.strategy, params.trained, carry.evaluation, round, state, info, selection)
     weights = _weights(plan, opening, state, info, reports)
     trained, sums = _train_cohorts(plan, opening, selection, reports, weights, reads.updates)
     info, bill = information.learn(opening, info, bill, reports.ids, reports.mask, trained.training_loss)
     shared = jax.tree.map(jnp.add, carry.shared, sums.contributed)
 
     # Of the finite ones, also where a run is to end at others: the host, which reads of them, ends it.
-    mean = jax.vmap(server.mean_of_reports)(sums.averaged, weights, trained.finite)
-    mean_update = jax.vmap(plan.trainer.optimizer.combine)(mean)
+    mean, carried = jax.vmap(server.mean_of_reports)(sums.averaged, weights, trained.finite)
+    mean_update = Weights(jax.vmap(plan.trainer.optimizer.combine)(mean), carried)
     arrived = (reports.mask & trained.finite).any(axis=1)
-    step = jax.vmap(partial(server.step_if_anybody, plan.server))
+    step = jax.vmap(partial(server.new_model, plan.server))
     new_params, server_state = step(carry.server, params, mean_update, arrived)
     evaluation = evaluate_for_strategy(plan, federation, new_params)
 
@@ -84,7 +85,7 @@ def one_round(
         updates=updates,
         losses_before=before,
         losses_after=after,
-        step=jax.tree.map(jnp.subtract, new_params, params),
+        step=jax.tree.map(jnp.subtract, new_params.trained, params.trained),
         finite=finite,
         metrics=Unrequested(plan.strategy.name, "server_metrics")
         if evaluation is None or carry.evaluation is None
@@ -177,7 +178,7 @@ class Trained(NamedTuple):
 class Sums(NamedTuple):
     """Of the finite reports, [S, ...]."""
 
-    averaged: Any  # with the aggregation's weights
+    averaged: Any  # what the optimizer averages, and what models carry, with the aggregation's weights
     contributed: Any  # with 1/N each
 
 
@@ -212,12 +213,12 @@ def _train_cohorts(
         report = plan.trainer.optimizer.report(result.finished, memory)
         # The server does not have the change of a client whose report is lost.
         own = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), report.own, memory.own)
-        sums = Sums(report.averaged, report.contributed)
+        sums = Sums((report.averaged, result.update.carried), report.contributed)
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
         trained = jax.tree.map(jnp.add, received, result.update)
         finite = server.is_finite(sums)
         told = Trained(
-            result.update if keep_updates else None,
+            result.update.trained if keep_updates else None,
             finite,
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
@@ -232,7 +233,9 @@ def _train_cohorts(
     told, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.clients_at_once, factors)
     trained: Trained = devices.unflatten(told, num_replicates)
     if not keep_updates:
-        nothing = jax.tree.map(lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), opening.params)
+        nothing = jax.tree.map(
+            lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), opening.params.trained
+        )
         trained = trained._replace(updates=nothing)
     return trained, sums
 

@@ -193,13 +193,13 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
 
     carry = Carry(
         params=params,
-        server=jax.vmap(plan.server.init)(params),
+        server=jax.vmap(plan.server.init)(params.trained),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes, federation.sizes),
         info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
         clients=client_table.on_devices(plan.kept_at_first, params, num_clients)
         if plan.store is None
         else client_table.on_host(plan.store, jnp.zeros((num_replicates,), jnp.int32)),  # their places come later
-        shared=jax.vmap(plan.trainer.optimizer.init_shared)(params),
+        shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=bills.nothing(num_replicates, num_clients, len(plan.strategy.requests)),
     )

@@ -170,7 +170,7 @@ def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
         facts = facts.replace(kind, Fact(value, jnp.zeros_like(fact.age)))
     for _, request in protocol.requests_at_start(strategy):
         info = info.replace(request.kind, getattr(facts, request.kind))
-    shapes = jax.eval_shape(model.init, key)
+    shapes = jax.eval_shape(model.init, key).trained
     leaves, structure = jax.tree.flatten(shapes)
     updates = [
         0.01 * jax.random.normal(key, (num_replicates, setting.num_selected, *leaf.shape), jnp.float32)

@@ -13,7 +13,9 @@ from jax import lax
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
-from fedjax_sel.models import Draws, Model, Params
+from fedjax_sel.models import Model, Params
+from fedjax_sel.models.weights import Weights
+from fedjax_sel.tasks import Task
 from fedjax_sel.training import draws, gradients, in_place, schedule, shuffle
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
@@ -24,6 +26,7 @@ class Trainer(NamedTuple):
 
     Attributes:
         model: the network.
+        task: what it is trained on.
         work: how many steps on which batches.
         optimizer: the federated one, which says what clients step on and report.
         client_optimizer: their own, on that gradient; without the learning rate, which the round decides.
@@ -34,6 +37,7 @@ class Trainer(NamedTuple):
     """
 
     model: Model
+    task: Task
     work: LocalWork
     optimizer: FederatedOptimizer
     client_optimizer: optax.GradientTransformation
@@ -53,26 +57,31 @@ def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
     return optax.chain(optax.identity(), *parts)
 
 
-def example_losses(model: Model, params: Params, images, labels, drawn: Draws | None = None) -> jax.Array:
-    """Cross-entropy of each example in nats, float32 [B]; in training with what the model draws."""
-    logits = model.apply(params, images, drawn).logits
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-
-
-def mean_loss(model: Model, params: Params, images, labels, counts) -> jax.Array:
-    """Mean cross-entropy in nats over the examples that count.
+def example_losses(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any) -> jax.Array:
+    """Return the loss of each example outside training, float32 [B].
 
     Args:
         model: the network.
-        params: its weights.
-        images: float32 [B, H, W, channels].
-        labels: int32 [B].
-        counts: bool [B].
-
-    Returns:
-        A scalar.
+        task: whose loss.
+        weights: of the network.
+        inputs: [B, ...].
+        targets: [B, ...].
     """
-    losses = example_losses(model, params, images, labels)
+    return task.losses(model.apply(weights, inputs, None).prediction, targets)
+
+
+def mean_loss(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any, counts: jax.Array) -> jax.Array:
+    """Return the mean loss over the examples that count, outside training, a scalar.
+
+    Args:
+        model: the network.
+        task: whose loss.
+        weights: of the network.
+        inputs: [B, ...].
+        targets: [B, ...].
+        counts: bool [B].
+    """
+    losses = example_losses(model, task, weights, inputs, targets)
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
 
@@ -84,7 +93,7 @@ class OptimizerState(NamedTuple):
 
 
 def fresh(trainer: Trainer, params: Params) -> OptimizerState:
-    """Return the state of an optimizer that has taken no step."""
+    """Return the state of an optimizer of trained weights that has taken no step."""
     init = trainer.client_optimizer.init
     return OptimizerState(init(params), init(jnp.zeros(())))
 
@@ -92,7 +101,7 @@ def fresh(trainer: Trainer, params: Params) -> OptimizerState:
 class LocalResult(NamedTuple):
     """What a client's local training leaves."""
 
-    update: Params  # w_k - w, in the pytree of the model
+    update: Weights  # w_k - w
     training_loss: jax.Array  # the statistic that was asked for, nats; zero without
     optimizer_state: OptimizerState
     num_examples: jax.Array  # that it went through, int32
@@ -102,13 +111,13 @@ class LocalResult(NamedTuple):
     @property
     def finished(self) -> Finished:
         """What the federated optimizer is told."""
-        return Finished(self.update, self.coefficient, self.learning_rate)
+        return Finished(self.update.trained, self.coefficient, self.learning_rate)
 
 
 def train_and_report(
     trainer: Trainer,
     federation: Federation,
-    params: Params,
+    received: Weights,
     replicate: jax.Array,
     client: jax.Array,
     key: jax.Array,
@@ -125,7 +134,7 @@ def train_and_report(
     Args:
         trainer: static.
         federation: the data.
-        params: the received model.
+        received: the model.
         replicate: which seed's partition.
         client: who.
         key: of this client in this round; consumed.
@@ -157,29 +166,32 @@ def train_and_report(
         return taken * jnp.stack([jnp.sum(jnp.where(counts, losses, 0.0)) / counts.sum(), jnp.ones(())])
 
     def step(index, carry):
-        weights, optimizer_state, total = carry
+        (weights, carried), optimizer_state, total = carry
         positions, counts = schedule.batch(work, order, index, part.size)
 
         def losses_of(weights, examples):
             positions, drawn = examples
-            return example_losses(trainer.model, weights, *fed.gather(federation, part, positions), drawn)
+            inputs, targets = fed.gather(federation, part, positions)
+            output = trainer.model.apply(Weights(weights, carried), inputs, drawn)
+            return trainer.task.losses(output.prediction, targets), output.carried
 
         examples = positions, draws_of(index)
-        gradient, losses = gradients.of_batch(losses_of, weights, examples, counts, trainer.micro_batch)
+        gradient, losses, carried = gradients.of_batch(losses_of, weights, examples, counts, trainer.micro_batch)
         if statistic is not None:
             total += seen(index, losses, counts)
-        gradient = trainer.optimizer.gradient(gradient, weights, params, memory)
+        gradient = trainer.optimizer.gradient(gradient, weights, received.trained, memory)
         direction, optimizer_state = trainer.client_optimizer.update(gradient, optimizer_state, weights)
         rate = in_place.after(learning_rate, gradient)
-        return jax.tree.map(lambda w, d: w - rate * d, weights, direction), optimizer_state, total
+        weights = jax.tree.map(lambda w, d: w - rate * d, weights, direction)
+        return Weights(weights, carried), optimizer_state, total
 
-    started = fresh(trainer, params) if optimizer_state is None else optimizer_state
+    started = fresh(trainer, received.trained) if optimizer_state is None else optimizer_state
     last, unroll = (steps, None) if work.equal_steps is None else (work.equal_steps, trainer.unroll)
-    start = (params, started.model, jnp.zeros((2,)))
+    start = (received, started.model, jnp.zeros((2,)))
     weights, final, (total, count) = lax.fori_loop(0, last, step, start, unroll=unroll)
     gone, unit = coefficient(trainer, last, learning_rate, started.unit)
     mean = total / jnp.maximum(count, 1.0)
-    update = jax.tree.map(lambda after, before: after - before, weights, params)
+    update = jax.tree.map(lambda after, before: after - before, weights, received)
     return LocalResult(
         update=update,
         training_loss=jnp.sqrt(mean) if statistic == "rms-first-pass" else mean,
@@ -233,7 +245,7 @@ def mean_over(
         trainer: static.
         federation: the data.
         segment: which examples.
-        function: (images [B, H, W, channels], labels [B], counts bool [B]) -> a pytree of SUMS over those that count.
+        function: (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over those that count.
 
     Returns:
         The pytree of means.
@@ -242,30 +254,23 @@ def mean_over(
 
     def body(index, sums):
         positions = index * block + jnp.arange(block)
-        images, labels = fed.gather(federation, segment, positions)
-        return jax.tree.map(jnp.add, sums, function(images, labels, positions < segment.size))
+        inputs, targets = fed.gather(federation, segment, positions)
+        return jax.tree.map(jnp.add, sums, function(inputs, targets, positions < segment.size))
 
-    shape = federation.images.shape[1:]
-    zeros = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-        jax.eval_shape(
-            function,
-            jax.ShapeDtypeStruct((block, *shape), jnp.float32),
-            jax.ShapeDtypeStruct((block,), jnp.int32),
-            jax.ShapeDtypeStruct((block,), bool),
-        ),
-    )
+    examples = jax.eval_shape(lambda: fed.gather(federation, segment, jnp.arange(block)))
+    shapes = jax.eval_shape(function, *examples, jax.ShapeDtypeStruct((block,), bool))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     sums = lax.fori_loop(0, -(-segment.size // block), body, zeros)
     return jax.tree.map(lambda total: total / segment.size.astype(total.dtype), sums)
 
 
 def loss(
-    trainer: Trainer, federation: Federation, params: Params, segment: Segment, statistic: str = "mean"
+    trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, statistic: str = "mean"
 ) -> jax.Array:
     """Mean loss of a model over a client's examples, nats; with statistic="rms" the root of the mean squared loss."""
 
-    def total(images, labels, counts):
-        losses = example_losses(trainer.model, params, images, labels)
+    def total(inputs, targets, counts):
+        losses = example_losses(trainer.model, trainer.task, weights, inputs, targets)
         return jnp.sum(jnp.where(counts, losses**2 if statistic == "rms" else losses, 0.0))
 
     mean = mean_over(trainer, federation, segment, total)
@@ -273,32 +278,34 @@ def loss(
 
 
 def batch_loss(
-    trainer: Trainer, federation: Federation, params: Params, segment: Segment, key: jax.Array, batch_size: int
+    trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, key: jax.Array, batch_size: int
 ) -> jax.Array:
     """Mean loss of a model over `batch_size` random examples of a client (all of them if it has fewer), nats."""
     slots = jnp.arange(batch_size)
     positions = shuffle.position(shuffle.order(key, segment.size), jnp.minimum(slots, segment.size - 1), segment.size)
-    images, labels = fed.gather(federation, segment, positions)
-    return mean_loss(trainer.model, params, images, labels, slots < segment.size)
+    inputs, targets = fed.gather(federation, segment, positions)
+    return mean_loss(trainer.model, trainer.task, weights, inputs, targets, slots < segment.size)
 
 
-def profile(trainer: Trainer, federation: Federation, params: Params, segment: Segment, relu: bool) -> jax.Array:
+def profile(trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, relu: bool) -> jax.Array:
     """Mean output of the first fully-connected layer over a client's examples (FL-DP3S Eq. 11), float32 [Q]."""
 
-    def total(images, labels, counts):
-        first = trainer.model.apply(params, images, None).first_dense
+    def total(inputs, targets, counts):
+        first = trainer.model.apply(weights, inputs, None).profile
+        assert first is not None, "refused before the run"
         return jnp.sum(jnp.where(counts[:, None], jax.nn.relu(first) if relu else first, 0.0), axis=0)
 
     return mean_over(trainer, federation, segment, total)
 
 
-def gradient(trainer: Trainer, federation: Federation, params: Params, segment: Segment) -> Params:
-    """Gradient of the mean loss over a client's examples, in the pytree of the model."""
+def gradient(trainer: Trainer, federation: Federation, weights: Weights, segment: Segment) -> Params:
+    """Gradient of the mean loss over a client's examples, in the pytree of the trained weights."""
 
-    def total(images, labels, counts):
-        def summed(weights):
-            return mean_loss(trainer.model, weights, images, labels, counts) * counts.sum()
+    def total(inputs, targets, counts):
+        def summed(trained):
+            moved = weights._replace(trained=trained)
+            return mean_loss(trainer.model, trainer.task, moved, inputs, targets, counts) * counts.sum()
 
-        return jax.grad(summed)(params)
+        return jax.grad(summed)(weights.trained)
 
     return mean_over(trainer, federation, segment, total)

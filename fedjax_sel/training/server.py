@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_sel.models import Params
+from fedjax_sel.models.weights import Weights
 
 
 def cohort_weights(
@@ -118,3 +119,25 @@ def step_if_anybody(
     if not jax.tree.leaves(state):
         return stepped
     return jax.tree.map(partial(jnp.where, arrived), stepped, (params, state))
+
+
+def new_model(
+    server: optax.GradientTransformation,
+    state: optax.OptState,
+    weights: Weights,
+    mean_update: Weights,
+    arrived: jax.Array,
+) -> tuple[Weights, optax.OptState]:
+    """Return the global model after a round, and the server optimizer's state.
+
+    What models carry beside their trained weights has no gradient: it is averaged, whatever the server's optimizer.
+
+    Args:
+        server: see `step`; of the trained weights.
+        state: its state.
+        weights: the global model.
+        mean_update: zero where nobody reported.
+        arrived: whether anybody did, bool scalar.
+    """
+    trained, state = step_if_anybody(server, state, weights.trained, mean_update.trained, arrived)
+    return Weights(trained, jax.tree.map(jnp.add, weights.carried, mean_update.carried)), state

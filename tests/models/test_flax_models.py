@@ -105,9 +105,7 @@ def test_images_are_learned_with_weights_for_every_client(module, side, channels
 
 
 @pytest.mark.parametrize("every_position", [False, True])
-@pytest.mark.parametrize(
-    "units,steps,rate", [(24, 60, 3.0), pytest.param(256, 20, 3.0, marks=pytest.mark.slow)], ids=["small", "LEAF's"]
-)
+@pytest.mark.parametrize("units,steps,rate", [(24, 60, 3.0), (256, 20, 3.0)], ids=["small", "LEAF's"])
 def test_text_is_learned_with_weights_for_every_client(every_position, units, steps, rate):
     text = jnp.arange(12 + 7)[None] + jnp.arange(12)[:, None]
     tokens = text % 5  # each character follows from the one before

@@ -117,7 +117,7 @@ def test_sizes_of_the_papers_models(name, shape, params, profile):
     model = models.make(name, shape, 10)
     assert (model.num_params, model.profile_size) == (params, profile)
     output = model.apply(model.init(jax.random.key(0)), jnp.zeros((3, *shape)), None)
-    assert output.logits.shape == (3, 10) and output.first_dense.shape == (3, profile)
+    assert output.prediction.shape == (3, 10) and output.profile.shape == (3, profile)
 
 
 def test_images_too_small_for_a_model_are_refused():
@@ -157,7 +157,7 @@ def test_dropout_comes_before_the_activation_and_only_in_training():
     model = models.make("mlp", (4, 4, 1), 3, dropout=0.5)
     params = model.init(jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (5, 4, 4, 1))
-    np.testing.assert_array_equal(model.apply(params, x, None).logits, model.apply(params, x, None).logits)
+    np.testing.assert_array_equal(model.apply(params, x, None).prediction, model.apply(params, x, None).prediction)
     one, two = (model.apply(params, x, model.draw(jax.random.key(i), len(x))) for i in (1, 2))
-    assert (one.logits != two.logits).any()
-    np.testing.assert_array_equal(one.first_dense, two.first_dense)
+    assert (one.prediction != two.prediction).any()
+    np.testing.assert_array_equal(one.profile, two.profile)

@@ -77,7 +77,7 @@ def test_every_multiplication_of_a_model_and_of_its_gradient_is_in_it(name, prec
     shape = (28, 28, 1)
     model = models.make(name, shape, 10, precision=precision)
     params, images = jax.eval_shape(model.init, jax.random.key(0)), jax.ShapeDtypeStruct((4, *shape), jnp.float32)
-    loss = jax.grad(lambda params, images: model.apply(params, images, None).logits.sum())
+    loss = jax.grad(lambda params, images: model.apply(params, images, None).prediction.sum())
     found = list(multiplications(jax.make_jaxpr(loss)(params, images).jaxpr))
     layers_ = {"mlp": 3, "cnn": 5, "cnn_small": 4}[name]
     assert len(found) == 3 * layers_ - 1  # forward, and the gradients by weights and, but for the first, by inputs

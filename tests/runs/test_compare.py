@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedjax_sel
-from fedjax_sel import UserError, command_line, compare, comparison, comparison_plots, plots
+from fedjax_sel import UserError, command_line, compare, comparison, comparison_plots, measures, plots, tasks
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.runs import folder, sweep
 from fedjax_sel.runs.lock import FolderLock
@@ -361,18 +361,14 @@ def made_up(accuracy, bytes_down, cohorts, target, num_clients=4):
     )
     counts = dict.fromkeys(Ledger._fields, np.zeros((seeds, rounds), np.int64))
     ledger = Ledger(**{**counts, "bytes_down": np.asarray(bytes_down), "bytes_up": 2 * np.asarray(bytes_down)})
-    nothing = np.full((seeds, rounds), np.nan)
-    gemd, seconds = np.full((seeds, rounds), 0.5), np.arange(1.0, rounds + 1)
+    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.full((seeds, rounds), np.nan))
+    measured |= {"test_accuracy": accuracy, "gemd": np.full((seeds, rounds), 0.5)}
+    seconds = np.arange(1.0, rounds + 1)
     return Result(
         config,
         "made up",
         config.run.seeds,
-        accuracy,
-        nothing,
-        nothing,
-        nothing,
-        nothing,
-        gemd,
+        measured,
         cohorts,
         ledger,
         seconds,
@@ -452,7 +448,10 @@ def test_bands_stay_where_the_measure_can_be(tmp_path, monkeypatch, figures):
     monkeypatch.setattr(Axes, "fill_between", fill_between)
     result = made_up([[0.01, 0.99], [0.5, 0.6]], BYTES, COHORTS, target=0.6)
     spread = np.array([[0.01, 0.02], [1.5, 1.0]])
-    plots.curves({"a": dataclasses.replace(result, gemd=spread, test_loss=2 * spread)}, tmp_path / "curves.png")
+    plots.curves(
+        {"a": dataclasses.replace(result, measured=result.measured | {"gemd": spread, "test_loss": 2 * spread})},
+        tmp_path / "curves.png",
+    )
     assert len(bands) == 4
     for axis, (low, high) in bands.items():
         assert (low >= 0).all() and (high > low).all() and axis.get_ylim()[0] >= 0

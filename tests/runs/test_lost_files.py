@@ -112,11 +112,12 @@ def test_nothing_is_written_before_all_was_read(unfinished, name, monkeypatch):
 
 def part(result, first, last):
     """Rounds of a result."""
-    cut = {name: getattr(result, name)[:, first:last] for name in (*records.MEASURES, "cohorts")}
+    measured = {name: values[:, first:last] for name, values in result.measured.items()}
     ledger = type(result.ledger)(*(column[:, first:last] for column in result.ledger))
     return records.dataclasses.replace(
         result,
-        **cut,
+        measured=measured,
+        cohorts=result.cohorts[:, first:last],
         ledger=ledger,
         elapsed_seconds=result.elapsed_seconds[first:last],
         round_seconds=result.round_seconds[first:last],

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import command_line, report
+from fedjax_sel import command_line, measures, report, tasks
 from fedjax_sel.runs import folder
-from fedjax_sel.runs.records import MEASURES, Result
+from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
 
 BASE = fedjax_sel.preset("quickstart").replace(rounds=2, algo="random", target_accuracy=0.5)
@@ -22,10 +22,10 @@ RUNS = {
 
 def found(config):
     shape = (1, config.run.rounds)
-    measures = dict.fromkeys(MEASURES, np.full(shape, 0.45))
+    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.full(shape, 0.45))
     return Result(
         config, "made up", config.run.seeds, cohorts=np.zeros((*shape, 1), np.int32), stopped_by=0,
-        ledger=Ledger(*[np.ones(shape, np.int64)] * len(Ledger._fields)), elapsed_seconds=np.ones(2), **measures,
+        ledger=Ledger(*[np.ones(shape, np.int64)] * len(Ledger._fields)), elapsed_seconds=np.ones(2), measured=measured,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from fedjax_sel import metrics
+from fedjax_sel import metrics, tasks
 from fedjax_sel.models.output import Output
 from fedjax_sel.simulation import devices, evaluation
 
@@ -29,7 +29,8 @@ def evaluated(size, correct, block):
     mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), (devices.SEEDS, devices.CLIENTS))
 
     def all_models(thresholds, images, labels):
-        return evaluation.on_images(mesh, model, federation, images, labels, thresholds, block, 0)
+        evaluator = evaluation.Evaluator(mesh, model, tasks.classification(), block, 0)
+        return evaluation.on_examples(evaluator, federation, images, labels, thresholds)
 
     specs = (devices.PER_SEED, devices.WHOLE, devices.WHOLE)
     program = jax.jit(devices.over_seeds(mesh, all_models, specs, devices.PER_SEED))
@@ -43,6 +44,7 @@ def test_a_target_that_is_hit_exactly_on_the_devices_is_reached(size, percents):
     assert len(targets) == percents
     found = evaluated(size, correct + [count - 1 for count in correct], block=50)
     np.testing.assert_array_equal(found.correct[:percents], correct)
-    for percent, hit, missed in zip(targets, found.accuracy[:percents], found.accuracy[percents:]):
+    accuracies = found.measures["accuracy"]
+    for percent, hit, missed in zip(targets, accuracies[:percents], accuracies[percents:]):
         assert metrics.rounds_to_target([[hit]], percent / 100) == 1, percent
         assert np.isnan(metrics.rounds_to_target([[missed]], percent / 100)), percent

@@ -33,5 +33,5 @@ def test_embeddings_put_clients_of_one_label_together(after_warmup):
 
 def test_cohorts_are_more_diverse_than_random_ones(after_warmup):
     (_, records), _ = after_warmup
-    gemd = np.asarray(records.gemd)  # [rounds, seeds]
+    gemd = np.asarray(records.measured["gemd"])  # [rounds, seeds]
     assert gemd[15:].mean() < gemd[:15].mean() - 0.1

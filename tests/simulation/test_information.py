@@ -11,6 +11,7 @@ from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import information, run, sanitise
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.simulation.problem import pose
@@ -97,7 +98,7 @@ def direct_losses(program, params, part):
         rows = rows[:train] if part == "train" else rows
         images = fed.normalise(federation, jnp.asarray(federation.images[rows]))
         params_0 = jax.tree.map(lambda leaf: leaf[0], params)
-        logits = np.asarray(program.plan.trainer.model.apply(params_0, images, None).logits, np.float64)
+        logits = np.asarray(program.plan.trainer.model.apply(params_0, images, None).prediction, np.float64)
         losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), federation.labels[rows]]
         found.append(losses)
     return found
@@ -187,7 +188,7 @@ def test_training_losses_along_the_way():
     for k in (2, 9, 4):
         params = jax.tree.map(lambda leaf: leaf[0], before.params)
         part = fed.train_part(program.federation, jnp.int32(0), jnp.int32(k))
-        gradient = client.gradient(program.plan.trainer, program.federation, params, part)
+        gradient = Weights(client.gradient(program.plan.trainer, program.federation, params, part))
         further = jax.tree.map(lambda w, g: w - 0.2 * g, params, gradient)
         second.append(float(client.loss(program.plan.trainer, program.federation, further, part)))
     np.testing.assert_allclose(found["rms-first-pass"], [np.sqrt((first[k] ** 2).mean()) for k in (2, 9, 4)], rtol=1e-5)
@@ -382,7 +383,7 @@ def test_the_servers_own_evaluation(on):
     evaluated = np.array([2, 1, 1, 1])  # w^0 and w^1, then one new model a round
     np.testing.assert_array_equal(ledger.server_examples, evaluated * len(labels))
     params = jax.tree.map(lambda leaf: leaf[0], before.params)
-    logits = program.plan.trainer.model.apply(params, fed.normalise(federation, jnp.asarray(images)), None).logits
+    logits = program.plan.trainer.model.apply(params, fed.normalise(federation, jnp.asarray(images)), None).prediction
     correct = (np.asarray(logits).argmax(axis=1) == labels).sum()
     first = state["metrics"][0, 0]
     assert first[0] == correct and np.isclose(first[1], correct / len(labels))

@@ -13,6 +13,7 @@ from fedjax_sel import models, strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, folder, writer
 from fedjax_sel.simulation import information, keys, run
@@ -35,7 +36,7 @@ def in_turns():
     """Selects others in each round, some of them again, and keeps what came back."""
 
     def init(key, env):
-        shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0))
+        shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0)).trained
         return jax.tree.map(lambda leaf: jnp.zeros((env.num_selected, *leaf.shape)), shapes)
 
     def select(key, state, info, round, available):
@@ -171,7 +172,7 @@ def test_losses_that_select_do_not_contain_the_proximal_term():
     w, losses = w_t, []
     for _ in range(3):
         losses.append(float(client.loss(trainer, federation, w, part)))
-        gradient = client.gradient(trainer, federation, w, part)
+        gradient = Weights(client.gradient(trainer, federation, w, part))
         w = jax.tree.map(lambda w, g, start: w - 0.2 * (g + 3.0 * (w - start)), w, gradient, w_t)
     np.testing.assert_allclose(result.training_loss, np.mean(losses), rtol=1e-5)
     for a, b, start in zip(*map(jax.tree.leaves, (result.update, w, w_t))):
@@ -240,7 +241,9 @@ def test_a_server_that_remembers_takes_no_step_when_nobody_reports():
 def test_the_step_that_strategies_see_is_the_servers_own():
     """GPFL's direction D under FedYogi: w^(t+1) - w^t, and not the mean update."""
     strategy = in_turns()._replace(
-        init=lambda key, env: jax.tree.map(jnp.zeros_like, models.make("mlp", (4, 4, 1), 4).init(jax.random.key(0))),
+        init=lambda key, env: jax.tree.map(
+            jnp.zeros_like, models.make("mlp", (4, 4, 1), 4).init(jax.random.key(0)).trained
+        ),
         update=lambda state, info, round, selection, outcome: outcome.step,
     )
     config = SMALL.replace(optimizer="fedyogi", optimizer_args={"tau": 0.1}, rounds=1, chunk=1)
@@ -334,7 +337,7 @@ FEW = SMALL.replace(
 
 def all_at_once(k):
     """Selects everyone and keeps the updates."""
-    shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0))
+    shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0)).trained
     return base.Strategy(
         "all", lambda key, env: jax.tree.map(lambda leaf: jnp.zeros((k, *leaf.shape)), shapes),
         lambda key, state, info, round, available: base.Selection(jnp.arange(k), None, jnp.ones(k, bool)),

@@ -11,6 +11,7 @@ import pytest
 from fedjax_sel import models
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import devices, information, keys, layout, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.simulation.problem import pose
@@ -73,16 +74,16 @@ def test_seeds_together_equal_seeds_alone(two_seeds):
 @pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(6, marks=pytest.mark.slow)])
 def test_the_chunk_length_changes_nothing(two_seeds, chunk):
     other = records_of(SMALL, seeds=2, train_metrics_every=2, chunk=chunk)  # 4 leaves a short last chunk
-    assert len(other.gemd) == 6
+    assert len(other.measured["gemd"]) == 6
     assert_close(two_seeds, other)
 
 
 def test_measurements_come_when_asked_for(two_seeds):
-    assert not np.isnan(two_seeds.test_accuracy).any()
-    np.testing.assert_array_equal(np.isnan(two_seeds.train_accuracy[:, 0]), [True, False] * 3)
+    assert not np.isnan(two_seeds.measured["test_accuracy"]).any()
+    np.testing.assert_array_equal(np.isnan(two_seeds.measured["train_accuracy"][:, 0]), [True, False] * 3)
     sparse = records_of(SMALL, eval_every=4)
-    np.testing.assert_array_equal(np.isnan(sparse.test_loss[:, 0]), [True, True, True, False, True, False])
-    assert np.isnan(sparse.train_loss).all()
+    np.testing.assert_array_equal(np.isnan(sparse.measured["test_loss"][:, 0]), [True, True, True, False, True, False])
+    assert np.isnan(sparse.measured["train_loss"]).all()
 
 
 def six_rounds(program):
@@ -168,7 +169,7 @@ def always(ids, **fields):
 
     def init(key, env):
         model = models.make("mlp", (4, 4, 1), 4, 0.5)
-        shapes = jax.eval_shape(model.init, jax.random.key(0))
+        shapes = jax.eval_shape(model.init, jax.random.key(0)).trained
         return jax.tree.map(lambda leaf: jnp.zeros((env.num_selected, *leaf.shape)), shapes)
 
     def select(key, state, info, round, available):
@@ -193,7 +194,7 @@ def test_full_participation_with_one_full_batch_step_is_centralised_gradient_des
     labels = program.federation.labels[held]
 
     def loss(params):
-        logits = problem.model.apply(params, images, None).logits
+        logits = problem.model.apply(params, images, None).prediction
         return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(labels)), labels])
 
     params = jax.tree.map(lambda leaf: leaf[0], program.carry.params)
@@ -216,15 +217,15 @@ def test_evaluation_equals_a_direct_one():
 
         def scores(images, labels, params=params):
             logits = np.asarray(
-                problem.model.apply(params, fed.normalise(federation, jnp.asarray(images)), None).logits
+                problem.model.apply(params, fed.normalise(federation, jnp.asarray(images)), None).prediction
             )
             logits = logits.astype(np.float64)
             losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
             return logits.argmax(axis=1) == labels, losses
 
         correct, losses = scores(federation.test_images, federation.test_labels)
-        np.testing.assert_allclose(records.test_accuracy[0, s], correct.mean(), rtol=1e-6)
-        np.testing.assert_allclose(records.test_loss[0, s], losses.mean(), rtol=1e-5)
+        np.testing.assert_allclose(records.measured["test_accuracy"][0, s], correct.mean(), rtol=1e-6)
+        np.testing.assert_allclose(records.measured["test_loss"][0, s], losses.mean(), rtol=1e-5)
         by_client, all_correct, all_losses = [], [], []
         for k in range(12):
             start, size = federation.starts[s, k], federation.train_sizes[s, k]
@@ -233,9 +234,9 @@ def test_evaluation_equals_a_direct_one():
             by_client.append(correct.mean())
             all_correct.extend(correct)
             all_losses.extend(losses)
-        np.testing.assert_allclose(records.train_accuracy[0, s], np.mean(all_correct), rtol=1e-6)
-        np.testing.assert_allclose(records.train_loss[0, s], np.mean(all_losses), rtol=1e-5)
-        np.testing.assert_allclose(records.worst_decile_accuracy[0, s], min(by_client), rtol=1e-6)
+        np.testing.assert_allclose(records.measured["train_accuracy"][0, s], np.mean(all_correct), rtol=1e-6)
+        np.testing.assert_allclose(records.measured["train_loss"][0, s], np.mean(all_losses), rtol=1e-5)
+        np.testing.assert_allclose(records.measured["worst_decile_accuracy"][0, s], min(by_client), rtol=1e-6)
 
 
 def test_more_test_examples_than_a_block_and_no_multiple_of_it(two_seeds, monkeypatch):
@@ -359,7 +360,7 @@ def test_losses_of_the_cohort_are_those_of_its_held_out_data():
         rows = federation.order[0, start : start + federation.holdout_sizes[0, k]]
         logits = problem.model.apply(
             params, fed.normalise(federation, jnp.asarray(federation.images[rows])), None
-        ).logits
+        ).prediction
         expected = -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(rows)), federation.labels[rows]])
         seen[k] = (carry.strategy["before"][0, place], expected)
         np.testing.assert_allclose(*seen[k], rtol=1e-4)
@@ -418,7 +419,8 @@ def test_a_clients_momentum_goes_on_where_it_stopped():
     buffers = [jax.tree.map(jnp.zeros_like, params) for _ in ids]
 
     def gradient(params, k):
-        return client.gradient(trainer, federation, params, fed.train_part(federation, jnp.int32(0), jnp.int32(k)))
+        part = fed.train_part(federation, jnp.int32(0), jnp.int32(k))
+        return Weights(client.gradient(trainer, federation, params, part))
 
     for _ in range(3):
         buffers = [jax.tree.map(lambda b, g: 0.5 * b + g, b, gradient(params, k)) for b, k in zip(buffers, ids)]

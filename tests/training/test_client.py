@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_sel import models
+from fedjax_sel import models, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.training import client, optimizers, schedule
 
@@ -49,6 +49,7 @@ def make_trainer(momentum=0.0, weight_decay=0.0, milestones=None, **kind):
     rate = optax.piecewise_constant_schedule(0.1, milestones)
     return client.Trainer(
         MODEL,
+        tasks.classification(),
         work,
         optimizers.make("fedavg"),
         client.sgd(momentum, weight_decay),
@@ -71,7 +72,7 @@ def examples(who, part="train"):
 
 
 def plain_loss(params, images, labels):
-    logits = MODEL.apply(params, jnp.asarray(images), None).logits
+    logits = MODEL.apply(params, jnp.asarray(images), None).prediction
     return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(labels)), labels])
 
 
@@ -170,7 +171,7 @@ def test_gradients_and_profiles_are_means_over_all_examples():
         relu: jax.jit(lambda segment, relu=relu: client.profile(trainer, FEDERATION, PARAMS, segment, relu))
         for relu in (False, True)
     }
-    weights, bias = PARAMS["Dense_0"]["Dense_0"]["kernel"].T, PARAMS["Dense_0"]["Dense_0"]["bias"]
+    weights, bias = PARAMS.trained["Dense_0"]["Dense_0"]["kernel"].T, PARAMS.trained["Dense_0"]["Dense_0"]["bias"]
     for who in range(3):
         images, labels = examples(who, "all")
         segment = fed.all_parts(FEDERATION, ZERO, jnp.int32(who))

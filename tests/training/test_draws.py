@@ -60,7 +60,7 @@ def test_a_model_without_dropout_draws_nothing():
 def test_a_pass_with_given_draws_is_the_one_that_draws_them_itself():
     model, _ = of()
     params, x, key = model.init(jax.random.key(0)), jnp.ones((BATCH, 4, 4, 1)), jax.random.key(7)
-    given = model.apply(params, x, model.draw(key, BATCH)).logits
-    own = MLP(3, 0.5).apply({"params": params}, x, train=True, rngs={"dropout": key}).logits
+    given = model.apply(params, x, model.draw(key, BATCH)).prediction
+    own = MLP(3, 0.5).apply({"params": params.trained}, x, train=True, rngs={"dropout": key}).prediction
     np.testing.assert_array_equal(given, own)
-    assert (given != model.apply(params, x, model.draw(jax.random.key(8), BATCH)).logits).any()
+    assert (given != model.apply(params, x, model.draw(jax.random.key(8), BATCH)).prediction).any()

@@ -20,7 +20,7 @@ NONE = Memory()
 
 def trainer_of(optimizer, momentum=0.0, weight_decay=0.0, client_optimizer=None):
     own = client.sgd(momentum, weight_decay) if client_optimizer is None else client_optimizer
-    return client.Trainer(None, None, optimizer, own, None, 1, 1)
+    return client.Trainer(None, None, None, optimizer, own, None, 1, 1)
 
 
 def coefficient(optimizer, *steps, rate=RATE, **of_clients):

@@ -1,0 +1,115 @@
+"""What a run calls between its chunks of rounds, on the host: to watch it, to log it, to end it."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedjax_sel.errors import UserError
+
+
+class Callback(Protocol):
+    """Any of these methods; a run is the same to the bit with and without. What one raises ends the run.
+
+    The device is one chunk ahead: when `chunk` is called, the next one is being computed.
+    """
+
+    def start(self, config: Any, rounds: int) -> None:
+        """Called before the first chunk.
+
+        Args:
+            config: of the run.
+            rounds: that it has behind it, where it goes on.
+        """
+
+    def chunk(self, rounds: Any, first: int) -> bool | None:
+        """Called when the records of a chunk are in.
+
+        Args:
+            rounds: the chunk as a `Result`.
+            first: rounds before it.
+
+        Returns:
+            True to end the run after the rounds that are being computed, as Ctrl-C would: it can go on.
+        """
+
+    def end(self, result: Any) -> None:
+        """Called with the run's result, finished or not."""
+
+
+METHODS = ("start", "chunk", "end")
+
+
+def check(callbacks: Any) -> tuple[Any, ...]:
+    """Return callbacks as a tuple.
+
+    Raises:
+        UserError: one of them has none of the methods.
+    """
+    found = tuple(callbacks) if isinstance(callbacks, list | tuple) else (callbacks,)
+    for callback in found:
+        if not any(callable(getattr(callback, name, None)) for name in METHODS):
+            raise UserError(
+                f"callbacks: a value of type {type(callback).__name__} has none of the methods {', '.join(METHODS)}; "
+                "give it one, or leave it out"
+            )
+    return found
+
+
+def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
+    """Call a method of all that have it, and return whether any answered True."""
+    answers = [getattr(callback, method)(*arguments) for callback in callbacks if hasattr(callback, method)]
+    return any(answer is True for answer in answers)
+
+
+class StopAtTarget:
+    """Ends a run when every seed's test measure has reached a target."""
+
+    def __init__(self, target: float):
+        """Of such a target."""
+        self._target = target
+        self._reached: np.ndarray | None = None
+
+    def start(self, config: Any, rounds: int) -> None:
+        """Forget an earlier run."""
+        del config, rounds
+        self._reached = None
+
+    def chunk(self, rounds: Any, first: int) -> bool:
+        """Return whether all seeds are there."""
+        del first
+        now = ~np.isnan(rounds.rounds_to_target(self._target))
+        reached = now if self._reached is None else self._reached | now
+        self._reached = reached
+        return bool(reached.all())
+
+
+class TensorBoard:
+    """Writes every measure of every seed for TensorBoard; wants the package tensorboardX."""
+
+    def __init__(self, folder: str):
+        """Into such a folder.
+
+        Raises:
+            UserError: the package is missing.
+        """
+        try:
+            from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise UserError(
+                "--log tensorboard: the package tensorboardX is missing; pip install tensorboardX"
+            ) from error
+        self._writer = SummaryWriter(folder)
+
+    def chunk(self, rounds: Any, first: int) -> None:
+        """Write a chunk."""
+        moved = {"megabytes_down": rounds.ledger.bytes_down / 1e6, "megabytes_up": rounds.ledger.bytes_up / 1e6}
+        for name, values in {**rounds.measured, **moved}.items():
+            for position, seed in enumerate(rounds.seeds):
+                for index, value in enumerate(values[position]):
+                    if not np.isnan(value):
+                        self._writer.add_scalar(f"{name}/seed_{seed}", float(value), first + index + 1)
+
+    def end(self, result: Any) -> None:
+        """Close the files."""
+        del result
+        self._writer.close()

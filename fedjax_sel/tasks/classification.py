@@ -1,0 +1,54 @@
+"""One class an example, or any number of them."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_sel.tasks.base import Measure, Task, shown
+
+
+def classification() -> Task:
+    """Cross-entropy of one class an example, in nats; logits [B, C], targets int32 [B]."""
+    losses = optax.softmax_cross_entropy_with_integer_labels
+    return Task("classification", losses, (Measure("accuracy", _is_right),), _not_classes, of_classes=True)
+
+
+def multilabel() -> Task:
+    """Mean binary cross-entropy over C labels, in nats; logits [B, C], targets 0 or 1 of the same shape.
+
+    Measures: the share of an example's labels that are right, and whether all of them are.
+    """
+    measures = (Measure("accuracy", lambda p, t: _agree(p, t).mean(axis=1)), Measure("all_right", _all_right))
+    return Task("multilabel", _binary_cross_entropy, measures, _unlike)
+
+
+def _is_right(logits: jax.Array, classes: jax.Array) -> jax.Array:
+    return logits.argmax(axis=1) == classes
+
+
+def _agree(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return ((logits > 0) == (labels > 0.5)).astype(jnp.float32)
+
+
+def _all_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return ((logits > 0) == (labels > 0.5)).all(axis=1)
+
+
+def _binary_cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return optax.sigmoid_binary_cross_entropy(logits, labels.astype(jnp.float32)).mean(axis=1)
+
+
+def _not_classes(prediction, targets, num_classes) -> str | None:
+    if len(targets.shape) != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
+        return f"wants one class an example as targets, whole numbers [B], and these are {shown(targets)}"
+    if len(prediction.shape) != 2 or (num_classes is not None and prediction.shape[1] < num_classes):
+        wanted = "C" if num_classes is None else num_classes
+        return f"wants logits [B, {wanted}], and the model gives {shown(prediction)}"
+    return None
+
+
+def _unlike(prediction, targets, num_classes) -> str | None:
+    del num_classes
+    if len(targets.shape) != 2 or prediction.shape != targets.shape:
+        return f"wants logits and labels of one shape [B, C]; the model gives {shown(prediction)} for {shown(targets)}"
+    return None

@@ -1,0 +1,37 @@
+"""The next token at every position of a sequence."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_sel.tasks.base import Measure, Task, shown
+
+
+def next_token() -> Task:
+    """Cross-entropy in nats, averaged over the positions that count; logits [B, L, V], targets int32 [B, L].
+
+    A position counts where its target is not negative: -1 stands for padding. An example without any has loss zero.
+    """
+    return Task("next_token", _losses, (Measure("accuracy", _share_right),), _not_tokens)
+
+
+def _losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    return _mean(optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(tokens, 0)), tokens)
+
+
+def _share_right(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    return _mean((logits.argmax(axis=2) == tokens).astype(jnp.float32), tokens)
+
+
+def _mean(values: jax.Array, tokens: jax.Array) -> jax.Array:
+    counts = tokens >= 0
+    return jnp.where(counts, values, 0.0).sum(axis=1) / jnp.maximum(counts.sum(axis=1), 1)
+
+
+def _not_tokens(prediction, targets, num_classes) -> str | None:
+    if len(targets.shape) != 2 or not jnp.issubdtype(targets.dtype, jnp.integer):
+        return f"wants tokens [B, L] as targets, and these are {shown(targets)}"
+    if len(prediction.shape) != 3 or prediction.shape[:2] != targets.shape:
+        return f"wants logits [B, L, V] for targets {shown(targets)}, and the model gives {shown(prediction)}"
+    del num_classes
+    return None

@@ -1,0 +1,33 @@
+"""One number an example, or several."""
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.tasks.base import Measure, Task, shown
+
+
+def regression() -> Task:
+    """Mean squared error; prediction and targets [B, ...] of one shape.
+
+    Measures, of which less is better: the mean absolute error of an example, and its squared error.
+    """
+    absolute = Measure("absolute_error", lambda p, t: _mean(jnp.abs(p - t)), higher_is_better=False)
+    squared = Measure("squared_error", _squared_error, higher_is_better=False)
+    return Task("regression", _squared_error, (absolute, squared), _unlike)
+
+
+def _squared_error(prediction: jax.Array, targets: jax.Array) -> jax.Array:
+    return _mean((prediction - targets) ** 2)
+
+
+def _mean(values: jax.Array) -> jax.Array:
+    return values.reshape(values.shape[0], -1).mean(axis=1)
+
+
+def _unlike(prediction, targets, num_classes) -> str | None:
+    del num_classes
+    if prediction.shape != targets.shape:
+        return f"wants predictions of the targets' shape; the model gives {shown(prediction)} for {shown(targets)}"
+    if not jnp.issubdtype(targets.dtype, jnp.floating):
+        return f"wants targets that are floats, and these are {shown(targets)}"
+    return None

@@ -1,0 +1,275 @@
+"""Experiments of values: what may be given, what is refused, and that names and values give the same experiment."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strategies, tasks
+from fedjax_sel.config import Config
+from fedjax_sel.simulation import problem, run
+from fedjax_sel.strategies.base import ALL, Request, at_start
+from fedjax_sel.training import optimizers
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(130, 6)).astype(np.float32)
+Y = (X @ RNG.normal(size=6)).astype(np.float32)
+DATA = Dataset.from_arrays(train=(X[:100], Y[:100]), test=(X[100:], Y[100:]), name="patients")
+PARTS = [list(range(first, 100, 5)) for first in range(5)]
+
+
+class Net(nn.Module):
+    """With everything that a module can carry."""
+
+    momentum: float = 0.9
+    rate: float = 0.2
+
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        x = nn.BatchNorm(use_running_average=not train, momentum=self.momentum)(nn.Dense(8)(x))
+        return nn.Dense(1)(nn.Dropout(self.rate, deterministic=not train)(nn.relu(x)))[:, 0]
+
+
+def of(**changes):
+    parts = {"dataset": DATA, "partition": PARTS, "model": Net(), "task": "regression", "algo": "random"}
+    settings = {"num_selected": 2, "rounds": 3, "chunk": 1, "local_steps": 2, "batch_size": 5, "learning_rate": 0.05}
+    settings["train_metrics_every"] = 3
+    return Experiment.of(**{**parts, **settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A finished run, and its folder."""
+    out = tmp_path_factory.mktemp("values") / "run"
+    return fedjax_sel.run(of(names={"model": "net-1"}), out=str(out)), out
+
+
+# ---- what comes out ----
+
+
+def test_a_result_is_named_after_its_task(kept):
+    result, _ = kept
+    assert list(result.measured) == [
+        "test_absolute_error", "test_loss", "train_absolute_error", "train_loss", "worst_decile_absolute_error", "gemd",
+        "test_squared_error",
+    ]  # fmt: skip
+    np.testing.assert_allclose(result.test_squared_error, result.test_loss, rtol=1e-5)
+    assert not result.higher_is_better and np.isnan(result.gemd).all()
+    below = result.measured["test_absolute_error"][0]
+    assert result.rounds_to_target(float(below[1]))[0] == np.flatnonzero(below <= below[1])[0] + 1
+    with pytest.raises(AttributeError, match="no 'test_accuracy'; it measured test_absolute_error"):
+        _ = result.test_accuracy
+
+
+def test_the_folder_gives_the_same_with_its_weights(kept):
+    result, out = kept
+    for again in (fedjax_sel.load(str(out)), fedjax_sel.run(of(names={"model": "net-1"}), out=str(out))):
+        assert again.measured.keys() == result.measured.keys() and not again.higher_is_better
+        for name, values in result.measured.items():
+            np.testing.assert_array_equal(again.measured[name], values)
+        jax.tree.map(np.testing.assert_array_equal, again.params, dict(result.params))
+    prediction = result.model.apply(result.weights_of(0), X[100:], None).prediction
+    np.testing.assert_allclose(np.mean((prediction - Y[100:]) ** 2), result.test_loss[0, -1], rtol=1e-5)
+    variables = {"params": jax.tree.map(lambda leaf: leaf[0], again.params), **result.weights_of(0).carried}
+    np.testing.assert_allclose(Net().apply(variables, X[100:]), prediction, rtol=1e-5, atol=1e-6)
+
+
+def test_how_each_client_fares(kept):
+    found = fedjax_sel.per_client(kept[0], of())
+    assert found["loss"].shape == (1, 5)
+    predicted = np.asarray(kept[0].model.apply(kept[0].weights_of(0), X[:100], None).prediction)
+    errors = np.abs(predicted - Y[:100])
+    np.testing.assert_allclose(found["absolute_error"][0], [errors[part].mean() for part in PARTS], rtol=1e-4)
+    np.testing.assert_allclose(found["absolute_error"].mean(), kept[0].train_absolute_error[0, -1], rtol=1e-4)
+
+
+def test_a_table_for_pandas(kept):
+    pandas = pytest.importorskip("pandas")
+    table = kept[0].to_pandas()
+    assert isinstance(table, pandas.DataFrame) and len(table) == 3 and table["bytes_up"].sum() > 0
+
+
+# ---- batch statistics ----
+
+
+@pytest.mark.parametrize("optimizer", ["fedavg", "fedadam", pytest.param("scaffold", marks=pytest.mark.slow)])
+def test_batch_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
+    """One step a client without dropout: each client's statistics are those of its batch, and the mean is by hand."""
+    posed = problem.pose(of(optimizer=optimizer, model=Net(rate=0.0), local_steps=1, batch_size=20, rounds=1))
+    program = run.prepare(posed)
+    before = jax.device_get(program.carry.params)
+    carry, records = program.chunk(program.carry, np.int32(0), program.federation, program.streams)
+    after, cohort = jax.device_get(carry.params), np.asarray(records.cohort)[0, 0]
+    kernel, bias = (before.trained["Dense_0"][name][0] for name in ("kernel", "bias"))
+    hidden = [X[np.asarray(PARTS[client])] @ kernel + bias for client in cohort]
+    for name, of_client in (("mean", np.mean), ("var", np.var)):
+        old = before.carried["batch_stats"]["BatchNorm_0"][name][0]
+        new = np.mean([0.9 * old + 0.1 * of_client(values, axis=0) for values in hidden], axis=0)
+        np.testing.assert_allclose(after.carried["batch_stats"]["BatchNorm_0"][name][0], new, rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_model_carries_is_billed(kept):
+    result, _ = kept
+    trained, carried = 6 * 8 + 8 + 8 + 8 + 8 + 1, 16
+    assert (result.model.num_params, result.model.num_carried, result.model.profile_size) == (trained, carried, 8)
+    np.testing.assert_array_equal(result.ledger.bytes_up, 2 * 4 * (trained + carried))
+
+
+# ---- values in the place of names ----
+
+
+def test_named_parts_as_values_give_the_same_bits():
+    settings = {"num_clients": 10, "num_selected": 3, "rounds": 3, "local_steps": 2, "chunk": 3}
+    named = Config().replace(algo="fl_dp3s", optimizer="fedprox", **settings)
+    posed = problem.pose(named)
+    values = Experiment.of(
+        dataset=posed.dataset, partition=posed.partitions[0], algo=strategies.make("fl_dp3s"),
+        optimizer=optimizers.make("fedprox"), task=tasks.classification(), **settings,
+    )  # fmt: skip
+    one, two = fedjax_sel.run(named), fedjax_sel.run(values)
+    np.testing.assert_array_equal(one.cohorts, two.cohorts)
+    np.testing.assert_array_equal(one.test_loss, two.test_loss)
+    jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+
+
+def test_functions_are_models():
+    made = models.from_functions(
+        lambda key: {"w": 0.1 * jax.random.normal(key, (6,))}, lambda params, x: x @ params["w"], name="line"
+    )
+    result = fedjax_sel.run(of(model=made, rounds=20, chunk=20, learning_rate=0.1))
+    assert result.test_loss[0, -1] < 0.3 * result.test_loss[0, 0]
+    with pytest.raises(UserError, match="asks for profiles, and line has no fully-connected layer"):
+        problem.pose(of(model=made, algo="fl_dp3s"))
+
+
+def test_who_can_be_reached_as_a_table():
+    there = np.ones((3, 5), bool)
+    there[:, :3] = False
+    assert set(fedjax_sel.run(of(available=there)).cohorts.ravel()) <= {3, 4}
+    with pytest.raises(UserError, match=r"a table of shape \(3, 5\) for 4 rounds of 5 clients"):
+        problem.pose(of(available=there, rounds=4))
+
+
+def sloped(*, slope: float = 1.0):
+    return tasks.regression()._replace(name="sloped", losses=lambda p, t: slope * (p - t) ** 2)
+
+
+def patients():
+    return DATA
+
+
+def every_fifth(*, clients: int = 5):
+    return lambda dataset, num_clients, seed: [list(range(first, 100, clients)) for first in range(clients)]
+
+
+def net(*, rate: float = 0.2):
+    return Net(rate=rate)
+
+
+def test_plugins_for_every_part():
+    here = __name__
+    config = Config().replace(
+        model=f"{here}:net", model_args={"rate": "0.0"}, dataset=f"{here}:patients", partition=f"{here}:every_fifth",
+        task=f"{here}:sloped", task_args={"slope": "2"}, num_clients=5, num_selected=2, local_steps=1, batch_size=5,
+    )  # fmt: skip
+    posed = problem.pose(config)
+    assert posed.model.name == "Net" and posed.task.name == "sloped" and posed.dataset is DATA
+    assert float(posed.task.losses(jnp.array([3.0]), jnp.array([1.0]))[0]) == 8.0
+    np.testing.assert_array_equal(posed.partitions[0].indices[1], PARTS[1])
+
+
+# ---- callbacks ----
+
+
+class Watcher:
+    def __init__(self, fails=False):
+        self.seen, self.fails = [], fails
+
+    def start(self, config, rounds):
+        self.seen.append(("start", rounds))
+
+    def chunk(self, rounds, first):
+        if self.fails and first == 1:
+            raise RuntimeError("disk of my own is full")
+        self.seen.append((first, rounds.num_rounds))
+
+    def end(self, result):
+        self.seen.append(("end", result.num_rounds))
+
+
+def test_callbacks_change_nothing_and_see_everything(kept):
+    watcher = Watcher()
+    result = fedjax_sel.run(of(), callbacks=watcher)
+    assert watcher.seen == [("start", 0), (0, 1), (1, 1), (2, 1), ("end", 3)]
+    np.testing.assert_array_equal(result.test_loss, kept[0].test_loss)
+
+
+def test_a_callback_that_raises_ends_the_run_which_goes_on_later(kept, tmp_path):
+    out = str(tmp_path / "run")
+    settings = {"names": {"model": "net-1"}, "checkpoint_every": 1}
+    with pytest.raises(RuntimeError, match="disk of my own"):
+        fedjax_sel.run(of(**settings), out=out, callbacks=[Watcher(fails=True)])
+    watcher = Watcher()
+    result = fedjax_sel.run(of(**settings), out=out, callbacks=[watcher])
+    assert watcher.seen[0][1] > 0
+    np.testing.assert_array_equal(result.test_loss, kept[0].test_loss)
+
+
+def test_a_target_ends_a_run(kept, tmp_path):
+    target = float(kept[0].test_absolute_error[0, 0])
+    result = fedjax_sel.run(of(rounds=9), callbacks=[callbacks.StopAtTarget(target)])
+    assert result.num_rounds == 2 and not result.finished  # the device is one chunk ahead
+
+
+def test_what_is_no_callback_is_refused():
+    with pytest.raises(UserError, match="callbacks: a value of type int has none of the methods start, chunk, end"):
+        fedjax_sel.run(of(), callbacks=[3])
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    "changes,words",
+    [
+        ({"model": object()}, "model: a value of type object is no module"),
+        ({"dataset": {"x": X}}, "dataset: a value of type dict is neither a name nor a fedjax_sel.data.Dataset"),
+        ({"algo": Net()}, "algo: a value of type Net is neither a name nor"),
+        ({"partition": object()}, "partition: a value of type object is no Partition"),
+        ({"partition": [[0, 1], [1, 700]]}, "700"),
+        ({"partition": lambda *_: 3}, "dealt a value of type int"),
+        ({"partition": PARTS, "num_clients": 4, "num_selected": 2}, "has 5 clients, and num_clients is 4"),
+        ({"task": "classification"}, "are not one class an example"),
+        ({"task": "next_token"}, "wants tokens"),
+        ({"task": tasks.regression()._replace(losses=lambda p, t: ((p - t) ** 2).mean())}, "not one number each"),
+        ({"model": nn.Dense(3)}, "predictions of the targets' shape"),
+        ({"model": "cnn"}, "it sees images"),
+        ({"model": "resnet8"}, "needs images"),
+        ({"model": "char_lstm"}, "reads sequences of characters"),
+        ({"algo": "gpfl", "server_validation": 0.001}, "server-validation"),
+        ({"names": {"modle": "x"}}, "names: 'modle' is not given as a value"),
+        ({"out": "runs/x"}, "model: it is a value without a name"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(changes, words):
+    with pytest.raises(UserError, match=words) as caught:
+        problem.pose(of(**changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_strategy_that_wants_labels_is_refused_where_there_are_none():
+    wanted = (Request("label_histogram", ALL, at_start()),)
+    with pytest.raises(UserError, match="asks for histograms of labels, and patients has no classes"):
+        problem.pose(of(algo=strategies.make("random")._replace(requests=wanted)))
+
+
+def test_a_folder_of_values_is_not_run_by_name(kept):
+    with pytest.raises(UserError, match=r"stands for a value that was given in Python"):
+        fedjax_sel.run(fedjax_sel.load(str(kept[1])).config)
+
+
+def test_another_name_is_another_experiment(kept):
+    with pytest.raises(UserError, match="another configuration"):
+        fedjax_sel.run(of(names={"model": "net-2"}), out=str(kept[1]))

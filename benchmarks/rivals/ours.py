@@ -4,7 +4,6 @@ The first argument is the JSON that rivals get; `seeds` in it replicates train a
 shuffles. Timed rounds are chunks of the run's compiled program, as `fedjax_sel.run` calls it, without evaluation.
 """
 
-import dataclasses
 import json
 import sys
 import time
@@ -31,6 +30,7 @@ def main() -> None:
     devices.use_every_core()
     import jax
 
+    from fedjax_sel.experiment import Experiment
     from fedjax_sel.simulation import run
     from fedjax_sel.simulation.problem import pose
 
@@ -39,8 +39,8 @@ def main() -> None:
     model = pfl_cnn(problem) if work.model == "pfl_cnn" else problem.model
     weights = first_weights(model, work.layers)
     model = model._replace(init=lambda key: weights)
-    problem = dataclasses.replace(problem, model=model, strategy=scripted(work.cohorts))
-    program = run.prepare(problem, eval_every=0)
+    experiment = Experiment.of(config_of(spec), model=model, algo=scripted(work.cohorts))
+    program = run.prepare(pose(experiment), eval_every=0)
 
     rest = (program.federation, program.streams)
     started = time.perf_counter()
@@ -144,7 +144,7 @@ def test(model: Any, params: Any, work: work_.Work) -> tuple[list[float], list[f
     @jax.jit
     def block(params, images, labels):
         def one(params):
-            logits = model.apply(params, images, None).logits
+            logits = model.apply(params, images, None).prediction
             losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
             return (logits.argmax(1) == labels).sum(), losses.sum()
 

@@ -17,14 +17,6 @@ from fedjax_sel.testing.report import NotApplicable, Violation
 
 LOST = 0.2  # of the reports in that experiment
 
-_under_test: Strategy | None = None
-
-
-def under_test() -> Strategy:
-    """The strategy on the bench, under a name that a configuration can hold."""
-    assert _under_test is not None
-    return _under_test
-
 
 class Counts(NamedTuple):
     """Of one round."""
@@ -164,17 +156,12 @@ def _run(strategy: Strategy, options: Options) -> Any:
     """A tiny experiment with one seed."""
     import fedjax_sel
 
-    global _under_test
     n, rounds = options.num_clients, options.rounds
-    config = fedjax_sel.Config().replace(
+    experiment = fedjax_sel.Experiment.of(
         dataset=f"synthetic:train_size={20 * n},test_size=60,num_classes=4,image_size=4",
         num_clients=n, num_selected=options.num_selected, local_steps=2, batch_size=8, holdout=0.2, rounds=rounds,
-        chunk=rounds, eval_every=rounds, report_failure_rate=LOST, algo=f"{__name__}:{under_test.__name__}",
+        chunk=rounds, eval_every=rounds, report_failure_rate=LOST, algo=strategy,
     )  # fmt: skip
-    _under_test = strategy
-    try:
-        result = fedjax_sel.run(config)
-        jax.effects_barrier()
-        return result
-    finally:
-        _under_test = None
+    result = fedjax_sel.run(experiment)
+    jax.effects_barrier()
+    return result

@@ -1,0 +1,42 @@
+"""docs/your_own_experiment.md does what it says: its code is run, in order, in a folder of its own."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data import test_data_leaf as leaf
+
+PAGE = Path(__file__).parents[1] / "docs" / "your_own_experiment.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def run(blocks):
+    there = {}
+    for code in blocks:
+        exec(compile(code, str(PAGE), "exec"), there)
+    return there
+
+
+def test_a_network_data_and_a_loss_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    there = run(BLOCKS[:2])
+    result = there["result"]
+    assert (result.test_accuracy.max(axis=1) >= 0.9).all() and result.num_rounds < 30
+    np.testing.assert_allclose(there["logits"], there["flax_logits"], rtol=1e-4, atol=1e-4)
+    assert there["state_dict"]["fc.weight"].shape == (3, 32)
+
+
+@pytest.mark.slow
+def test_the_next_character(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for part in ("train", "test"):
+        users = {f"R_{number}": leaf.role(5 * number, 8) for number in range(6)}
+        leaf.write(Path("leaf/data/shakespeare/data"), part, "all_data.json", users)
+    run([BLOCKS[0].split("class Block")[0], BLOCKS[2]])
+
+
+def test_the_users_code_is_short():
+    lines = [line for line in BLOCKS[0].splitlines() if line.strip()]
+    assert len(lines) < 60

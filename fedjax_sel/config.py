@@ -57,7 +57,9 @@ class DataConfig:
     """Which images, and which of a client's are kept for its losses."""
 
     dataset: str = _setting(
-        "digits", "data set: digits, synthetic, mnist, fashion_mnist, cifar10, or any prepared TFDS set"
+        "digits",
+        "data set: digits, synthetic, mnist, fashion_mnist, cifar10, cifar100, leaf:FOLDER, any prepared TFDS set, or "
+        "mypackage.module:factory",
     )
     dataset_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --dataset mypackage.module:factory")
     data_dir: str | None = _setting(
@@ -110,7 +112,10 @@ class ModelConfig:
     model: Literal["mlp", "cnn", "cnn_small", "logistic", "lenet", "resnet8", "resnet18", "char_lstm"] = _setting(
         "mlp", "network; or mypackage.module:factory"
     )
-    task: str = _setting("classification", "what is trained: classification, multilabel, regression or next_token")
+    task: str = _setting(
+        "classification",
+        "what is trained: classification, multilabel, regression, next_token, or mypackage.module:factory",
+    )
     model_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --model mypackage.module:factory")
     task_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --task mypackage.module:factory")
     model_dropout: float = _setting(0.0, "probability that a hidden unit is dropped in training")

@@ -98,7 +98,8 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
                     writer.results(collector.result())
                 elif state is not None:
                     writer.checkpoint(state, collector.result())
-            reporter.chunk(first + chunk.num_rounds, chunk.measured[chunk.test_measure], chunk.test_loss)
+            measured = chunk.measured[chunk.test_measure]
+            reporter.chunk(first + chunk.num_rounds, measured, chunk.test_loss, chunk.measure_in_words)
             if verdict is not None:
                 raise verdict.error
             ending.wished |= callbacks.call(watching, "chunk", chunk, first)

@@ -58,13 +58,15 @@ class Reporter:
         """The run has so many rounds behind it."""
         self._first = self._steady_from = rounds
 
-    def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray) -> None:
+    def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray, words: str = "accuracy") -> None:
         """Reports a chunk.
 
         Args:
             done: rounds so far.
-            accuracy: test accuracy, [seeds, rounds of the chunk], NaN where not measured.
+            accuracy: test accuracy, or the measure of another task, [seeds, rounds of the chunk], NaN where not
+                measured.
             loss: test loss, likewise.
+            words: the measure's name.
         """
         now = time.monotonic()
         if self._steady_from == self._first:
@@ -77,7 +79,7 @@ class Reporter:
         measured = ~np.isnan(accuracy).any(axis=0)
         if measured.any():
             last = np.flatnonzero(measured)[-1]
-            self._text = f"accuracy {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
+            self._text = f"{words} {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, text=self._text, speed=speed)
         elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):

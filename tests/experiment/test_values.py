@@ -273,3 +273,11 @@ def test_a_folder_of_values_is_not_run_by_name(kept):
 def test_another_name_is_another_experiment(kept):
     with pytest.raises(UserError, match="another configuration"):
         fedjax_sel.run(of(names={"model": "net-2"}), out=str(kept[1]))
+
+
+def test_a_run_is_logged_for_tensorboard(tmp_path):
+    pytest.importorskip("tensorboardX")
+    fedjax_sel.run(of(), callbacks=[callbacks.TensorBoard(str(tmp_path / "log"))])
+    (file,) = (tmp_path / "log").iterdir()
+    content = file.read_bytes()
+    assert b"test_absolute_error/seed_0" in content and b"megabytes_down/seed_0" in content

@@ -74,7 +74,9 @@ def load(path: str) -> "Result":
 
     from fedjax_sel.runs import folder, weights
 
-    return dataclasses.replace(folder.load(Path(path)), weights=weights.read(Path(path)))
+    result = folder.load(Path(path))
+    # Those in the folder of a run that goes on are of the rounds before.
+    return dataclasses.replace(result, weights=weights.read(Path(path))) if result.finished else result
 
 
 def per_client(result: "Result", experiment: "Experiment | Config | None" = None) -> Any:

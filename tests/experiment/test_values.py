@@ -1,5 +1,7 @@
 """Experiments of values: what may be given, what is refused, and that names and values give the same experiment."""
 
+import shutil
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -74,6 +76,17 @@ def test_the_folder_gives_the_same_with_its_weights(kept):
     np.testing.assert_allclose(np.mean((prediction - Y[100:]) ** 2), result.test_loss[0, -1], rtol=1e-5)
     variables = {"params": jax.tree.map(lambda leaf: leaf[0], again.params), **result.weights_of(0).carried}
     np.testing.assert_allclose(Net().apply(variables, X[100:]), prediction, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_the_rounds_before_are_not_those_of_a_run_that_goes_on(kept, tmp_path):
+    out = shutil.copytree(kept[1], tmp_path / "run")
+    longer = of(names={"model": "net-1"}, rounds=9)
+    unfinished = fedjax_sel.run(longer, out=str(out), callbacks=[callbacks.StopAtTarget(1e9)])
+    assert not unfinished.finished and fedjax_sel.load(str(out)).weights is None
+    result = fedjax_sel.run(longer, out=str(out))
+    again = fedjax_sel.load(str(out))
+    jax.tree.map(np.testing.assert_array_equal, again.params, dict(result.params))
+    assert (again.params["Dense_1"]["kernel"] != kept[0].params["Dense_1"]["kernel"]).any()
 
 
 def test_how_each_client_fares(kept):

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "plugin_sources": {"plugins"},
     "numerics": {"jax_versions"},
     "metrics": set(),
+    "statistics": set(),
     "tasks": set(),
     "measures": {"tasks"},
     "data": BOTTOM,

@@ -38,7 +38,9 @@ the first run starts. Finished runs are read, not repeated: the same command goe
 more strategies adds them. If one needs examples of the server's own (gpfl does), all runs leave the server the same
 share, so that the clients' parts stay equal: give --server-validation 0.05 from the start if you mean to add such a
 strategy later.
-DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables.
+DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables. Behind each table,
+and in comparison_pairs.csv, stand the differences to random (or to the first strategy), paired by seed, with what can
+be told from chance: give --seeds 10 or more for that.
 
 Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
 others are in the table); 129 the terminal was closed, 130 interrupted.
@@ -180,7 +182,7 @@ def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
 
 
 def _compare(jobs: "list[Job]", out: Path, arguments: Sequence[str], lock: "FolderLock") -> int:
-    from fedjax_sel import comparison, comparison_plots, plots
+    from fedjax_sel import comparison, comparison_pairs, comparison_plots, plots
     from fedjax_sel.runs import sweep
     from fedjax_sel.runs.interruption import exit_code
 
@@ -191,6 +193,7 @@ def _compare(jobs: "list[Job]", out: Path, arguments: Sequence[str], lock: "Fold
         raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
     lock.take(out)  # another comparison would write its own table over this one's
     rows, results, titles, failed, interrupted, stopped_by = [], [], {}, [], False, 0
+    differences = {}
     command = "python -m fedjax_sel.compare " + shlex.join(arguments)
     try:
         for one in sweep.run_all(checked, say=_say):
@@ -207,15 +210,18 @@ def _compare(jobs: "list[Job]", out: Path, arguments: Sequence[str], lock: "Fold
             if result is not None:
                 plots.curves_if_lost({job.algo: result}, Path(str(job.config.run.out)) / "curves.png")
             # after every run: what is there so far can be read while the others go on
+            pairs = comparison_pairs.pairs(rows, results)
+            differences = comparison_pairs.by_conditions(pairs)
             _write(out / "comparison.csv", comparison.as_csv(rows))
-            _write(out / "comparison.md", comparison.document(rows, titles, failed, len(jobs), command))
+            _write(out / "comparison_pairs.csv", comparison_pairs.as_csv(pairs))
+            _write(out / "comparison.md", comparison.document(rows, titles, failed, len(jobs), command, differences))
     except KeyboardInterrupt:
         interrupted = True
     if interrupted:
         print(f"Interrupted: {len(rows)} of {len(jobs)} runs are finished and in {out}; the same command goes on")
         return exit_code(stopped_by)
     if rows:
-        print(comparison.tables(rows, titles))
+        print(comparison.tables(rows, titles, differences))
         comparison_plots.draw(rows, results, out)
         print(f"\nWritten to {out} (comparison.md, comparison.csv, PNGs)")
     for text in failed:

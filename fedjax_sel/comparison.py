@@ -7,6 +7,7 @@ the count of the seeds that did, for a mean over the lucky ones would flatter a 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,15 @@ include what was bought before the first round. GEMD: distance between the label
 end. Seed-rounds a second are wall-clock, all seeds together, of all chunks but the first of each process that worked on
 the run; what those took longer is compilation. Nothing stands where a run had no other chunk. Milliseconds of selection
 are for all seeds together, timed apart, with training and measuring stubbed."""
+NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, p-values those of two-sided
+sign flips after Holm's correction over a table, and each interval has the level at which its comparison is tested.
+Better or worse: interval and test both say so. Within chance: they do not, which does not mean equal. Restricted: a
+seed that never reaches the target counts all rounds."""
+
+
+def conditions(setting: str, optimizer: str) -> str:
+    """Return the name of a setting under an optimizer, which is empty where only one is compared."""
+    return f"{setting}, {optimizer}" if optimizer else setting
 
 
 class Spread(NamedTuple):
@@ -61,7 +71,7 @@ class Row(NamedTuple):
     @property
     def conditions(self) -> str:
         """Rows of the same conditions stand in one table."""
-        return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
+        return conditions(self.setting, self.optimizer)
 
 
 _MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen")
@@ -158,7 +168,14 @@ def _plain(value: float | None) -> str:
     return "" if value is None or np.isnan(value) else f"{value:.7g}"
 
 
-def document(rows: Sequence[Row], titles: Mapping[str, str], failed: Sequence[str], num_runs: int, command: str) -> str:
+def document(
+    rows: Sequence[Row],
+    titles: Mapping[str, str],
+    failed: Sequence[str],
+    num_runs: int,
+    command: str,
+    differences: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """The comparison as a Markdown page.
 
     Args:
@@ -167,30 +184,36 @@ def document(rows: Sequence[Row], titles: Mapping[str, str], failed: Sequence[st
         failed: for each run that failed, which and why.
         num_runs: how many there should be.
         command: what made it.
+        differences: conditions -> tables of paired differences, which stand behind theirs.
     """
     parts = [f"# Comparison\n\n```\n{command}\n```"]
     missing = num_runs - len(rows) - len(failed)
     if missing:
         parts.append(f"Not finished yet: {missing} of {num_runs} runs.")
-    parts.append(tables(rows, titles))
+    parts.append(tables(rows, titles, differences))
     if failed:
         parts.append("Failed, and not in the tables:\n\n" + "\n".join(f"* {text}" for text in failed))
-    return "\n\n".join([*parts, NOTES]) + "\n"
+    notes = [NOTES, NOTES_ON_PAIRS] if any(differences.values()) else [NOTES]
+    return "\n\n".join([*parts, *notes]) + "\n"
 
 
-def tables(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
+def tables(
+    rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """One table for each setting and optimizer, in Markdown; behind those of a setting, strategies by optimizers.
 
     Args:
         rows: finished runs.
         titles: their conditions -> a line that says what they are, and where the pixels come from.
+        differences: conditions -> tables of paired differences, which stand behind theirs.
     """
     parts = []
     for setting in dict.fromkeys(row.setting for row in rows):
         here = [row for row in rows if row.setting == setting]
-        for conditions in dict.fromkeys(row.conditions for row in here):
-            own = [row for row in here if row.conditions == conditions]
-            parts.append(f"## {conditions}\n\n{titles[conditions]}\n\n{as_markdown(own)}")
+        for shared in dict.fromkeys(row.conditions for row in here):
+            own = [row for row in here if row.conditions == shared]
+            parts.append(f"## {shared}\n\n{titles[shared]}\n\n{as_markdown(own)}")
+            parts += filter(None, [differences.get(shared)])
         if len({row.optimizer for row in here}) > 1:
             parts.append(f"## {setting}: strategies by optimizers\n\n{by_optimizer(here)}")
     return "\n\n".join(parts)

@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "texts": set(),
     "plots": BOTTOM | {"config", "runs", "texts"},
     "comparison": BOTTOM | {"metrics", "runs", "texts"},
+    "comparison_pairs": BOTTOM | {"comparison", "metrics", "runs", "statistics", "texts"},
     "comparison_plots": BOTTOM | {"comparison", "metrics", "plots", "runs", "texts"},
 }
 COMMANDS = {"train", "report", "compare", "show", "command_line", "__init__"}  # they parse, call and print

@@ -18,7 +18,7 @@ def interquartile_mean(scores: ArrayLike) -> float:
     Raises:
         ValueError: there is no score, or one that is not finite.
     """
-    return float(stats.trim_mean(finite(scores), 0.25, axis=None))
+    return float(stats.trim_mean(finite(scores).ravel(), 0.25))
 
 
 def interquartile_mean_interval(

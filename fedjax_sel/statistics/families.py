@@ -107,7 +107,7 @@ def compare(
     enough = n >= least_pairs(m, alpha)
     found = []
     for row, p_alone, p_family, divisor in zip(differences, p, adjusted, divisors):
-        level = 1 - alpha / divisor
+        level = 1 - alpha / int(divisor)
         low, high = map(float, mean_interval(row, level, resamples, seed))
         verdict = TOO_FEW_SEEDS if not enough else WITHIN_CHANCE
         if enough and p_family <= alpha and (low > 0 or high < 0):

@@ -78,6 +78,7 @@ def bootstrap(
         seed: of their generator.
         method: SciPy's name of it; "BCa" needs a statistic that leaving out one value changes.
     """
+    generator: dict[str, Any] = {_GENERATOR: np.random.default_rng(seed)}
     found = stats.bootstrap(
         (sample,),
         statistic,
@@ -87,7 +88,7 @@ def bootstrap(
         confidence_level=_expanded(level, sample.shape[-1], resamples),
         n_resamples=resamples,
         batch=_BATCH,
-        **{_GENERATOR: np.random.default_rng(seed)},
+        **generator,
     )
     return found.confidence_interval
 

@@ -126,7 +126,9 @@ def compared(tmp_path_factory):
 
 def test_every_run_has_a_folder_and_the_whole_a_table_and_pictures(compared):
     names = {path.name for path in compared.iterdir()}
-    assert names == PICTURES | {"comparison.md", "comparison.csv", "random-variant=md", "fl_dp3s"}
+    assert names == PICTURES | {
+        "comparison.md", "comparison.csv", "comparison_pairs.csv", "random-variant=md", "fl_dp3s",
+    }  # fmt: skip
     for picture in PICTURES:
         assert (compared / picture).read_bytes().startswith(b"\x89PNG")
     text = (compared / "comparison.md").read_text()

@@ -1,0 +1,148 @@
+"""Paired differences behind the tables of a comparison, and in comparison_pairs.csv."""
+
+import csv
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import command_line, compare, comparison, comparison_pairs, measures, statistics, tasks
+from fedjax_sel.runs import folder
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation.ledger import Ledger
+
+NOISE = np.random.default_rng(3).normal(0, 0.004, 10)
+
+
+def made_up(last, target=0.6, rounds=12, arrival=None):
+    """A result whose mean over the last ten rounds is `last`, one a seed, and that reaches the target when told to."""
+    last = np.asarray(last)
+    config = fedjax_sel.preset("quickstart").replace(
+        seeds=len(last), rounds=rounds, target_accuracy=target, num_clients=4, num_selected=2
+    )
+    accuracy = np.repeat(last[:, None], rounds, axis=1)
+    for seed, at in enumerate([] if arrival is None else arrival):
+        if at is not None:
+            accuracy[seed, at - 1] = target
+    ledger = Ledger(*(np.ones(accuracy.shape, np.int64) for _ in Ledger._fields))
+    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.full(accuracy.shape, np.nan))
+    cohorts = np.zeros((*accuracy.shape, 2), np.int32)
+    seconds = np.arange(1.0, rounds + 1)
+    return Result(config, "made up", config.run.seeds, measured | {"test_accuracy": accuracy}, cohorts, ledger, seconds)
+
+
+def paired(results, optimizers=None):
+    """The rows and pairs of named results."""
+    labels = optimizers or [""] * len(results)
+    rows = [comparison.row("s", name, result, optimizer=label) for (name, result), label in zip(results, labels)]
+    return rows, comparison_pairs.pairs(rows, [result for _, result in results])
+
+
+def test_strategies_are_compared_with_random_in_words():
+    base = np.linspace(0.3, 0.4, 10)  # seeds differ by more than strategies do
+    results = [
+        ("good", made_up(base + 0.02 + NOISE, target=None)),
+        ("random", made_up(base, target=None)),
+        ("bad", made_up(base - 0.02 + NOISE, target=None)),
+        ("same", made_up(base + NOISE - NOISE.mean(), target=None)),
+    ]
+    rows, pairs = paired(results)
+    assert [(one.algo, one.baseline, one.found.verdict) for one in pairs] == [
+        ("good", "random", "better"), ("bad", "random", "worse"), ("same", "random", "within chance"),
+    ]  # fmt: skip
+    expected = statistics.compare(np.stack([0.02 + NOISE, NOISE - 0.02, NOISE - NOISE.mean()]))
+    for pair, one in zip(pairs, expected):
+        np.testing.assert_allclose(
+            pair.found[:7], one[:7], atol=1e-6
+        )  # rounding decides which resampled means are tied
+    text = comparison_pairs.by_conditions(pairs)["s"]
+    assert "| test accuracy, mean of the last 10 rounds | difference | interval | p after Holm | verdict |" in text
+    line = next(line for line in text.splitlines() if line.startswith("| good minus random |"))
+    good = expected[0]
+    shown = f"| {good.difference:+.4f} | {good.low:+.4f} to {good.high:+.4f} (98.33 %) | 0.0059 | better |"
+    assert line.endswith(shown) and "Too few" not in text
+    page = comparison.document(rows, {"s": "title"}, [], 4, "command", {"s": text})
+    assert page.index("| bad |") < page.index("| good minus random |") < page.index(comparison.NOTES_ON_PAIRS)
+
+
+def test_without_random_the_first_strategy_is_the_baseline():
+    _, pairs = paired([(name, made_up(0.3 + NOISE + shift)) for name, shift in (("b", 0), ("a", 0.01))])
+    assert {(one.algo, one.baseline) for one in pairs} == {("a", "b")}
+    assert len({one.measure for one in pairs}) == 2
+
+
+def test_rounds_to_a_target_are_restricted_to_all_rounds_and_fewer_are_better():
+    here, there = [2, 3, 2, 2, 3, 2, 4, 2, 3, 2], [9, 8, None, 10, 9, None, 12, 7, 8, 9]
+    low = np.full(10, 0.1)
+    _, pairs = paired([("random", made_up(low, arrival=there)), ("quick", made_up(low, arrival=here))])
+    (pair,) = [one for one in pairs if one.measure == comparison_pairs.RESTRICTED_ROUNDS]
+    assert pair.horizon == 12 and (pair.arrived, pair.baseline_arrived) == (1.0, 0.8)
+    assert pair.found.difference == np.mean(here) - np.mean([12 if at is None else at for at in there])
+    assert pair.found.verdict == "better" and pair.found.high < 0
+    assert "rounds to 60% test accuracy, restricted to 12" in comparison_pairs.by_conditions(pairs)["s"]
+
+
+@pytest.mark.parametrize("seeds,strategies,least", [(5, 1, 6), (6, 2, 7)])
+def test_too_few_seeds_say_so(seeds, strategies, least):
+    results = [("random", made_up(np.full(seeds, 0.3), target=None))]
+    results += [(f"s{place}", made_up(0.5 + NOISE[:seeds], target=None)) for place in range(strategies)]
+    _, pairs = paired(results)
+    assert {one.found.verdict for one in pairs} == {"too few seeds"}
+    text = comparison_pairs.by_conditions(pairs)["s"]
+    assert f"Too few seeds, {seeds}: {least} or more can tell" in text
+
+
+def test_each_optimizer_has_its_own_baseline_and_family():
+    results = [(name, made_up(0.3 + NOISE + 0.001 * place)) for place, name in enumerate(["random", "a"] * 2)]
+    _, pairs = paired(results, ["o", "o", "p", "p"])
+    assert [(one.conditions, one.algo) for one in pairs] == [("s, o", "a")] * 2 + [("s, p", "a")] * 2
+    assert set(comparison_pairs.by_conditions(pairs)) == {"s, o", "s, p"}
+
+
+def test_a_seed_that_was_not_measured_leaves_the_family():
+    missing = made_up(0.5 + NOISE, target=None)
+    accuracy = missing.test_accuracy.copy()
+    accuracy[4, -10:] = np.nan
+    missing = dataclasses.replace(missing, measured=missing.measured | {"test_accuracy": accuracy})
+    _, pairs = paired(
+        [
+            ("random", made_up(0.3 + NOISE, target=None)),
+            ("missing", missing),
+            ("good", made_up(0.4 + 2 * NOISE, target=None)),
+        ]
+    )
+    assert pairs[0].found is None and pairs[1].found.level == 0.95
+    text = comparison_pairs.by_conditions(pairs)["s"]
+    assert "| missing minus random | N/A | N/A | N/A | not measured |" in text
+    lines = list(csv.DictReader(io.StringIO(comparison_pairs.as_csv(pairs))))
+    assert lines[0]["difference"] == lines[0]["verdict"] == "N/A" and lines[1]["verdict"] == "better"
+
+
+def test_a_single_strategy_or_seed():
+    _, pairs = paired([("a", made_up(NOISE))])
+    assert pairs == [] and comparison_pairs.by_conditions(pairs) == {}
+    _, pairs = paired([(name, made_up([0.3], target=None)) for name in ("random", "a|b")])
+    text = comparison_pairs.by_conditions(pairs)["s"]
+    assert r"| a\|b minus random | +0.0000 |  | 1 | too few seeds |" in text
+    (line,) = csv.DictReader(io.StringIO(comparison_pairs.as_csv(pairs)))
+    assert (line["low"], line["high"], line["seeds"], line["horizon"]) == ("", "", "1", "")
+
+
+def test_the_command_prints_and_writes_them(capsys, tmp_path):
+    arguments = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]
+    arguments += ["--target-accuracy", "0.05", "--algos", "random[variant=md]", "random", "--out", str(tmp_path)]
+    assert command_line.guarded(compare.main, arguments) == 0
+    printed, _ = capsys.readouterr()
+    page = (tmp_path / "comparison.md").read_text()
+    for text in (printed, page):
+        assert text.count("| random[variant=md] minus random |") == 2
+        assert "Too few seeds, 2: 6 or more can tell one comparison from chance" in text
+    with (tmp_path / "comparison_pairs.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    md, uniform = (folder.load(tmp_path / name).test_accuracy for name in ("random-variant=md", "random"))
+    assert [line["measure"] for line in lines] == ["last_10_rounds", "rounds_to_target_restricted"]
+    assert float(lines[0]["difference"]) == pytest.approx((md - uniform).mean(), abs=1e-6)
+    assert [line["seeds"] for line in lines] == ["2", "2"] and lines[1]["horizon"] == "3"
+    assert {line["verdict"] for line in lines} == {"too few seeds"}

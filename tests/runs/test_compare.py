@@ -138,6 +138,25 @@ def test_every_run_has_a_folder_and_the_whole_a_table_and_pictures(compared):
         assert (compared / algo.replace("[", "-").replace("]", "") / "curves.png").exists()
 
 
+def test_differences_to_the_first_strategy_stand_behind_the_table(compared, capsys, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(compared, out)
+    (out / "comparison_pairs.csv").unlink()
+    code, printed, _ = command(capsys, *QUICK, "--algos", "random[variant=md]", "fl_dp3s", "--out", out)
+    page = (out / "comparison.md").read_text()
+    for text in (printed, page):
+        assert text.count("| fl_dp3s minus random[variant=md] |") == 2
+        assert text.index("| fl_dp3s |") < text.index("| fl_dp3s minus")
+        assert "Too few seeds, 2: 6 or more can tell one comparison from chance" in text
+    assert code == 0 and comparison.NOTES_ON_PAIRS in page
+    with (out / "comparison_pairs.csv").open() as file:
+        accuracy, rounds = csv.DictReader(file)
+    first, second = (folder.load(out / name).test_accuracy for name in ("random-variant=md", "fl_dp3s"))
+    assert float(accuracy["difference"]) == pytest.approx((second - first).mean(), abs=1e-6)
+    assert (accuracy["measure"], rounds["measure"]) == ("last_10_rounds", "rounds_to_target_restricted")
+    assert (rounds["seeds"], rounds["horizon"], rounds["verdict"]) == ("2", "3", "too few seeds")
+
+
 def test_runs_differ_in_their_strategy_only_and_equal_runs_of_their_own(compared):
     partitions, configs = [], []
     for name in ("random-variant=md", "fl_dp3s"):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import command_line, compare, comparison, comparison_pairs, measures, statistics, tasks
-from fedjax_sel.runs import folder
+from fedjax_sel import comparison, comparison_pairs, measures, statistics, tasks
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
 
@@ -128,21 +127,3 @@ def test_a_single_strategy_or_seed():
     assert r"| a\|b minus random | +0.0000 |  | 1 | too few seeds |" in text
     (line,) = csv.DictReader(io.StringIO(comparison_pairs.as_csv(pairs)))
     assert (line["low"], line["high"], line["seeds"], line["horizon"]) == ("", "", "1", "")
-
-
-def test_the_command_prints_and_writes_them(capsys, tmp_path):
-    arguments = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]
-    arguments += ["--target-accuracy", "0.05", "--algos", "random[variant=md]", "random", "--out", str(tmp_path)]
-    assert command_line.guarded(compare.main, arguments) == 0
-    printed, _ = capsys.readouterr()
-    page = (tmp_path / "comparison.md").read_text()
-    for text in (printed, page):
-        assert text.count("| random[variant=md] minus random |") == 2
-        assert "Too few seeds, 2: 6 or more can tell one comparison from chance" in text
-    with (tmp_path / "comparison_pairs.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    md, uniform = (folder.load(tmp_path / name).test_accuracy for name in ("random-variant=md", "random"))
-    assert [line["measure"] for line in lines] == ["last_10_rounds", "rounds_to_target_restricted"]
-    assert float(lines[0]["difference"]) == pytest.approx((md - uniform).mean(), abs=1e-6)
-    assert [line["seeds"] for line in lines] == ["2", "2"] and lines[1]["horizon"] == "3"
-    assert {line["verdict"] for line in lines} == {"too few seeds"}

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from fedjax_sel.data import Dataset
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.runs.records import Result
+    from fedjax_sel.selector import Selector
 
 __all__ = [
-    "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError", "Result", "UserError", "__version__",
-    "load", "per_client", "preset", "run",
+    "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError", "Result", "Selector", "UserError",
+    "__version__", "load", "per_client", "preset", "run",
 ]  # fmt: skip
 
 
@@ -104,6 +105,10 @@ def __getattr__(name: str) -> Any:
         from fedjax_sel.experiment import Experiment
 
         return Experiment
+    if name == "Selector":
+        from fedjax_sel.selector import Selector
+
+        return Selector
     if name == "Dataset":
         from fedjax_sel.data import Dataset
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjax_sel import command_line
+from fedjax_sel import command_line, reading
 from fedjax_sel.config import Config, flat_types
 from fedjax_sel.errors import UserError
 from fedjax_sel.validation import validate
@@ -104,19 +104,8 @@ def parse_algo(text: str, flag: str = "--algos") -> tuple[str, dict[str, str]]:
     Raises:
         UserError: it is not of that form.
     """
-    match = re.fullmatch(r"([^\[\]=,\s]+)(?:\[(.*)\])?", text.strip())
     example = {"--algos": 'e.g. "fl_dp3s[profile=gradient]"', "--optimizers": 'e.g. "fedprox[mu=0.1]"'}[flag]
-    if match is None:
-        raise UserError(f"{flag}: {text!r} is not of the form name or name[key=value,key=value], {example}")
-    values: dict[str, str] = {}
-    for pair in filter(None, (match[2] or "").split(",")):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not (key and equals and value):
-            raise UserError(f"{flag}: {pair!r} in {text!r} is not of the form key=value, {example}")
-        if key in values:
-            raise UserError(f"{flag}: {text!r} gives {key!r} twice; give it once")
-        values[key] = value
-    return match[1], dict(sorted(values.items()))
+    return reading.name_and_parameters(flag, text, example)
 
 
 def label(name: str, values: dict[str, str]) -> str:

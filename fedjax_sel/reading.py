@@ -153,3 +153,31 @@ def mesh_shape(text: str) -> tuple[int, int]:
         raise UserError(f"--mesh: {shown(text)} is not of the form seeds=2,clients=4, with whole numbers from 1")
     shape.update({name: int(value) for name, _, value in given})
     return shape["seeds"], shape["clients"]
+
+
+def name_and_parameters(flag: str, text: str, example: str) -> tuple[str, dict[str, str]]:
+    """Read `name` or `name[key=value,key=value]`.
+
+    Args:
+        flag: whose it is, for messages.
+        text: what was given.
+        example: of what could be, for messages.
+
+    Returns:
+        The name and the parameters in alphabetical order.
+
+    Raises:
+        UserError: it is not of that form.
+    """
+    match = re.fullmatch(r"([^\[\]=,\s]+)(?:\[(.*)\])?", text.strip())
+    if match is None:
+        raise UserError(f"{flag}: {text!r} is not of the form name or name[key=value,key=value], {example}")
+    values: dict[str, str] = {}
+    for pair in filter(None, (match[2] or "").split(",")):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key and equals and value):
+            raise UserError(f"{flag}: {pair!r} in {text!r} is not of the form key=value, {example}")
+        if key in values:
+            raise UserError(f"{flag}: {text!r} gives {key!r} twice; give it once")
+        values[key] = value
+    return match[1], dict(sorted(values.items()))

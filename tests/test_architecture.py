@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "runs": BOTTOM
     | {"callbacks", "config", "data", "experiment", "measures", "metrics", "models", "plugin_sources", "plugins"}
     | {"simulation", "tasks", "terminal", "training"},
+    "selector": BOTTOM | {"reading", "simulation", "strategies"},
     "texts": set(),
     "plots": BOTTOM | {"config", "runs", "texts"},
     "comparison": BOTTOM | {"metrics", "runs", "texts"},

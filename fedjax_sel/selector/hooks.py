@@ -1,0 +1,161 @@
+"""A strategy's hooks, compiled for one federation; states and tables have a leading axis of one replicate.
+
+That axis is the simulator's: the same program for the same numbers, so that nothing is rounded otherwise.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.simulation import contract, keys, reads
+from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies.base import (
+    Env,
+    Evaluation,
+    Information,
+    Outcome,
+    Selection,
+    ServerMetrics,
+    Strategy,
+    Unrequested,
+    keep_state,
+)
+from fedjax_sel.strategies.kinds import Counts
+from fedjax_sel.strategies.protocol import Known
+
+
+class Size(NamedTuple):
+    """Of a federation."""
+
+    num_clients: int
+    num_selected: int
+    num_rounds: int
+
+
+class Hooks:
+    """What a Selector computes with."""
+
+    def __init__(self, strategy: Strategy, size: Size, counts: Counts, seed: int):
+        self.strategy, self.size, self.counts = strategy, size, counts
+        over = protocol.over_replicates(strategy)
+        self._stream = keys.streams(keys.roots([seed], {})).selection
+        self._observe = jax.jit(partial(protocol.observe, over))
+        self._select = jax.jit(over.select)
+        self._learn = jax.jit(partial(_learn, over, counts.num_params))
+
+    def begin(self, sizes: np.ndarray, all_sizes: np.ndarray) -> tuple[Any, Information]:
+        """Return the state and the tables before anything is known.
+
+        Args:
+            sizes: training examples, int32 [N].
+            all_sizes: with those held out, int32 [N].
+        """
+        n, k, t = self.size
+
+        def init(stream, sizes, all_sizes):
+            env = Env(
+                n, k, t, self.counts.num_classes, self.counts.num_params, sizes, sizes / sizes.sum(), all_sizes
+            )  # fmt: skip
+            return self.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
+
+        with contract.explained("init"):
+            state = jax.jit(jax.vmap(init))(self._stream, sizes[None], all_sizes[None])
+        return state, _on_host(protocol.nothing_known(self.strategy, self.counts, 1, n))
+
+    def prepare(self, state: Any, info: Information) -> Any:
+        """Return the state that the first round starts from."""
+        if self.strategy.prepare is keep_state:
+            return state
+        only = jax.tree.map(lambda leaf: leaf[0], (state, info))
+        return jax.tree.map(lambda leaf: leaf[None], protocol.prepare(self.strategy, *only))
+
+    def observe(self, state, info, round: int, available: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+        """Return the state after ALL clients' answers, and the candidates, int32 [d]; None where it names none."""
+        of_select = self._key(round)
+        key = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
+        state, named = self._observe(state, info, key, np.int32(round), _batch(available))
+        return state, None if named is None else np.asarray(named[0])
+
+    def select(self, state, info, round: int, available: np.ndarray | None) -> Selection:
+        """Return the cohort, [K]."""
+        answer = self._select(self._key(round), state, info, np.int32(round), _batch(available))
+        return jax.tree.map(lambda leaf: np.asarray(leaf[0]), answer)
+
+    def learn(self, state, info, round: int, reports: Selection, given: dict[str, Any]) -> tuple[Any, Information]:
+        """Return the state and the tables after a round.
+
+        Args:
+            state: as the cohort was selected.
+            info: with what the cohort answered.
+            round: t.
+            reports: the cohort, with a mask of those who are heard of.
+            given: fields of the Outcome, `finite` and those that `update` reads.
+        """
+        state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, given)))
+        return state, _on_host(info)
+
+    def read(self, state: Any, info: Information) -> Outcome:
+        """Return what `update` reads of an Outcome: Booleans; of its metrics, None where they are not bought."""
+        k = self.size.num_selected
+
+        def shape(*axes: int, dtype: Any = jnp.float32) -> Any:
+            return jax.ShapeDtypeStruct(axes, dtype)
+
+        evaluation: Any = Evaluation(shape(dtype=jnp.int32), shape(), shape())
+        bought = any(request.kind == "server_metrics" for request in self.strategy.requests)
+        nothing = Unrequested(self.strategy.name, "server_metrics")
+        params = {"all": self.counts.num_params}
+        outcome = Outcome(
+            updates={name: shape(k, p) for name, p in params.items()},
+            losses_before=shape(k),
+            losses_after=shape(k),
+            step={name: shape(p) for name, p in params.items()},
+            finite=shape(k, dtype=jnp.bool_),
+            metrics=ServerMetrics(evaluation, evaluation) if bought else nothing,
+        )
+        own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
+        select = self.strategy.select
+        answer = jax.eval_shape(select, jax.eval_shape(lambda: jax.random.key(0)), *own, shape(dtype=jnp.int32), None)
+        if self.strategy.update is keep_state:
+            found = jax.tree.map(lambda leaf: False, outcome)
+        else:
+            found = reads.read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
+        some: Any = any
+        return found._replace(
+            updates=some(jax.tree.leaves(found.updates)),
+            step=some(jax.tree.leaves(found.step)),
+            metrics=found.metrics if bought else None,
+        )
+
+    def _key(self, round: int) -> jax.Array:
+        return jax.vmap(lambda stream: keys.of_round(stream, np.int32(round)))(self._stream)
+
+
+def _learn(strategy: Strategy, num_params: int, state, info, round, reports: Selection, given: dict[str, Any]):
+    k = reports.ids.shape[1]
+    # What nothing reads stands as zeros, in the form of what is there.
+    if "updates" in given:
+        params = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[2:])), given["updates"])
+    else:
+        params = jax.tree.map(jnp.zeros_like, given.get("step", {"all": jnp.zeros((1, num_params))}))
+    outcome = Outcome(
+        updates=jax.tree.map(lambda leaf: jnp.zeros((1, k, *leaf.shape[1:])), params),
+        losses_before=jnp.zeros((1, k)),
+        losses_after=jnp.zeros((1, k)),
+        step=params,
+        finite=given["finite"],
+        metrics=Unrequested(strategy.name, "server_metrics"),
+    )._replace(**given)
+    known = protocol.learn(strategy, Known(state, info), round, reports, outcome)
+    return known.state, known.info
+
+
+def _batch(leaf: np.ndarray | None) -> Any:
+    return None if leaf is None else leaf[None]
+
+
+def _on_host(info: Information) -> Information:
+    return jax.tree.map(np.asarray, info)

@@ -1,0 +1,121 @@
+"""What a simulated run told its strategy and whom it named, and the same told to a Selector."""
+
+from collections import defaultdict
+
+import jax
+import numpy as np
+
+import fedjax_sel
+from fedjax_sel import strategies
+from fedjax_sel.strategies.protocol import requests_at_start
+
+N, K, CLASSES = 12, 3, 4
+LEDGER = ("models_down", "models_up", "floats_up")
+
+
+class Recording:
+    """Looks over a strategy's shoulder while a run is computed."""
+
+    def __init__(self, algo, rounds, available="1", lost=0.0, seed=5, **parameters):
+        self.strategy = strategies.make(algo, **parameters)
+        self.rounds, self.seed = rounds, seed
+        self.told = defaultdict(dict)  # hook -> round -> what it was given
+        experiment = fedjax_sel.Experiment.of(
+            dataset=f"synthetic:train_size={20 * N},test_size=20,num_classes={CLASSES},image_size=4",
+            num_clients=N, num_selected=K, local_steps=2, batch_size=8, holdout=0.2, server_validation=0.1,
+            rounds=rounds, chunk=rounds, eval_every=rounds, available=available, report_failure_rate=lost,
+            seeds=[seed], partition="dirichlet", alpha=0.5, algo=self.watched(),
+        )  # fmt: skip
+        self.result = fedjax_sel.run(experiment)
+        jax.effects_barrier()
+
+    def note(self, hook):
+        def write(round, *given):
+            self.told[hook][int(round)] = jax.tree.map(np.asarray, given)
+
+        return write
+
+    def watched(self):
+        strategy = self.strategy
+
+        def init(key, env):
+            self.env = (env.num_params, env.num_classes)
+            jax.debug.callback(self.note("init"), 0, env.sizes, env.all_sizes)
+            return strategy.init(key, env)
+
+        def prepare(state, info):
+            jax.debug.callback(self.note("start"), 0, info)
+            return strategy.prepare(state, info)
+
+        def observe(state, info, round, available):
+            jax.debug.callback(self.note("all"), round, info, available)
+            return strategy.observe(state, info, round, available)
+
+        def select(key, state, info, round, available):
+            answer = strategy.select(key, state, info, round, available)
+            jax.debug.callback(self.note("candidates"), round, info)
+            jax.debug.callback(self.note("cohort"), round, answer)
+            return answer
+
+        def update(state, info, round, reports, outcome):
+            metrics = outcome.metrics if isinstance(outcome.metrics, tuple) else None
+            heard = (reports.ids, reports.mask, outcome._replace(metrics=metrics))
+            jax.debug.callback(self.note("selected"), round, info)
+            jax.debug.callback(self.note("update"), round, *heard)
+            return strategy.update(state, info, round, reports, outcome)
+
+        watched = strategy._replace(init=init, observe=observe, select=select, update=update)
+        return watched._replace(prepare=prepare) if requests_at_start(strategy) else watched
+
+    def selector(self, **others):
+        """A Selector that is made for the same federation, with clients of names."""
+        sizes, all_sizes = self.told["init"][0]
+        info = self.told["candidates"][0][0]
+        profile = info.profile.value.shape[-1] if "profile" in info.kinds() else None
+        given = {"sizes": sizes, "all_sizes": all_sizes, "profile_size": profile, "seed": self.seed, "clients": NAMES}
+        params, classes = self.env
+        return fedjax_sel.Selector(
+            self.strategy, N, K, self.rounds, num_params=params, num_classes=classes, **given | others
+        )  # fmt: skip
+
+    def play(self, selector, first=0, last=None):
+        """The rounds from `first` on; what the Selector selected, and whether that is what the run did."""
+        for round in range(first, self.rounds if last is None else last):
+            available = self.told["all"][round][1]
+            there = None if available is None else [NAMES[k] for k in np.flatnonzero(available)]
+            if round == 0 and "start" in self.told:
+                self.answer(selector, "start")
+            while selector.asks(there):
+                self.answer(selector, None, there)
+            names, weights = selector.select(there)
+            cohort = self.told["cohort"][round][0]
+            assert list(names) == [NAMES[k] for k in cohort.ids[cohort.mask]], f"round {round}"
+            if weights is None:
+                assert cohort.weights is None
+            else:
+                np.testing.assert_array_equal(weights, cohort.weights[cohort.mask])
+            self.answer(selector)
+            self.report(selector, round)
+            spent = selector.bill().rounds[round]
+            assert [int(getattr(self.result.ledger, name)[0, round]) for name in LEDGER] == list(spent)
+
+    def answer(self, selector, group=None, available=None):
+        """Tells what is due, from the tables as the strategy saw them next."""
+        for ask in selector.asks(available):
+            fact = getattr(self.told[group or ask.who][selector.round][0], ask.kind)
+            places = [NAMES.index(name) for name in ask.clients]
+            heard = [place for place in places if fact.age[place] == 0]
+            selector.tell(ask.kind, [NAMES[place] for place in heard], fact.value[heard])
+
+    def report(self, selector, round):
+        ids, mask, outcome = self.told["update"][round]
+        names = [NAMES[k] for k in ids[mask]]
+        given = {name: jax.tree.map(lambda leaf: leaf[mask], getattr(outcome, name)) for name in COHORTS}
+        broken = [name for name, finite in zip(names, outcome.finite[mask]) if not finite]
+        others = {"step": outcome.step, "metrics": outcome.metrics, "broken": broken}
+        selector.update(names, **{name: value for name, value in (given | others).items() if name in
+                                  (*selector.reads, "broken")})  # fmt: skip
+
+
+COHORTS = ("updates", "losses_before", "losses_after")
+NAMES = [("hospital", place) if place % 2 else f"phone {place}" for place in range(N)]

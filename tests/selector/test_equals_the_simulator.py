@@ -1,0 +1,44 @@
+"""Told the simulator's facts, a Selector names the simulator's cohorts, and bills what its ledger counts."""
+
+import pytest
+
+from fedjax_sel import strategies
+from tests.selector.recording import Recording
+
+
+@pytest.mark.parametrize("algo", ["afl", "gpfl", "pow_d"])
+def test_a_few_rounds(algo):
+    recording = Recording(algo, 4, available="0.7", lost=0.2)
+    recording.play(recording.selector())
+
+
+def test_probes_are_told_as_values():
+    parameters = {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2, "dimension": 2}
+    recording = Recording("fedcor", 5, **parameters)
+    recording.play(recording.selector())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("available", ["1", "0.7"])
+@pytest.mark.parametrize("algo", strategies.names())
+def test_all_strategies_over_thirty_rounds(algo, available):
+    recording = Recording(algo, 30, available=available)
+    recording.play(recording.selector())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algo,parameters",
+    [
+        ("pow_d", {"variant": "rpow-d"}),
+        ("pow_d", {"variant": "train-first"}),
+        ("random", {"variant": "md"}),
+        ("gpfl", {"preset": "gpfl-ref"}),
+        ("gpfl", {"start": "all-clients"}),
+        ("clustered", {}),
+    ],
+    ids=str,
+)
+def test_their_variants(algo, parameters):
+    recording = Recording(algo, 12, available="0.7", lost=0.2, **parameters)
+    recording.play(recording.selector())

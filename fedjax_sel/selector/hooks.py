@@ -131,7 +131,7 @@ class Hooks:
         )
 
     def _key(self, round: int) -> jax.Array:
-        return jax.vmap(lambda stream: keys.of_round(stream, np.int32(round)))(self._stream)
+        return jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(round)))(self._stream)
 
 
 def _learn(strategy: Strategy, num_params: int, state, info, round, reports: Selection, given: dict[str, Any]):

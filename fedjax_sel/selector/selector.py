@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import reading, strategies
@@ -213,7 +215,7 @@ class Selector:
         reachable = self._size.num_clients if there is None else int(there.sum())
         cohort = min(self._size.num_selected, reachable)
         told = now._replace(
-            info=now.info.replace(kind, Fact(value, age)),
+            info=now.info.replace(kind, Fact(value, age)),  # pyright: ignore[reportArgumentType]
             silent=silent,
             told=(*now.told, kind),
             account=now.account.asked(requests, self._counts, asked, len(places), cohort),
@@ -266,7 +268,7 @@ class Selector:
             phase="cohort", told=(), selection=answer, account=now.account._replace(received=received)
         )
         names = self._clients.named(answer.ids[answer.mask])
-        return names, None if answer.weights is None else answer.weights[answer.mask]
+        return names, None if answer.weights is None else np.asarray(answer.weights[answer.mask])
 
     def update(
         self,
@@ -336,8 +338,6 @@ class Selector:
             rows = answers.numbers(f"update: {name}", values[name], (len(who),), who)
             given[name] = seated(np.clip(rows, -LARGEST, LARGEST))
         if self._reads.updates:
-            import jax
-
             rows = answers.tree("update: updates", updates, self._counts.num_params, who, wrong[places])
             given["updates"] = jax.tree.map(seated, rows)
         if self._reads.step:
@@ -414,7 +414,7 @@ class Selector:
         if now.phase == "start":
             return [request for _, request in protocol.requests_at_start(self._strategy) if request.who != SERVER]
         group = protocol.requests_to(self._strategy, _GROUPS[now.phase])
-        return [request for _, request in group if bool(request.when.due(np.int32(now.round)))]
+        return [request for _, request in group if bool(request.when.due(jnp.int32(now.round)))]
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
         """Return what is due and was not told."""
@@ -426,8 +426,8 @@ class Selector:
             assert now.selection is not None
             asked = now.selection.ids[now.selection.mask]
         else:
-            everyone = now.phase == "start" or now.there is None
-            asked = range(self._size.num_clients) if everyone else np.flatnonzero(now.there)
+            there = None if now.phase == "start" else now.there
+            asked = range(self._size.num_clients) if there is None else np.flatnonzero(there)
         found = {request.kind: request for request in self._requests(now) if request.kind not in now.told}
         clients = self._clients.named(asked) if found else ()
         return tuple(
@@ -470,7 +470,7 @@ class Selector:
         return now._replace(phase="candidates", told=(), state=state, candidates=named)
 
     def _check_cohort(self, answer: Selection) -> None:
-        self._check_names("a cohort", answer.ids, answer.mask)
+        self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
         if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
             raise UserError(f"strategy {self._strategy.name!r} gives a weight that is not finite; mend its `select`")
 

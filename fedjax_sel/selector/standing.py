@@ -51,7 +51,7 @@ class Standing(NamedTuple):
 
 
 def restored(words: dict[str, Any], arrays: Any) -> Standing:
-    """Return the standing of which `words` and `arrays` are; what does not fit raises KeyError, TypeError, ValueError."""
+    """Return the standing of which `words` and `arrays` are, or raise KeyError, TypeError or ValueError."""
     state, info, received, silent = arrays
     past = tuple(Spent(*map(int, spent)) for spent in words["past"])
     chosen = words["selection"]

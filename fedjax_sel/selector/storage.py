@@ -1,4 +1,4 @@
-"""A Selector's standing in one file: NumPy's archive of arrays, with what is not an array as JSON; nothing is pickled."""
+"""A Selector's standing in one file: NumPy's archive of arrays, and the rest as JSON in it; nothing is pickled."""
 
 import json
 import os
@@ -28,12 +28,12 @@ def write(path: Path, about: dict[str, Any], tree: Any) -> None:
         UserError: it cannot be written.
     """
     arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
-    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     unfinished = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".unfinished", delete=False) as file:
             unfinished = file.name
-            np.savez(file, **{ABOUT: text}, **arrays)
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
@@ -97,4 +97,6 @@ def _plain(leaf: Any) -> np.ndarray:
 
 
 def _as(before: Any, leaf: np.ndarray) -> Any:
-    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(before)) if _is_key(before) else leaf
+    return (
+        jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
+    )

@@ -190,4 +190,4 @@ def _array(what: str, given: Any) -> np.ndarray:
     try:
         return np.asarray(given)
     except (ValueError, TypeError) as error:
-        raise UserError(f"{what}: {shown(given)} is no array of numbers ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{what}: {shown(given)} is no array of numbers; give rows of one length") from error

@@ -1,0 +1,225 @@
+"""What does not fit is refused in one sentence, and the Selector stands where it stood."""
+
+import copy
+
+import jax
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, strategies
+from fedjax_sel.strategies.base import Selection
+
+NAMES = ("ann", "bob", 3, ("c", 4), "eve", "fay")
+N, K, T, P = 6, 2, 3, 5
+BEFORE = {"correct": 10, "accuracy": 0.1, "loss": 2.5}
+
+
+def make(strategy, **others):
+    given = {"sizes": [4, 5, 6, 7, 8, 9], "clients": NAMES}
+    return fedjax_sel.Selector(strategy, N, K, T, **given | others)
+
+
+def make_gpfl():
+    return make("gpfl", num_params=P)
+
+
+@pytest.fixture(scope="module")
+def of_losses():
+    """FedSAE: losses of all at the start, then of the cohort."""
+    return make("fedsae")
+
+
+@pytest.fixture(scope="module")
+def of_candidates():
+    """Power-of-choice with candidates to ask."""
+    return make("pow_d[num_candidates=4]")
+
+
+@pytest.fixture(scope="module")
+def of_updates():
+    """GPFL with its cohort: it reads updates, the step and the server's metrics."""
+    selector = make_gpfl()
+    selector.select()
+    return selector
+
+
+def refused(selector, what, *words):
+    before, copied = (
+        selector._now,
+        copy.deepcopy((selector._now.words(), jax.tree.map(np.array, selector._now.arrays()))),
+    )
+    with pytest.raises(UserError) as found:
+        what(selector)
+    text = str(found.value)
+    assert text.count(". ") == 0 and ";" in text and not text.endswith("."), text
+    assert all(word in text for word in words), text
+    assert selector._now is before
+    jax.tree.map(np.testing.assert_array_equal, copied, (before.words(), before.arrays()))
+
+
+@pytest.mark.parametrize(
+    "what,words",
+    [
+        (lambda s: s.tell("profile", [], []), ["'profile'", "did not buy"]),
+        (lambda s: s.tell(["loss"], [], []), ["did not buy"]),
+        (lambda s: s.tell("loss", ["zoe"], [1.0]), ["'zoe'", "not a client"]),
+        (lambda s: s.tell("loss", [["ann"]], [1.0]), ["['ann']", "not a client"]),
+        (lambda s: s.tell("loss", "ann", [1.0]), ["'ann'", "list"]),
+        (lambda s: s.tell("loss", 3, [1.0]), ["list"]),
+        (lambda s: s.tell("loss", ["ann", "ann"], [1.0, 2.0]), ["'ann'", "twice"]),
+        (lambda s: s.tell("loss", ["ann", "bob"], [1.0]), ["shape is [1]", "[2]"]),
+        (lambda s: s.tell("loss", ["ann"], [[1.0]]), ["shape is [1, 1]"]),
+        (lambda s: s.tell("loss", ["ann", "bob"], [[1.0], [1.0, 2.0]]), ["no array"]),
+        (lambda s: s.tell("loss", ["ann"], ["1.0"]), ["dtype"]),
+        (lambda s: s.tell("loss", ["ann"], [True]), ["dtype is bool"]),
+        (lambda s: s.tell("loss", ["ann"], [1j]), ["dtype is complex128"]),
+        (lambda s: s.tell("loss", ["ann"], [None]), ["dtype is object"]),
+        (lambda s: s.tell("loss", ["ann", 3], [1.0, np.nan]), ["client 3", "NaN"]),
+        (lambda s: s.tell("loss", ["ann"], [1e300]), ["'ann'", "infinite"]),
+        (lambda s: s.select(), ["'loss'", "was not told"]),
+        (lambda s: s.update(), ["no cohort"]),
+        (lambda s: s.load("/nowhere/file"), ["load", "cannot be read"]),
+        (lambda s: s.save("/nowhere/file"), ["save", "cannot be written"]),
+    ],
+)
+def test_before_the_first_round(of_losses, what, words):
+    refused(of_losses, what, *words)
+
+
+@pytest.mark.parametrize(
+    "what,words",
+    [
+        (lambda s: s.tell("loss", [stranger(s)], [1.0]), ["was not asked"]),
+        (lambda s: s.asks(["ann"]), ["settled"]),
+        (lambda s: s.asks(["zoe"]), ["'zoe'"]),
+        (lambda s: s.select(), ["'loss'", "was not told"]),
+        (lambda s: s.select(["ann"]), ["'loss'", "was not told"]),
+        (lambda s: s.update([]), ["no cohort"]),
+    ],
+)
+def test_while_candidates_are_asked(of_candidates, what, words):
+    of_candidates.asks()
+    refused(of_candidates, what, *words)
+
+
+def stranger(selector):
+    return next(name for name in NAMES if name not in selector.asks()[0].clients)
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"updates": None}, ["reads updates"]),
+        ({"step": None}, ["reads step"]),
+        ({"metrics": None}, ["reads metrics"]),
+        ({"updates": {"w": np.zeros((K, P + 1))}}, ["6 numbers", "num_params=5"]),
+        ({"updates": {"w": np.zeros((K + 1, P))}}, ["length 2"]),
+        ({"updates": {"w": np.full((K, P), np.nan)}}, ["updates", "NaN", "`broken`"]),
+        ({"updates": {"w": np.full((K, P), "x")}}, ["dtype"]),
+        ({"step": {"w": np.full((P,), np.inf)}}, ["step", "infinite"]),
+        ({"metrics": {"accuracy": 1.0}}, ["pair"]),
+        ({"metrics": (BEFORE, {"accuracy": 1.0, "loss": 2.0})}, ["correct after", "missing"]),
+        ({"metrics": (BEFORE | {"loss": np.nan}, BEFORE)}, ["loss before", "NaN"]),
+        ({"reported": ["zoe"]}, ["'zoe'"]),
+        ({"reported": NAMES}, ["was not selected"]),
+        ({"broken": ["zoe"]}, ["'zoe'"]),
+        ({"reported": [], "updates": {"w": np.zeros((0, P))}, "broken": None}, ["among those who reported"]),
+    ],
+)
+def test_as_a_round_ends(of_updates, change, words):
+    selection = of_updates._now.selection
+    if change.get("broken", 0) is None:
+        change = change | {"broken": [NAMES[selection.ids[0]]]}
+    fine = {
+        "updates": {"w": np.ones((K, P))},
+        "step": {"w": np.ones((P,))},
+        "metrics": (BEFORE, BEFORE),
+    }
+    refused(of_updates, lambda s: s.update(**fine | change), *words)
+    refused(of_updates, lambda s: s.select(), "has its cohort")
+    assert of_updates.reads == ("updates", "step", "metrics")
+
+
+def test_too_few_who_left_and_all_over():
+    selector = make("random")
+    for _ in range(T):
+        refused(selector, lambda s: s.select(["ann"]), "1 of 6", "num_selected=2")
+        refused(selector, lambda s: s.select(["ann", "zoe"]), "'zoe'")
+        selector.asks(["ann", "bob", 3])
+        refused(selector, lambda s: s.select(["eve", "fay", "ann"]), "1 of 6")  # two were not there
+        names, weights = selector.select(["bob", "ann", "fay"])
+        assert set(names) == {"ann", "bob"} and weights is None
+        refused(selector, lambda s: s.update([3]), "3 was not selected")
+        selector.update(["ann"])
+    for what in (lambda s: s.select(), lambda s: s.asks(), lambda s: s.update()):
+        refused(selector, what, "all 3 rounds are over")
+    refused(selector, lambda s: s.tell("loss", [], []), "nothing")
+    assert [tuple(spent) for spent in selector.bill().rounds] == [(2, 1, 0)] * T
+
+
+def test_who_does_not_answer_counts_as_unavailable():
+    selector = make("pow_d[num_candidates=4]")
+    for answering in (4, 1, 0):
+        asked = selector.asks()[0].clients
+        assert len(asked) == 4
+        selector.tell("loss", asked[:answering], np.arange(answering, dtype=np.float64))
+        refused(selector, lambda s: s.tell("loss", [], []), "told already")
+        refused(selector, lambda s: s.asks(["ann"]), "settled")
+        names, _ = selector.select()
+        assert set(names) <= set(asked[:answering]) and len(names) == min(K, answering)
+        assert selector.bill().rounds[-1] == (4, 0, answering)
+        selector.update()
+
+    everyone = make("fedcor[warmup=1,steps=1,warmup_steps=1,dimension=2]")
+    for round in range(2):
+        for ask in everyone.asks():
+            assert ask.who == "all" and ask.clients == NAMES
+            everyone.tell(ask.kind, NAMES[:3], np.ones((3, *ask.shape)))
+            assert set(everyone.select()[0]) <= set(NAMES[:3])
+            everyone.update()
+            break
+        else:
+            assert round == 1
+
+
+@pytest.mark.parametrize(
+    "others,words",
+    [
+        ({"sizes": [1, 2]}, ["sizes"]),
+        ({"sizes": [1, 2, 3, 4, 5, 0]}, ["sizes", "from 1"]),
+        ({"sizes": dict.fromkeys(NAMES[1:], 3)}, ["'ann'"]),
+        ({"sizes": dict.fromkeys((*NAMES, "zoe"), 3)}, ["'zoe'"]),
+        ({"clients": NAMES[1:]}, ["5 names"]),
+        ({"clients": ("ann",) * N}, ["'ann'", "twice"]),
+        ({"clients": [[k] for k in range(N)]}, ["looked up"]),
+        ({"seed": -1}, ["seed"]),
+        ({"num_params": 1.5}, ["num_params"]),
+        ({"strategy": "pow-d"}, ["pow_d"]),
+        ({"strategy": "pow_d[num_candidates"}, ["name[key=value"]),
+        ({"strategy": "pow_d[num_candidates=1]"}, ["num_candidates=1"]),
+        ({"strategy": 7}, ["neither"]),
+        ({"strategy": "gpfl"}, ["num_params"]),
+        ({"strategy": "divfl"}, ["num_params"]),
+        ({"strategy": "fl_dp3s"}, ["profile_size"]),
+    ],
+    ids=str,
+)
+def test_as_it_is_made(others, words):
+    with pytest.raises(UserError) as found:
+        make(others.pop("strategy", "random"), **others)
+    assert all(word in str(found.value) for word in words), found.value
+
+
+def test_counts_that_cannot_be():
+    for counts in ((0, 1, 1), (3, 4, 1), (3, 1, 0), (3, True, 1)):
+        with pytest.raises(UserError):
+            fedjax_sel.Selector("random", *counts, sizes=[1] * counts[0])
+
+
+def test_a_strategy_that_names_nobody():
+    def select(key, state, info, round, available):
+        return Selection(np.array([1, 9], np.int32), None, np.ones((2,), bool))
+
+    selector = make(strategies.make("random")._replace(select=lambda *a: jax.tree.map(jax.numpy.asarray, select(*a))))
+    refused(selector, lambda s: s.select(), "[1, 9]")

@@ -1,0 +1,62 @@
+"""A Selector goes on from its file exactly, at any point of a round; nothing else is read as one."""
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError
+
+N, K, T = 6, 2, 4
+CALLS = 3  # of `one_call` in a round of power-of-choice
+
+
+def make(**others):
+    given = {"sizes": range(4, 4 + N), "seed": 3, "clients": [("phone", k) for k in range(N)]}
+    return fedjax_sel.Selector("pow_d[num_candidates=4]", N, K, T, **given | others)
+
+
+def one_call(selector, log):
+    """What a server does next."""
+    asks = selector.asks([("phone", k) for k in range(1, N)] if selector.round == 1 else None)
+    if asks:
+        values = [(3 * k + 5 * selector.round) % 7 for _, k in asks[0].clients]
+        selector.tell("loss", asks[0].clients[:3], values[:3])
+    elif selector._now.selection is None:
+        log.append(selector.select())
+    else:
+        selector.update(log[-1][0][:1])
+
+
+def test_it_goes_on_exactly(tmp_path):
+    whole, wanted = make(), []
+    for _ in range(CALLS * T):
+        one_call(whole, wanted)
+    assert whole.round == T and len(wanted) == T
+
+    log, selector = [], make()
+    for place in range(CALLS * T):
+        selector.save(tmp_path / "selector.npz")
+        if place % 2 == 0:  # every point of a round, in one round or the other
+            selector = make()
+            selector.load(str(tmp_path / "selector.npz"))
+        one_call(selector, log)
+    assert log == wanted and selector.bill() == whole.bill()
+    assert [path.name for path in tmp_path.iterdir()] == ["selector.npz"]
+
+
+def test_other_files_and_other_selectors_are_refused(tmp_path):
+    path, selector = tmp_path / "selector.npz", make()
+    selector.asks()
+    selector.save(path)
+    for others, word in (({"seed": 4}, "seed"), ({"clients": None}, "clients"), ({"sizes": [9] * N}, "sizes")):
+        with pytest.raises(UserError, match=rf"another Selector \({word}\)"):
+            make(**others).load(path)
+    before, content = selector._now, path.read_bytes()
+    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50, b"PK\x03\x04" + b"0" * 80):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="no whole file"):
+            selector.load(path)
+    np.savez(path, about=np.frombuffer(b"[1]", np.uint8))
+    with pytest.raises(UserError, match="another Selector"):
+        selector.load(path)
+    assert selector._now is before

@@ -24,14 +24,14 @@ class Recording:
             dataset=f"synthetic:train_size={20 * N},test_size=20,num_classes={CLASSES},image_size=4",
             num_clients=N, num_selected=K, local_steps=2, batch_size=8, holdout=0.2, server_validation=0.1,
             rounds=rounds, chunk=rounds, eval_every=rounds, available=available, report_failure_rate=lost,
-            seeds=[seed], partition="dirichlet", alpha=0.5, algo=self.watched(),
+            seeds=[seed], mesh="seeds=1,clients=1", partition="dirichlet", alpha=0.5, algo=self.watched(),
         )  # fmt: skip
         self.result = fedjax_sel.run(experiment)
         jax.effects_barrier()
 
     def note(self, hook):
         def write(round, *given):
-            self.told[hook][int(round)] = jax.tree.map(np.asarray, given)
+            self.told[hook][int(round)] = jax.tree.map(np.array, given)  # copies: the memory is the program's
 
         return write
 

@@ -1,0 +1,125 @@
+"""What the calls of a Selector cost a server, for few and for many clients.
+
+    python benchmarks/selector.py                                  writes results/selector.json
+
+Cohorts of 10 (--num-selected); facts are random numbers of the lengths that they have with a small model. Milliseconds
+of a round are summed over its calls of `asks`, `tell`, `select` and `update`; what comes before the first round
+(`begin`) and the first round, which compiles, stand apart, in seconds. A kernel of more than --memory is left out.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from timing import spread
+
+STRATEGIES = ("random", "pow_d", "afl", "oort", "gpfl", "fl_dp3s")
+PARAMETERS, CLASSES, PROFILE = 5_000, 10, 64
+CALLS = ("asks", "tell", "select", "update")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, metavar="NAME", help="as a Selector takes them")
+    parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 10_000], metavar="N")
+    parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="clients of a cohort")
+    parser.add_argument("--rounds", type=int, default=31, metavar="T", help="of which the first compiles")
+    parser.add_argument("--budget", type=float, default=10.0, metavar="SECONDS", help="of the later rounds, a case")
+    parser.add_argument("--memory", type=float, default=500.0, metavar="MB", help="that N x N floats may take")
+    parser.add_argument("--out", type=Path, default=Path("results/selector.json"), help="where to write")
+    given = parser.parse_args()
+
+    from accelerator import machine
+
+    found = next(machine.look(0.0))
+    kept = ("platform", "devices", "processor", "cores", "python", "versions")
+    report: dict[str, Any] = {
+        "command": " ".join(["python benchmarks/selector.py", *sys.argv[1:]]),
+        "commit": machine.commit(),
+        "machine": {name: found[name] for name in kept},
+        "parameters": PARAMETERS,
+        "cases": [],
+    }
+    print(f"{'strategy':20} {'N':>6} {'begin s':>8} {'first s':>8} {'ms a round':>11}   of which")
+    for name in given.strategies:
+        for num_clients in given.num_clients:
+            case: dict[str, Any] = {"strategy": name, "num_clients": num_clients, "num_selected": given.num_selected}
+            if name.startswith("fl_dp3s") and 4 * num_clients**2 > given.memory * 1e6 / 4:
+                case["skipped"] = "its kernel is N x N, and is decomposed in float64"
+            else:
+                case |= measured(name, num_clients, given.num_selected, given.rounds, given.budget)
+            report["cases"].append(case)
+            print(described(case), flush=True)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def measured(name: str, num_clients: int, num_selected: int, rounds: int, budget: float) -> dict[str, Any]:
+    """Return a case's times."""
+    from fedjax_sel import Selector
+
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(50, 151, num_clients)
+    clock = dict.fromkeys(("begin", *CALLS), 0.0)
+
+    def timed(what: str, call: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        answer = call()
+        clock[what] += time.perf_counter() - started
+        return answer
+
+    def tell_all() -> None:
+        while asks := timed("asks", selector.asks):
+            for ask in asks:
+                values = rng.uniform(0.1, 2.0, (len(ask.clients), *ask.shape)).astype(np.float32)
+                timed("tell", lambda ask=ask, values=values: selector.tell(ask.kind, ask.clients, values))
+
+    selector = timed(
+        "begin",
+        lambda: Selector(
+            name, num_clients, num_selected, rounds, sizes=sizes, num_params=PARAMETERS, num_classes=CLASSES,
+            profile_size=PROFILE,
+        ),
+    )  # fmt: skip
+    evaluation = {"correct": 500, "accuracy": 0.5, "loss": 1.5}
+    done: list[dict[str, float]] = []
+    while len(done) < rounds and sum(sum(round.values()) for round in done[1:]) < budget:
+        clock_before = dict(clock)
+        tell_all()
+        names, _ = timed("select", selector.select)
+        tell_all()
+        reports: dict[str, Any] = {
+            "updates": {"w": rng.normal(size=(len(names), PARAMETERS)).astype(np.float32)},
+            "step": {"w": rng.normal(size=PARAMETERS).astype(np.float32)},
+            "losses_before": rng.uniform(1, 2, len(names)),
+            "losses_after": rng.uniform(0, 1, len(names)),
+            "metrics": (evaluation, evaluation),
+        }
+        timed("update", lambda reports=reports: selector.update(**{what: reports[what] for what in selector.reads}))
+        done.append({call: clock[call] - clock_before[call] for call in CALLS})
+    later = done[1:]
+    return {
+        "begin_seconds": round(clock["begin"], 3),
+        "first_round_seconds": round(sum(done[0].values()), 3),
+        "milliseconds": spread([1e3 * sum(round.values()) for round in later]),
+        "of_which": {call: round(float(np.median([1e3 * one[call] for one in later])), 3) for call in CALLS},
+    }
+
+
+def described(case: dict[str, Any]) -> str:
+    """Return one line for a person."""
+    name = f"{case['strategy']:20} {case['num_clients']:6}"
+    if "skipped" in case:
+        return f"{name} skipped: {case['skipped']}"
+    parts = ", ".join(f"{call} {value:.2f}" for call, value in case["of_which"].items())
+    times = f"{case['begin_seconds']:8.2f} {case['first_round_seconds']:8.2f} {case['milliseconds']['median']:11.2f}"
+    return f"{name} {times}   {parts}"
+
+
+if __name__ == "__main__":
+    main()

@@ -65,7 +65,7 @@ def measured(name: str, num_clients: int, num_selected: int, rounds: int, budget
 
     rng = np.random.default_rng(0)
     sizes = rng.integers(50, 151, num_clients)
-    clock = dict.fromkeys(("begin", *CALLS), 0.0)
+    clock: dict[str, float] = dict.fromkeys(("begin", *CALLS), 0.0)
 
     def timed(what: str, call: Callable[[], Any]) -> Any:
         started = time.perf_counter()

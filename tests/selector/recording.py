@@ -1,5 +1,6 @@
 """What a simulated run told its strategy and whom it named, and the same told to a Selector."""
 
+import sys
 from collections import defaultdict
 
 import jax
@@ -119,3 +120,8 @@ class Recording:
 
 COHORTS = ("updates", "losses_before", "losses_after")
 NAMES = [("hospital", place) if place % 2 else f"phone {place}" for place in range(N)]
+
+if __name__ == "__main__":  # without the flags of the suite
+    algo, available, rounds = sys.argv[1:]
+    recording = Recording(algo, int(rounds), available=available)
+    recording.play(recording.selector())

@@ -11,8 +11,8 @@ from fedjax_sel import strategies
 from tests.selector.recording import Recording
 
 ADAM = ("fedgp", "fedcor")
-"""Adam makes much of a last bit. In two programs it is the same as XLA compiles for users, and not with the flags by which
-the suite compiles quickly: these run in a process without them."""
+"""Adam makes much of a last bit. Two programs have the same one as XLA compiles for users, and not with the flags by
+which the suite compiles quickly: these run in a process without them."""
 
 
 @pytest.mark.parametrize("algo", ["afl", "gpfl", "pow_d"])

@@ -164,7 +164,7 @@ def _run(name: str, small: bool, folder: str) -> float:
         weights.append(_flat(chunk.copy_state().carry.params))
         records = jax.device_get(chunk.records)
         cohorts.append(records.cohort[0, 0])
-        losses.append(records.test_loss[0, 0])
+        losses.append(records.measured["test_loss"][0, 0])
     np.savez(f"{folder}/{name}.npz", weights=np.stack(weights), cohorts=np.stack(cohorts), losses=np.array(losses))
     return round(time.perf_counter() - begun, 1)
 

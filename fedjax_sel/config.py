@@ -6,12 +6,14 @@ Every field's flat name is a flag of the command line and a keyword of `Config.r
 import dataclasses
 import hashlib
 import json
+import numbers
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from fedjax_sel import reading
+from fedjax_sel.errors import UserError
 from fedjax_sel.names import one_of
 
 
@@ -256,6 +258,8 @@ _CONCERNS = {
     "run": RunConfig,
 }
 
+VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "available")
+"""Fields that name a part of an experiment, in whose place `Experiment.of` takes a value."""
 OPEN = ("model", "partition")  # fields that take `mypackage.module:factory` beside the names that are listed
 
 PAIRS = tuple(  # fields of key=value
@@ -412,10 +416,15 @@ def convert(name: str, value: Any) -> Any:
         return reading.pairs("--" + name.replace("_", "-"), value)
     if name == "local_epochs":
         return reading.epochs(value)
-    if name == "available":
+    if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
         return reading.availability(value)
     flag = "--" + name.replace("_", "-")
     kind = flat_types()[name]
+    if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
+        raise UserError(
+            f"{flag}: a value of type {type(value).__name__} is no name; give values to fedjax_sel.Experiment.of("
+            f"{name}=...)"
+        )
     if isinstance(kind, types.UnionType):
         if value is None or (isinstance(value, str) and value.lower() == "none"):
             return None

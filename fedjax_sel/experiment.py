@@ -76,8 +76,6 @@ class Experiment:
                 part = _PARTS[field]
                 values[part.attribute], own_name = part.take(value)
                 settings[field] = f"{VALUE}{names.pop(field, own_name or '')}"
-                if isinstance(value, Task) and not value.measure.higher_is_better:
-                    settings[field] += LESS_IS_BETTER
             else:
                 settings[field] = value
         if "partition" in values and not callable(given["partition"]):
@@ -95,7 +93,7 @@ class Experiment:
         if self.config.run.out is None:
             return
         for field in _PARTS:
-            if self.config.flat()[field] in (VALUE, VALUE + LESS_IS_BETTER):
+            if self.config.flat()[field] == VALUE:
                 raise UserError(
                     f"{field}: it is a value without a name, and the folder {self.config.run.out} has to know it "
                     f'again; add names={{"{field}": "mine-1"}}, another name when it changes, or leave out= away'
@@ -117,8 +115,6 @@ class Experiment:
 
 VALUE = "value:"
 """How the configuration's text begins where a value stands."""
-LESS_IS_BETTER = " (less is better)"
-"""How it ends where a task's measure is better the smaller it is, which a folder's readers need to know."""
 
 
 def is_value(text: str) -> bool:

@@ -139,7 +139,7 @@ def _read(path: Path, config: Config, known: Manifest | None) -> Result:
         )
     whole = known is not None and known["rounds"] == config.run.rounds
     rows, cohorts = told.rows_and_cohorts(path, config, known, whole)
-    return records.parse(config, told.source(path, known), rows, cohorts)
+    return records.parse(config, told.source(path, known), rows, cohorts, told.higher_is_better(known))
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
@@ -162,7 +162,7 @@ def rounds_so_far(path: Path, config: Config, known: Manifest) -> Result:
         OSError: they cannot be read.
     """
     rows, cohorts = told.rows_and_cohorts(path, config, known, whole=False)
-    return records.parse(config, told.source(path, known), rows, cohorts)
+    return records.parse(config, told.source(path, known), rows, cohorts, told.higher_is_better(known))
 
 
 def refuse_other_data(path: Path, now: Digests) -> None:

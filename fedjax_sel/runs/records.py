@@ -16,7 +16,6 @@ import numpy as np
 from fedjax_sel import measures, metrics, tasks
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import LESS_IS_BETTER
 from fedjax_sel.models import Model, Weights
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.plan import Records
@@ -320,7 +319,9 @@ def _cell(value: float) -> str:
     return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
 
 
-def parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray) -> Result:
+def parse(
+    config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool = True
+) -> Result:
     """A Result from what a run folder's files hold.
 
     Args:
@@ -328,6 +329,7 @@ def parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray)
         data_source: where the pixels come from.
         rows_text: of `metrics.csv`, one row a replicate and round; a last row without its end does not count.
         cohorts: int32 [seeds, rounds, K].
+        higher_is_better: whether a target of the task's measure is reached from below.
 
     Returns:
         The result, without rounds of which some replicate's row is missing.
@@ -336,12 +338,12 @@ def parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray)
         ValueError: it is not such a table.
     """
     try:
-        return _parse(config, data_source, rows_text, cohorts)
+        return _parse(config, data_source, rows_text, cohorts, higher_is_better)
     except (TypeError, KeyError, IndexError, OverflowError, csv.Error) as error:
         raise ValueError(f"a row of metrics.csv is not as it was written ({type(error).__name__}: {error})") from error
 
 
-def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray) -> Result:
+def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
     whole = rows_text[: rows_text.rfind("\n") + 1]
     reader = csv.DictReader(io.StringIO(whole))
     rows = list(reader)
@@ -371,15 +373,8 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
         elapsed_seconds=np.array([float(row[CLOCK]) for row in once]),
         round_seconds=np.array([float(row.get(STEADY_CLOCK) or np.nan) for row in once]),
         measured=measured,
-        higher_is_better=_higher_is_better(config),
+        higher_is_better=higher_is_better,
     )
-
-
-def _higher_is_better(config: Config) -> bool:
-    name = config.model.task
-    if name in tasks.TABLE:
-        return tasks.TABLE[name]().measure.higher_is_better
-    return not name.endswith(LESS_IS_BETTER)
 
 
 def seconds_of(rows_text: str) -> float:

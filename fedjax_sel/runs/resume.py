@@ -37,6 +37,7 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
         "data": provenance.digests(problem.given, problem.config.run.seeds),
         "source": problem.dataset.source,
         "server_validation": server_validation(problem.config, problem.strategy),
+        "higher_is_better": problem.task.measure.higher_is_better,
         "made_with": {
             "versions": environment["packages"] | {"fedjax_sel": environment["fedjax_sel"]},
             "device": jax.devices()[0].device_kind,

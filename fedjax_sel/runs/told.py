@@ -56,6 +56,11 @@ def made_from(path: Path, told: Manifest | None) -> Digests | None:
     return found | ({"available": about["available"]} if "available" in about else {})
 
 
+def higher_is_better(known: Manifest | None) -> bool:
+    """Return whether a target of the run's measure is reached from below, as it is of an accuracy."""
+    return True if known is None else known.get("higher_is_better", True)
+
+
 def source(path: Path, told: Manifest | None) -> str:
     """Return where the pixels come from, for titles.
 

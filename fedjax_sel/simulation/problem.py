@@ -1,7 +1,7 @@
 """From an experiment to what it asks for: data, partitions, model, task, strategy. Nothing is on a device yet."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,15 +77,12 @@ def pose(given: Experiment | Config) -> Problem:
 
 def _model(experiment: Experiment, dataset: Dataset) -> Model:
     """The model, for the inputs of the data."""
-    settings, inputs = experiment.config.model, _shapes(dataset.train_images, dataset)
+    settings, inputs = experiment.config.model, _shapes(dataset.train_images)
     if experiment.model is not None:
         return experiment.model.build(inputs)
     arguments = dict(settings.model_args)
     if plugins.is_plugin(settings.model):
-        wanted = plugins.Wanted("--model", object)
-        factory = plugins.load(settings.model, wanted)
-        values = hyper.convert("--model-args", settings.model, factory, arguments)
-        made = blueprint.of(plugins.build(settings.model, wanted, factory, values))
+        made = blueprint.of(_from_plugin("--model", object, settings.model, arguments))
         if made is None:
             raise UserError(
                 f"--model {settings.model}: it returned no module of flax.linen or NNX, Blueprint or Model; return one"
@@ -125,21 +122,20 @@ def _width(dataset: Dataset) -> int:
     return next(int(np.prod(array.shape[1:])) for _, array in first)
 
 
-def _shapes(arrays: Any, dataset: Dataset) -> Any:
+def _shapes(arrays: Any) -> Any:
     """Shapes [2, ...] of examples as a model or a task sees them: pixels are normalised to float32."""
 
     def of(array: Any) -> jax.ShapeDtypeStruct:
         pixels = array.dtype == np.uint8
         return jax.ShapeDtypeStruct((2, *array.shape[1:]), np.float32 if pixels else array.dtype)
 
-    del dataset
     return trees.transform(of, arrays)
 
 
 def _check_that_they_fit(config: Config, dataset: Dataset, model: Model, task: Task, strategy: Strategy) -> None:
     """Refuses a model, a task and a strategy that do not go with the data or with each other, before a compilation."""
     name = f"model {model.name}"
-    inputs, targets = _shapes(dataset.train_images, dataset), _shapes(dataset.train_labels, dataset)
+    inputs, targets = _shapes(dataset.train_images), _shapes(dataset.train_labels)
     try:
         weights = jax.eval_shape(model.init, jax.random.key(0))
         prediction = jax.eval_shape(
@@ -219,9 +215,7 @@ def load_data(given: Experiment | Config, share: float) -> Dataset:
 def _whole_dataset(config: Config) -> Dataset:
     name, arguments = config.data.dataset, dict(config.data.dataset_args)
     if name in config.plugins():
-        wanted = plugins.Wanted("--dataset", Dataset)
-        factory = plugins.load(name, wanted)
-        return plugins.build(name, wanted, factory, hyper.convert("--dataset-args", name, factory, arguments))
+        return _from_plugin("--dataset", Dataset, name, arguments)
     if arguments:
         raise UserError(f"--dataset-args: {name!r} takes none; they are for --dataset mypackage.module:factory")
     return data.load(name, config.data.data_dir)
@@ -286,9 +280,14 @@ def _task(config: Config) -> Task:
     if not plugins.is_plugin(name):
         factory = tasks.TABLE[one_of("--task", name, tasks.TABLE)]
         return factory(**hyper.convert("--task-args", name, factory, arguments))
-    wanted = plugins.Wanted("--task", Task)
+    return _from_plugin("--task", Task, name, arguments)
+
+
+def _from_plugin(flag: str, kind: type, name: str, arguments: Mapping[str, Any]) -> Any:
+    """What a plug-in's factory makes of its parameters."""
+    wanted = plugins.Wanted(flag, kind)
     factory = plugins.load(name, wanted)
-    return plugins.build(name, wanted, factory, hyper.convert("--task-args", name, factory, arguments))
+    return plugins.build(name, wanted, factory, hyper.convert(f"{flag}-args", name, factory, arguments))
 
 
 def trace(experiment: Experiment) -> np.ndarray | None:
@@ -364,9 +363,7 @@ def _dealer(config: Config) -> Deal | None:
         if arguments:
             raise UserError(f"--partition-args: {name!r} takes none; they are for --partition mypackage.module:factory")
         return None
-    wanted = plugins.Wanted("--partition", object)
-    factory = plugins.load(name, wanted)
-    made = plugins.build(name, wanted, factory, hyper.convert("--partition-args", name, factory, arguments))
+    made = _from_plugin("--partition", object, name, arguments)
     if not callable(made):
         raise UserError(
             f"--partition {name}: it returned a value of type {type(made).__name__}; return a function of data set, "

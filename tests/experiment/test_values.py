@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strategies, tasks
-from fedjax_sel.config import Config
+from fedjax_sel.config import VALUES, Config
 from fedjax_sel.simulation import problem, run
 from fedjax_sel.strategies.base import ALL, Request, at_start
 from fedjax_sel.training import optimizers
@@ -165,6 +165,14 @@ def test_who_can_be_reached_as_a_table():
         problem.pose(of(available=there, rounds=4))
 
 
+@pytest.mark.parametrize("field", VALUES)
+def test_a_configuration_says_where_values_go(field):
+    with pytest.raises(UserError, match=rf"a value of type Net is no name; give values to .*\({field}="):
+        Config().replace(**{field: Net()})
+    with pytest.raises(UserError, match=f"{field}: a value of type object|{field}: <object"):
+        Experiment.of(**{field: object()})
+
+
 def sloped(*, slope: float = 1.0):
     return tasks.regression()._replace(name="sloped", losses=lambda p, t: slope * (p - t) ** 2)
 
@@ -191,6 +199,18 @@ def test_plugins_for_every_part():
     assert posed.model.name == "Net" and posed.task.name == "sloped" and posed.dataset is DATA
     assert float(posed.task.losses(jnp.array([3.0]), jnp.array([1.0]))[0]) == 8.0
     np.testing.assert_array_equal(posed.partitions[0].indices[1], PARTS[1])
+
+
+def test_a_folder_knows_that_less_is_better(tmp_path):
+    """Of a plug-in's task, too, whose name says nothing."""
+    config = Config().replace(
+        model=f"{__name__}:net", dataset=f"{__name__}:patients", partition=f"{__name__}:every_fifth",
+        task=f"{__name__}:sloped", num_clients=5, num_selected=2, local_steps=1, batch_size=5, rounds=2, chunk=1,
+    )  # fmt: skip
+    result = fedjax_sel.run(config, out=str(tmp_path / "run"))
+    (tmp_path / "run" / "result.json").unlink()  # then the checkpoint says so
+    for again in (fedjax_sel.load(str(tmp_path / "run")), fedjax_sel.run(config, out=str(tmp_path / "run"))):
+        assert not again.higher_is_better and not result.higher_is_better
 
 
 # ---- callbacks ----

@@ -47,7 +47,7 @@ def main() -> None:
 
 def run_case(preset: str, seeds: int, settings: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Times the host's part of a run."""
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     devices.use_every_core()
     import fedjax_sel

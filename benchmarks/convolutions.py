@@ -74,7 +74,7 @@ def main() -> None:
 
 def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict[str, Any]:
     """Times one case in this process."""
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     devices.use_every_core()
     import jax
@@ -123,8 +123,7 @@ def training_steps(
     import jax.numpy as jnp
     from jax import lax
 
-    from fedjax_sel import models, tasks
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices, models, tasks
     from fedjax_sel.training import client
 
     shape, clients, batch = setting

@@ -44,8 +44,9 @@ def main() -> None:
 def run_case(dataset: str, num_clients: int, pool: int | None, rounds: int) -> dict[str, Any]:
     """One strategy: the exact k-DPP (None), that of a pool, or uniform cohorts (0)."""
     import fedjax_sel
-    from fedjax_sel.simulation import devices, run, selection_cost
-    from fedjax_sel.simulation.problem import pose
+    from fedjax_sel import devices
+    from fedjax_sel.experiment.problem import pose
+    from fedjax_sel.simulation import run, selection_cost
 
     algo = "random" if pool == 0 else "fl_dp3s"
     config = fedjax_sel.preset("fedcor/fmnist-1spc").replace(

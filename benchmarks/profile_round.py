@@ -60,14 +60,14 @@ def main() -> None:
 
 def profile(preset: str, seeds: int, length: int) -> dict[str, Any]:
     """Traces the second call of a chunk."""
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     devices.use_every_core()
     import jax
 
     import fedjax_sel
+    from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import run
-    from fedjax_sel.simulation.problem import pose
 
     config = fedjax_sel.preset(preset)
     config = config.replace(

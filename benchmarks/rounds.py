@@ -10,9 +10,11 @@ import synthetic
 from timing import FEWEST
 
 import fedjax_sel
+from fedjax_sel import devices
 from fedjax_sel.config import Config
-from fedjax_sel.simulation import devices, memory, run
-from fedjax_sel.simulation.problem import pose
+from fedjax_sel.devices import memory
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.simulation import run
 
 
 class Timed(NamedTuple):

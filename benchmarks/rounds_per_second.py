@@ -61,7 +61,7 @@ def describe(case: dict[str, Any]) -> str:
 
 def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str, precision: str) -> dict[str, Any]:
     """Times one case in this process."""
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     devices.use_every_core()
     import jax

@@ -93,14 +93,14 @@ def run_case(
     available: float = 1.0,
 ) -> dict[str, Any]:
     """Times one case in this process."""
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     devices.use_every_core()
     import jax
     import numpy as np
 
     from fedjax_sel import models, strategies
-    from fedjax_sel.compare import parse_algo
+    from fedjax_sel.cli.compare import parse_algo
     from fedjax_sel.errors import UserError
     from fedjax_sel.simulation import selection_cost
 

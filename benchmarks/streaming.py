@@ -38,7 +38,7 @@ def main() -> None:
 
 def run_case(preset: str, seeds: int, budget: float) -> dict[str, Any]:
     """Times both, a chunk of one after a chunk of the other."""
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     devices.use_every_core()
     import dataclasses
@@ -46,8 +46,8 @@ def run_case(preset: str, seeds: int, budget: float) -> dict[str, Any]:
     import jax
 
     import fedjax_sel
+    from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import run
-    from fedjax_sel.simulation.problem import pose
 
     config = fedjax_sel.preset(preset)
     chunk = 1 if config.model.model == "cnn_small" else 10

@@ -36,7 +36,7 @@ def steady(
     """
     import jax
 
-    from fedjax_sel.simulation import memory
+    from fedjax_sel.devices import memory
 
     started = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()

@@ -44,13 +44,13 @@ def time_forms(inputs: int, features: int, batch: int) -> dict[str, float]:
     from jax import lax
 
     from fedjax_sel.models import layers, wide
-    from fedjax_sel.training import in_place
+    from fedjax_sel.training import buffer_reuse
 
     def steps(product, kernel, x):
         def step(_, carry):
             kernel, x = carry
             gradients = jax.grad(lambda kernel, x: jnp.sum(product(x, kernel) ** 2), (0, 1))(kernel, x)
-            rate = in_place.after(jnp.float32(1e-6), gradients)
+            rate = buffer_reuse.after(jnp.float32(1e-6), gradients)
             return kernel - rate * gradients[0], x + 1e-3 * gradients[1]
 
         return lax.fori_loop(0, STEPS, step, (kernel, x))

@@ -48,14 +48,14 @@ def run(
     """
     from pathlib import Path
 
-    from fedjax_sel import plots
+    from fedjax_sel.devices import hosts
+    from fedjax_sel.reporting import plots
     from fedjax_sel.runs.experiment import run_experiment
-    from fedjax_sel.simulation import machines
 
     given = experiment if out is None else experiment.replace(out=out)
     result = run_experiment(given, progress, callbacks)
     config = result.config
-    if config.run.out is None or not machines.is_first():
+    if config.run.out is None or not hosts.is_first():
         return result
     plots.curves_if_lost({config.selection.algo: result}, Path(config.run.out) / "curves.png")
     return result

@@ -4,9 +4,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fedjax_sel import command_line
+from fedjax_sel.cli import command_line
+from fedjax_sel.core.names import did_you_mean
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean
 
 DESCRIPTION = "Which clients should train this round? Federated learning, simulated to answer that."
 COMMANDS = {

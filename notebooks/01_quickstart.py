@@ -143,7 +143,7 @@ jax.devices()
 # it learn faster for that, by rounds (accuracy, upper left) and by what was sent (accuracy, lower right)?
 
 # %%
-from fedjax_sel import plots
+from fedjax_sel.reporting import plots
 
 
 def show_curves() -> None:

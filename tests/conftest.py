@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fedjax_sel import xla_flags
+from fedjax_sel.core import xla_flags
 from tests import programs_kept
 
 os.environ.setdefault("MPLBACKEND", "Agg")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.simulation.problem import check
+from fedjax_sel.experiment.checking import check
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 RIVALS = FOLDER / "rivals"

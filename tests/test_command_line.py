@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from fedjax_sel import command_line, data, train
+from fedjax_sel import data
+from fedjax_sel.cli import command_line, train
 from fedjax_sel.data import __main__ as data_command
 from fedjax_sel.testing import __main__ as kit
 
@@ -20,9 +21,9 @@ def refuses(error):
 @pytest.mark.parametrize(
     "error,code,words",
     [
-        (ZeroDivisionError("division\nby zero"), 1, "ZeroDivisionError: division, in fedjax_sel.simulation.problem."),
-        (KeyError("seed"), 1, "KeyError: 'seed', in fedjax_sel.simulation.problem."),
-        (RecursionError(), 1, "RecursionError, in fedjax_sel.simulation.problem."),
+        (ZeroDivisionError("division\nby zero"), 1, "ZeroDivisionError: division, in fedjax_sel.experiment.dealing."),
+        (KeyError("seed"), 1, "KeyError: 'seed', in fedjax_sel.experiment.dealing."),
+        (RecursionError(), 1, "RecursionError, in fedjax_sel.experiment.dealing."),
         (MemoryError("Unable to allocate 3.64 TiB"), 2, "not enough memory (MemoryError: Unable to allocate 3.64 TiB)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

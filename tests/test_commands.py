@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import __main__ as overview
-from fedjax_sel import command_line
+from fedjax_sel.cli import command_line
 
 PACKAGE = Path(fedjax_sel.__file__).parent
 
@@ -19,8 +19,8 @@ def test_every_command_is_listed(capsys):
     files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
     commands = {
         file.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
-        for file in files - {"__main__.py", "command_line.py"}
-        if "command_line.guarded(" in (PACKAGE / file).read_text()
+        for file in files - {"__main__.py"}
+        if 'if __name__ == "__main__"' in (PACKAGE / file).read_text()
     }
     assert {f"fedjax_sel.{command}" for command in commands} == set(overview.COMMANDS)
     assert command_line.guarded(overview.main, []) == 0

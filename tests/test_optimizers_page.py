@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import fedjax_sel
-from fedjax_sel import command_line, compare
+from fedjax_sel.cli import command_line, compare
 from fedjax_sel.config import Config, flat_types
-from fedjax_sel.simulation.problem import check
+from fedjax_sel.experiment.checking import check
 from fedjax_sel.training import optimizers
 from fedjax_sel.training.optimizers import by_name
 

@@ -16,8 +16,9 @@ import pytest
 
 from fedjax_sel import Config, preset, strategies
 from fedjax_sel.papers import PRESETS
-from fedjax_sel.strategies import fedcor_model, fedcor_presets, gpfl_rewards
 from fedjax_sel.strategies.base import Env
+from fedjax_sel.strategies.fedcor import model, presets
+from fedjax_sel.strategies.gpfl import rewards
 
 divfl, fedcor, fl_dp3s, gpfl, oort = (  # the modules, and not the functions of these names
     importlib.import_module(f"fedjax_sel.strategies.{name}") for name in ("divfl", "fedcor", "fl_dp3s", "gpfl", "oort")
@@ -80,14 +81,14 @@ COLUMNS = {
 
 @pytest.mark.parametrize("name,task", COLUMNS)
 def test_the_numbers_of_fedcor_and_fedgp(name, task):
-    numbers = fedcor_presets.look_up("fedcor", name, task)
+    numbers = presets.look_up("fedcor", name, task)
     typed = NUMBERS[COLUMNS[name, task]]
     assert numbers._asdict() == {field: typed[field] for field in numbers._fields}
 
 
 def test_every_preset_of_fedcor_is_in_the_table():
-    assert set(COLUMNS) == set(fedcor_presets._TABLE)
-    assert fedcor_model._DIMENSION == 15
+    assert set(COLUMNS) == set(presets._TABLE)
+    assert model._DIMENSION == 15
 
 
 # ---- the other strategies: the defaults of their parameters ----
@@ -199,11 +200,11 @@ def test_the_numbers_of_gpfl():
     assert read(GPFL) == gpfl._PRESETS
     assert gpfl._SMOOTHING == 0.1  # Sec. VI-B: momentum 0.1
     assert gpfl._WARM_UP_ROUNDS == 20  # script/test.sh
-    tent = [float(gpfl_rewards.exploration("tent", 1.0, jnp.float32(t), 500)) for t in (1, 50, 99, 100, 150, 300)]
+    tent = [float(rewards.exploration("tent", 1.0, jnp.float32(t), 500)) for t in (1, 50, 99, 100, 150, 300)]
     assert tent == pytest.approx([0.01, 0.5, 0.99, 1.0, 0.8, 0.5])  # gpfl.py
-    linear = [float(gpfl_rewards.exploration("linear", 1.0, jnp.float32(t), 500)) for t in (1, 250, 500)]
+    linear = [float(rewards.exploration("linear", 1.0, jnp.float32(t), 500)) for t in (1, 250, 500)]
     assert linear == pytest.approx([0.002, 0.5, 1.0])  # Eq. 7
-    decay = [float(gpfl_rewards.exploration("decay", 1.0, jnp.float32(t), 500)) for t in (0, 125, 500)]
+    decay = [float(rewards.exploration("decay", 1.0, jnp.float32(t), 500)) for t in (0, 125, 500)]
     assert decay == pytest.approx([1.0, 0.75, 0.0])  # of our own: rho (1 - t / T)
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from fedjax_sel.terminal import Unbroken
+from fedjax_sel.core.terminal import Unbroken
 
 COMMAND = """
 import sys
-from fedjax_sel import command_line
+from fedjax_sel.cli import command_line
 from fedjax_sel.errors import UserError
 
 def main(arguments):
@@ -62,7 +62,7 @@ def test_a_full_device_is_an_error_where_nothing_else_happened(result, code):
 def test_a_process_that_was_started_without_streams_writes_to_no_file_of_its_own(tmp_path):
     code = f"""
 import os, sys
-from fedjax_sel import command_line
+from fedjax_sel.cli import command_line
 def main(arguments):
     with open({str(tmp_path / "file")!r}, "w") as file:
         file.write("mine")

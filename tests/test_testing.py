@@ -28,7 +28,7 @@ from fedjax_sel.strategies.base import (
     rounds,
 )
 from fedjax_sel.testing import __main__ as command
-from fedjax_sel.testing import bench, bill, driver, worlds
+from fedjax_sel.testing import bench, bill, driver, synthetic_clients
 
 LOSS = Request("loss", ALL, always())
 
@@ -466,7 +466,7 @@ def test_the_facts_that_the_kit_serves():
         uniform, init=at_first, observe=observe, update=update, requests=requests,
         candidates=lambda key, state, info, round, available: jnp.arange(4, dtype=jnp.int32) + round,
     )  # fmt: skip
-    world = worlds.ordinary(strategy, 12, 8, seed=0)
+    world = synthetic_clients.ordinary(strategy, 12, 8, seed=0)
     carry = driver.begin(strategy, driver.Game(3, 8), jax.random.key(0), world)
     last, _ = jax.jit(lambda carry: driver.play(strategy, 8, carry, jax.random.key(1), world))(carry)
     profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)
@@ -480,20 +480,20 @@ def test_the_facts_that_the_kit_serves():
 
 def test_worlds_are_what_their_names_say():
     strategy = strategies.make("fl_dp3s", profile="representative-gradient")
-    world = worlds.ordinary(strategy, 12, 8, seed=0)
+    world = synthetic_clients.ordinary(strategy, 12, 8, seed=0)
     order = np.random.default_rng(1).permutation(12)
-    other = worlds.relabelled(world, order)
+    other = synthetic_clients.relabelled(world, order)
     np.testing.assert_array_equal(other.facts["update"][3, 4], world.facts["update"][3, order[4]])
     np.testing.assert_array_equal(other.sizes, world.sizes[order])
-    same = worlds.alike(world)
+    same = synthetic_clients.alike(world)
     assert (same.facts["update"] == same.facts["update"][:, :1]).all() and (same.sizes == same.sizes[0]).all()
-    doubled = worlds.twins(world)
+    doubled = synthetic_clients.twins(world)
     np.testing.assert_array_equal(doubled.updates["kernel"][:, 2], doubled.updates["kernel"][:, 8])
-    broken = worlds.diverging(world)
+    broken = synthetic_clients.diverging(world)
     finite = np.isfinite(broken.updates["kernel"]).all(axis=(2, 3))
     np.testing.assert_array_equal(finite, broken.finite)
     assert not broken.finite[4].any() and broken.finite[:4].any() and (~broken.finite).any(axis=0).all()
-    few = worlds.sparse(world, 3).available
+    few = synthetic_clients.sparse(world, 3).available
     assert few.sum(axis=1).tolist() == [12, 6, 3, 2, 11, 1, 0, 4]
     assert bench.FEW > 1
 

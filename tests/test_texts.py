@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import comparison, comparison_plots, measures, plots, show, tasks, texts
+from fedjax_sel import tasks
+from fedjax_sel.cli import show
+from fedjax_sel.core import texts
+from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.tasks import measures
 
 NAMES = [r"runs/$\frac$|b", "runs/$a", "_hidden", "a\nb"]
 

@@ -10,10 +10,10 @@ import jax
 import pytest
 
 import fedjax_sel
-from fedjax_sel import xla_flags
+from fedjax_sel import devices
+from fedjax_sel.core import xla_flags
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import experiment
-from fedjax_sel.simulation import devices
 
 REPOSITORY = Path(__file__).parents[1]
 KNOWN, UNKNOWN = "--xla_backend_optimization_level=0", "--xla_no_such_flag=true"
@@ -37,7 +37,7 @@ def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_aske
     assert xla_flags.known([KNOWN, "--another=1"]) == (KNOWN, "--another=1")
     assert asked == [[KNOWN], ["--another=1"]]
     code = (
-        "from fedjax_sel import xla_flags; xla_flags._parses = None; "
+        "from fedjax_sel.core import xla_flags; xla_flags._parses = None; "
         f"print(*xla_flags.known(['--another=1', {KNOWN!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
@@ -74,7 +74,7 @@ def test_deterministic_sets_what_is_known(nothing_asked, monkeypatch):
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_deterministic_where_xla_does_not_know_the_flag(nothing_asked, monkeypatch, backend):
     monkeypatch.setenv("XLA_FLAGS", KNOWN)
-    monkeypatch.setattr(devices, "DETERMINISTIC", UNKNOWN)
+    monkeypatch.setattr(devices.setup, "DETERMINISTIC", UNKNOWN)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     config = fedjax_sel.preset("quickstart").replace(deterministic=True)
     if backend == "cpu":  # where everything repeats anyway

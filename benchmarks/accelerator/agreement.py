@@ -148,8 +148,8 @@ def _run(name: str, small: bool, folder: str) -> float:
     import jax
 
     import fedjax_sel
+    from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import run
-    from fedjax_sel.simulation.problem import pose
 
     begun = time.perf_counter()
     setting = _NETWORKS.get(name) or (_SMALL if small else _FULL)

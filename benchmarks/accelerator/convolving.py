@@ -72,7 +72,7 @@ def time_forms(
     import jax.numpy as jnp
     from timing import steady
 
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     if not small:
         devices.use_every_core()

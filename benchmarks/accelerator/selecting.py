@@ -56,9 +56,9 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
     from timing import steady
 
     from fedjax_sel.numerics import decompositions, gaussian_process, kdpp
-    from fedjax_sel.strategies import fedcor_presets
+    from fedjax_sel.strategies.fedcor import presets
 
-    numbers = fedcor_presets.look_up("fedcor", "paper", "fmnist")
+    numbers = presets.look_up("fedcor", "paper", "fmnist")
     dimension, cohort = 15, min(10, clients // 2)
     keys = jax.random.split(jax.random.key(0), 3)
 

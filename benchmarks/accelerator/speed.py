@@ -62,7 +62,7 @@ def time_all(
     Yields:
         A record for each.
     """
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     if not small:
         devices.use_every_core()

@@ -13,7 +13,7 @@ import numpy as np
 import ours
 
 from fedjax_sel.data import federation as fed
-from fedjax_sel.simulation.problem import Problem, pose
+from fedjax_sel.experiment.problem import Problem, pose
 
 SHAPES: dict[str, Any] = {  # kernels of the layers; the first number of the dense ones follows from the images
     "mlp": [(784, 64), (64, 30), (30, 10)],

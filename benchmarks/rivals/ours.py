@@ -25,14 +25,14 @@ def config_of(spec: dict[str, Any]) -> Any:
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices
 
     devices.use_every_core()
     import jax
 
     from fedjax_sel.experiment import Experiment
+    from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import run
-    from fedjax_sel.simulation.problem import pose
 
     work = work_.Work(spec)
     problem = pose(config_of(spec))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel import command_line
+from fedjax_sel.cli import command_line
 from fedjax_sel.config import Config, DataConfig, PartitionConfig
+from fedjax_sel.config.validation import validate
 from fedjax_sel.data import partition, preview
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
-from fedjax_sel.validation import validate
 
 DESCRIPTION = "Shows who holds what under a partition, before training on it: a table, a heat map in text, a picture."
 EPILOG = """examples:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _preview(config: Config, flags: argparse.Namespace) -> None:
-    from fedjax_sel.simulation.problem import deal, load_data  # the same partition as in a run of this seed
+    from fedjax_sel.experiment.dealing import deal, load_data  # the same partition as in a run of this seed
 
     seed = 0 if config.run.data_seed is None else config.run.data_seed
     dataset = load_data(config, config.data.server_validation or 0.0)

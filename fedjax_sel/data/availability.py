@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
 MOST_BYTES = 2**28  # of an array; of a text a quarter

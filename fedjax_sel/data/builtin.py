@@ -7,9 +7,9 @@ import re
 
 import numpy as np
 
+from fedjax_sel.core.names import did_you_mean, shown
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean, shown
 
 _DIGITS_TEST_EVERY = 5
 _CHUNK_EXAMPLES = 8192

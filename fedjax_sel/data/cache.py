@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.data import unfinished
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedjax_sel.core.names import did_you_mean
 from fedjax_sel.data import quadratic_programme, schemes
 from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean
 
 _QP_REDRAWS = 100
 _YUROCHKIN_REDRAWS = 10

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel.core.names import shown
 from fedjax_sel.data import trees
 from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import shown
 
 _INT32 = np.iinfo(np.int32)
 

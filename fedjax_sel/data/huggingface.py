@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from fedjax_sel.core.names import did_you_mean, shown
 from fedjax_sel.data.examples import reason
 from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean, shown
 
 _TEST_SPLITS = ("test", "validation")
 

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel import files
+from fedjax_sel.core import files
+from fedjax_sel.core.names import did_you_mean, shown
 from fedjax_sel.data import cache, progress
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean, shown
 
 ALL_LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 characters; a character's class, or token, is its position.

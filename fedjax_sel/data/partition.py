@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel.core.names import did_you_mean, shown
 from fedjax_sel.data import dirichlet, schemes, skewness, trees
 from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean, shown
 
 _SCHEMES: dict[str, Callable[..., Assignment]] = {
     "shards": schemes.shards,

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedjax_sel.core.names import did_you_mean
 from fedjax_sel.data import schemes
 from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean
 
 _MAINS = ("balanced", "random")
 

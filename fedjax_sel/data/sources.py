@@ -7,10 +7,10 @@ import re
 import warnings
 from pathlib import Path
 
+from fedjax_sel.core.names import did_you_mean
 from fedjax_sel.data import builtin, cache, download, leaf, official_files, tfds_folder, tfds_reader
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import did_you_mean
 
 _NAMES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100")
 _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")

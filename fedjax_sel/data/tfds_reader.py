@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.data import progress, tfds_folder, tfds_trust
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError

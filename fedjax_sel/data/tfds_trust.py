@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
 INFO, FEATURES = "dataset_info.json", "features.json"

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.jax_versions import enable_x64
+from fedjax_sel.core.jax_versions import enable_x64
 
 
 def precision() -> AbstractContextManager:

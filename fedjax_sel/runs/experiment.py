@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_sel import callbacks, plugins
+from fedjax_sel import callbacks, devices
 from fedjax_sel.config import Config
+from fedjax_sel.core import plugins
+from fedjax_sel.devices import hosts
 from fedjax_sel.experiment import Experiment, experiment_of
+from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.runs import checkpoint, folder, provenance, records, resume, weights
 from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.interruption import Interruption
@@ -20,10 +23,9 @@ from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Collector, Result
 from fedjax_sel.runs.writer import Timer, Writer
-from fedjax_sel.simulation import devices, fitting, information, layout, machines, run
+from fedjax_sel.simulation import information, layout, memory_budget, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.plan import Records
-from fedjax_sel.simulation.problem import Problem, pose
 from fedjax_sel.simulation.run import Chunk, State
 
 POLL_SECONDS = 0.002
@@ -66,8 +68,8 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         return done
     problem = pose(experiment)
     with (
-        Reporter(config.run.rounds, len(config.run.seeds), begun, progress and machines.is_first()) as reporter,
-        Interruption(progress and machines.is_first()) as interruption,
+        Reporter(config.run.rounds, len(config.run.seeds), begun, progress and hosts.is_first()) as reporter,
+        Interruption(progress and hosts.is_first()) as interruption,
         FolderLock() as lock,
     ):
         together = _seeds_at_once(problem, reporter)
@@ -130,7 +132,7 @@ def start_jax(config: Config) -> None:
     if config.run.deterministic:
         devices.be_deterministic()
     if config.run.distributed:
-        machines.start()
+        hosts.start()
     devices.use_every_core()
     if config.run.deterministic:
         devices.check_deterministic()
@@ -156,7 +158,7 @@ def finished(out: Path, given: Experiment | Config, data: Digests | None = None)
         folder.restore_config(out)
         return records.to_plain(done)
 
-    plain = machines.on_first(look)
+    plain = hosts.on_first(look)
     return None if plain is None else records.from_plain(plain)
 
 
@@ -168,9 +170,9 @@ def _open(
         return resume.Start([]), None
     ours = resume.about(problem, laid_out)
     state = run.shapes_of_state(problem, laid_out)
-    plain = machines.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
+    plain = hosts.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
     start = resume.from_plain(plain)
-    if not machines.is_first():
+    if not hosts.is_first():
         return start, None
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
 
@@ -179,7 +181,7 @@ def _seeds_at_once(problem: Problem, reporter: Reporter) -> int:
     """What the configuration says, or as many as the devices' memory holds."""
     if problem.config.run.seeds_at_once is not None:
         return problem.config.run.seeds_at_once
-    together, needed, everything = fitting.seeds_that_fit(problem)
+    together, needed, everything = memory_budget.seeds_that_fit(problem)
     if together < len(problem.config.run.seeds):
         reporter.say(
             f"{len(problem.config.run.seeds)} seeds would need about {everything / 1e9:.1f} GB of each device: "
@@ -204,15 +206,15 @@ def _one_ahead(
     for chunk in chunks:
         rounds = chunk.first + len(chunk.records.cohort)
         # All machines must agree, since all of them take part in fetching a state and in the next chunk.
-        last = machines.anybody(interruption.asked > 0)
+        last = hosts.anybody(interruption.asked > 0)
         state = None
-        if last or rounds == num_rounds or (timer is not None and machines.anybody(timer.due(rounds))):
+        if last or rounds == num_rounds or (timer is not None and hosts.anybody(timer.due(rounds))):
             state = chunk.copy_state()
             if timer is not None:
                 timer.saved(rounds)
         if waiting is not None:
             yield _fetch(*waiting)
-        if machines.anybody(ending.wished) and not last:
+        if hosts.anybody(ending.wished) and not last:
             last = True
             if state is None:
                 state = chunk.copy_state()

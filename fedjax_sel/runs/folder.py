@@ -27,16 +27,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import files
+from fedjax_sel import devices
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, manifest, provenance, records, run_files, told, verdict
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, RESULT
-from fedjax_sel.simulation import devices
-from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.version import __version__
 
 SECONDS_TO_LOSE = 60.0

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.runs import run_files
 
 FORMAT = 1

@@ -3,16 +3,17 @@
 import jax
 import numpy as np
 
+from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import devices, evaluation, layout
-from fedjax_sel.simulation.problem import pose
-from fedjax_sel.simulation.recording import evaluator
+from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.run import SPECS
+from fedjax_sel.simulation.server_evaluation import evaluator
 
 
 def per_client(result: Result, given: Experiment | Config | None = None) -> dict[str, np.ndarray]:

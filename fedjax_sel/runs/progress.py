@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fedjax_sel.terminal import Unbroken
+from fedjax_sel.core.terminal import Unbroken
 
 SECONDS_BETWEEN_LINES = 10.0
 

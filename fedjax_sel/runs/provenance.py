@@ -6,10 +6,9 @@ from typing import Any
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import Experiment, experiment_of
+from fedjax_sel.experiment import Experiment, checking, dealing, experiment_of
+from fedjax_sel.experiment.dealing import Given
 from fedjax_sel.runs import checkpoint
-from fedjax_sel.simulation import problem
-from fedjax_sel.simulation.problem import Given
 
 Digests = dict[str, Any]
 """`dataset`, `partitions` by seed, and `available` where a trace says who can be reached."""
@@ -43,8 +42,8 @@ def of_experiment(given: Experiment | Config, server_share: float | None) -> Dig
     """
     experiment = experiment_of(given)
     if server_share is None:
-        server_share = problem.server_validation(experiment.config, problem.check(experiment).strategy)
-    return digests(problem.gather(experiment, server_share), experiment.config.run.seeds)
+        server_share = checking.server_validation(experiment.config, checking.check(experiment).strategy)
+    return digests(dealing.gather(experiment, server_share), experiment.config.run.seeds)
 
 
 def description(given: Given, seeds: Sequence[int]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import measures, metrics, tasks
+from fedjax_sel import metrics, tasks
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Weights
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.plan import Records
-from fedjax_sel.tasks import Task
+from fedjax_sel.tasks import Task, measures
 
 CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
 

@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_sel import files, plugin_sources, plugins
 from fedjax_sel.config import Config
+from fedjax_sel.core import files, plugin_sources, plugins
 from fedjax_sel.errors import DamagedRunError, UserError
+from fedjax_sel.experiment.checking import server_validation
+from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, folder, provenance, records, run_files, verdict
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import horizon
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.problem import Problem, server_validation
+from fedjax_sel.strategies import lookahead
 
 
 class Start(NamedTuple):
@@ -136,7 +137,7 @@ def _plans_ahead(problem: Problem, rounds: int) -> bool:
         return False
     sizes = config.partition.num_clients, config.selection.num_selected
     everyone = config.selection.available_share == 1
-    return horizon.depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone)
+    return lookahead.depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone)
 
 
 def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 
 CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"

@@ -16,17 +16,19 @@ from typing import NamedTuple, TypeVar
 
 import jax
 
-from fedjax_sel import files
+from fedjax_sel import devices
 from fedjax_sel.config import Config
+from fedjax_sel.core import files
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
+from fedjax_sel.experiment.checking import check as check_alone
+from fedjax_sel.experiment.checking import server_validation
+from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.runs import folder, provenance
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.resume import edited_plugins
-from fedjax_sel.simulation import devices, selection_cost
-from fedjax_sel.simulation.problem import Problem, pose, server_validation
-from fedjax_sel.simulation.problem import check as check_alone
+from fedjax_sel.simulation import selection_cost
 
 SELECTION_COST = "selection_cost.json"
 FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)

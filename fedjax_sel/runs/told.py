@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel import files
 from fedjax_sel.config import Config
+from fedjax_sel.core import files
 from fedjax_sel.runs import checkpoint, manifest
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.provenance import Digests

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
+from fedjax_sel.experiment import optimization
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import optimization
 from fedjax_sel.simulation.plan import Records
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 

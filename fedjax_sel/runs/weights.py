@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import run_files

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedjax_sel import files
 from fedjax_sel.config import RunConfig
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, records, run_files

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.simulation import contract, keys, reads
-from fedjax_sel.strategies import protocol
+from fedjax_sel.simulation import keys
+from fedjax_sel.strategies import contract, dependencies, protocol
 from fedjax_sel.strategies.base import (
     Env,
     Evaluation,
@@ -122,7 +122,7 @@ class Hooks:
         if self.strategy.update is keep_state:
             found = jax.tree.map(lambda leaf: False, outcome)
         else:
-            found = reads.read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
+            found = dependencies.read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
         some: Any = any
         return found._replace(
             updates=some(jax.tree.leaves(found.updates)),

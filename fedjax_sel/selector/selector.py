@@ -16,17 +16,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel import reading, strategies
+from fedjax_sel import strategies
+from fedjax_sel.core import parsing
+from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import shown
 from fedjax_sel.selector import account, answers, standing, storage
 from fedjax_sel.selector.account import Bill
 from fedjax_sel.selector.answers import Clients, Name
 from fedjax_sel.selector.hooks import Hooks, Size
 from fedjax_sel.selector.standing import Standing
-from fedjax_sel.simulation import contract
 from fedjax_sel.simulation.sanitise import LARGEST
-from fedjax_sel.strategies import kinds, protocol
+from fedjax_sel.strategies import contract, kinds, protocol
 from fedjax_sel.strategies.base import Fact, Selection, Strategy
 from fedjax_sel.strategies.kinds import KINDS, Counts
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
@@ -499,7 +499,7 @@ def _made(given: str | Strategy) -> Strategy:
         return given
     if not isinstance(given, str):
         raise UserError(f"strategy: {shown(given)} is neither a name nor a Strategy; give a name such as 'pow_d'")
-    name, parameters = reading.name_and_parameters("strategy", given, 'e.g. "pow_d[num_candidates=8]"')
+    name, parameters = parsing.name_and_parameters("strategy", given, 'e.g. "pow_d[num_candidates=8]"')
     return strategies.make(name, **parameters)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import files
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
 ABOUT = "about"  # the entry that holds the JSON

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh
 
-from fedjax_sel import metrics
+from fedjax_sel import devices, metrics
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model
 from fedjax_sel.models.weights import Weights
-from fedjax_sel.simulation import devices
 from fedjax_sel.tasks import Task
 
 

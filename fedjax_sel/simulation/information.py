@@ -12,43 +12,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.errors import UserError
+from fedjax_sel import devices
 from fedjax_sel.models import Model
 from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import devices, keys, ledger, probes, sanitise
+from fedjax_sel.simulation import keys, ledger, probes, sanitise
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.facts import ANSWERS, Question
-from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
+from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import kinds, protocol
 from fedjax_sel.strategies.base import Fact, Information, Strategy
 from fedjax_sel.strategies.kinds import KINDS, Counts
 from fedjax_sel.strategies.requests import ALL, NEVER, SELECTED, Request
-
-
-def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
-    """Refuses requests that nobody serves, or for which nobody holds the data.
-
-    Args:
-        strategy: whose requests.
-        holdout: share of each client's data that is held out.
-        server_validation: share of the training set that the server holds.
-
-    Raises:
-        UserError: one sentence with the strategy, the request and the way out.
-    """
-    kinds.check(strategy)
-    for request in strategy.requests:
-        name = f"strategy {strategy.name!r} requests {request.kind!r}"
-        if request.option("on") == "holdout" and holdout == 0:
-            raise UserError(f"{name} on held-out data, and clients hold none out; add --holdout 0.2")
-        if needs_validation(request) and server_validation == 0:
-            raise UserError(f"{name} on the server's own data, and it holds none; add --server-validation 0.05")
-
-
-def needs_validation(request: Request) -> bool:
-    """Whether the server must hold data of its own to serve it."""
-    return request.kind == "server_metrics" and request.option("on", "validation") == "validation"
 
 
 def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
@@ -68,14 +43,20 @@ def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: in
 
 
 def measure(
-    opening: Opening, info: Information, bill: Bill, who: str, ids: jax.Array | None = None, mask=None, arrives=None
+    context: RoundContext,
+    info: Information,
+    bill: Bill,
+    who: str,
+    ids: jax.Array | None = None,
+    mask=None,
+    arrives=None,
 ) -> tuple[Information, Bill]:
     """Serves the requests to one group of clients that are due in this round: the `serve` of the protocol.
 
     Whether a request is due depends on the round number alone, which is never batched: `cond` stays a real branch.
 
     Args:
-        opening: the federation as the round opens.
+        context: the federation as the round opens.
         info: the tables.
         bill: the round's, so far.
         who: ALL, CANDIDATES or SELECTED.
@@ -86,33 +67,35 @@ def measure(
     Returns:
         The tables and the bill.
     """
-    for position, request in protocol.requests_to(opening.plan.strategy, who):
+    for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
             continue  # the cohort's training tells it; see `learn`
         if request.when.in_every_round:
-            info, bill = _serve(opening, info, bill, position, ids, mask, arrives)
+            info, bill = _serve(context, info, bill, position, ids, mask, arrives)
         else:
             info, bill = lax.cond(
-                request.when.due(opening.round),
-                lambda state, position=position: _serve(opening, state[0], state[1], position, ids, mask, arrives),
+                request.when.due(context.round),
+                lambda state, position=position: _serve(context, state[0], state[1], position, ids, mask, arrives),
                 lambda state: state,
                 (info, bill),
             )
     return info, bill
 
 
-def measure_at_start(opening: Opening, info: Information, bill: Bill) -> tuple[Information, Bill]:
+def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
     """Serves the requests that are due before the first round. The first round bills them."""
-    for position, _ in protocol.requests_at_start(opening.plan.strategy):
-        info, bill = _serve(opening, info, bill, position, None, None, None)
+    for position, _ in protocol.requests_at_start(context.plan.strategy):
+        info, bill = _serve(context, info, bill, position, None, None, None)
     return info, bill
 
 
-def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: jax.Array) -> tuple[Information, Bill]:
+def learn(
+    context: RoundContext, info: Information, bill: Bill, ids, mask, losses: jax.Array
+) -> tuple[Information, Bill]:
     """Takes the training losses that the cohort reports with its updates, where they were requested.
 
     Args:
-        opening: the federation as the round opened.
+        context: the federation as the round opened.
         info: the tables.
         bill: the round's, so far.
         ids: the cohort, int32 [S, K].
@@ -122,37 +105,37 @@ def learn(opening: Opening, info: Information, bill: Bill, ids, mask, losses: ja
     Returns:
         The tables and the bill.
     """
-    for position, request in enumerate(opening.plan.strategy.requests):
+    for position, request in enumerate(context.plan.strategy.requests):
         if request.kind == "training_loss" and request.who == SELECTED:
-            due = mask & request.when.due(opening.round)
+            due = mask & request.when.due(context.round)
             # Training is billed with the cohort's.
-            info, bill = _enter(opening, info, bill, position, ids, due, due, losses)
+            info, bill = _enter(context, info, bill, position, ids, due, due, losses)
     return info, bill
 
 
 def _serve(
-    opening: Opening, info: Information, bill: Bill, position: int, ids, mask, arrives
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives
 ) -> tuple[Information, Bill]:
     """Asks clients (everyone without `ids`) and enters what they answer, as far as it arrives."""
-    request = opening.plan.strategy.requests[position]
-    num_replicates, num_clients = opening.federation.starts.shape
+    request = context.plan.strategy.requests[position]
+    num_replicates, num_clients = context.federation.starts.shape
     if ids is None:
         ids = jnp.broadcast_to(jnp.arange(num_clients, dtype=jnp.int32), (num_replicates, num_clients))
     if mask is None:
-        there = opening.available
+        there = context.available
         mask = jnp.ones(ids.shape, bool) if there is None else jnp.take_along_axis(there, ids, axis=1)
     if request.kind == "loss_change":
-        values, bill = _loss_change(opening, request, bill, ids, mask)
+        values, bill = _loss_change(context, request, bill, ids, mask)
     else:
-        values = _answers(opening, request, opening.params, ids)
-    return _enter(opening, info, bill, position, ids, mask, mask if arrives is None else arrives, values)
+        values = _answers(context, request, context.carry.params, ids)
+    return _enter(context, info, bill, position, ids, mask, mask if arrives is None else arrives, values)
 
 
 def _enter(
-    opening: Opening, info: Information, bill: Bill, position: int, ids, asked, arrives, values
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, asked, arrives, values
 ) -> tuple[Information, Bill]:
     """Writes the answers that arrive into their table, losses made finite, and bills them and what all did for them."""
-    request = opening.plan.strategy.requests[position]
+    request = context.plan.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(ids.shape, jnp.int32)
     if KINDS[request.kind].is_loss:
@@ -170,14 +153,14 @@ def _enter(
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     of = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
-    federation, loss_on = opening.federation, opening.plan.loss_on
+    federation, loss_on = context.federation, context.plan.loss_on
     bill = bills.add(bill, position, request, federation, of(ids, asked), of(ids, arrives), loss_on)
     return info.replace(request.kind, Fact(value, ages)), bill
 
 
-def _answers(opening: Opening, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
+def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
     """What each client answers at a model: [S, M, ...]."""
-    streams, round = opening.streams, opening.round
+    streams, round = context.streams, context.round
     replicates, clients = devices.pairs(ids.shape[0], ids)
 
     def of(stream: jax.Array) -> jax.Array:
@@ -187,31 +170,31 @@ def _answers(opening: Opening, request: Request, params: Weights, ids: jax.Array
         replicate, who, training_key, facts_key = job
         kept = given.kept(replicate, who)
         question = Question(
-            opening.plan.trainer, request, opening.plan.loss_on, given.federation, given.received(replicate), kept,
+            context.plan.trainer, request, context.plan.loss_on, given.federation, given.received(replicate), kept,
             given.memory(replicate, kept), replicate, who, training_key, facts_key, given.round,
         )  # fmt: skip
         return ANSWERS[request.kind](question)
 
     jobs = (replicates, clients, of(streams.training), of(streams.facts))
-    values = devices.spread(opening.plan.mesh, answer, to_train(opening, params), jobs, opening.plan.facts_at_once)
+    values = devices.spread(context.plan.mesh, answer, to_train(context, params), jobs, context.plan.facts_at_once)
     return devices.unflatten(values, ids.shape[0])
 
 
-def _loss_change(opening: Opening, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
+def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
     """Loss on each probe's model less loss on the round's: [S, M, probes].
 
     Where the round's model is restored first, the second loss is the first one again. Clients train, receive a model
     and report all the same: the bill is that of any probe.
     """
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
-    before = _answers(opening, as_loss, opening.params, ids)
-    num_clients = opening.federation.starts.shape[1]
+    before = _answers(context, as_loss, context.carry.params, ids)
+    num_clients = context.federation.starts.shape[1]
     answered = jax.vmap(partial(ledger.distinct, num_clients=num_clients))(ids, mask)
     changes = []
     for probe in range(kinds.probes(request)):
-        probed = probes.probe(opening, probe)
+        probed = probes.probe(context, probe)
         restored = request.option("restored", False)
-        after = before if restored else _answers(opening, as_loss, probed.params, ids)
+        after = before if restored else _answers(context, as_loss, probed.params, ids)
         changes.append(after - before)
         bill = bills.add_probe(bill, probed.took_part, probed.reported, probed.num_examples, answered)
     return jnp.stack(changes, axis=-1), bill

@@ -6,15 +6,18 @@ import jax
 import numpy as np
 import optax
 
-from fedjax_sel import reading
+from fedjax_sel import devices
+from fedjax_sel.core import parsing
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
+from fedjax_sel.devices import memory
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import client_table, devices, evaluation, memory, optimization
+from fedjax_sel.experiment import optimization
+from fedjax_sel.experiment.problem import Problem
+from fedjax_sel.simulation import client_table, evaluation
 from fedjax_sel.simulation.client_table import HostStore
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.plan import Plan
-from fedjax_sel.simulation.problem import Problem
 from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
@@ -42,7 +45,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     """
     config = problem.config
     run = config.run
-    wanted = reading.mesh_shape(run.mesh) if run.mesh else None
+    wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
     mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images

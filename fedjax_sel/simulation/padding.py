@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_sel.simulation.devices import CLIENTS, SEEDS
+from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.simulation.plan import Plan
 
 COHORTS = 200  # random ones that are looked at

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel import devices
 from fedjax_sel.models.weights import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import devices, keys, reporting
-from fedjax_sel.simulation.opening import Opening, ToTrain, to_train
+from fedjax_sel.simulation import keys, lost_reports
+from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
 from fedjax_sel.training import client, server
 
 
@@ -22,7 +23,7 @@ class Probe(NamedTuple):
     num_examples: jax.Array  # that they trained on, int32 [S]
 
 
-def probe(opening: Opening, number: int) -> Probe:
+def probe(context: RoundContext, number: int) -> Probe:
     """Train a uniformly random cohort and take the step that its reports lead to (FedCor, Alg. 2, lines 4-8).
 
     Clients train and report as the federated optimizer has it, some reports are lost, and the server takes its
@@ -30,13 +31,13 @@ def probe(opening: Opening, number: int) -> Probe:
     stays as it is.
 
     Args:
-        opening: the federation as the round opened.
+        context: the federation as the round opened.
         number: which of the round's probes.
     """
-    plan, federation, available = opening.plan, opening.federation, opening.available
+    plan, federation, available = context.plan, context.federation, context.available
     trainer = plan.trainer
     num_replicates, num_clients = federation.starts.shape
-    own = jax.vmap(lambda stream: keys.of_probe(stream, opening.round, number))(opening.streams.facts)
+    own = jax.vmap(lambda stream: keys.of_probe(stream, context.round, number))(context.streams.facts)
 
     def draw(key: jax.Array, there: jax.Array | None) -> jax.Array:
         key = jax.random.fold_in(key, keys.INITIALISATION)
@@ -62,30 +63,30 @@ def probe(opening: Opening, number: int) -> Probe:
         finite = server.is_finite(averaged)
         return (finite, result.num_examples), server.finite_part(averaged, finite)
 
-    reported = reporting.arrives(plan.report_failure_rate, opening.streams, opening.round, cohorts, took_part)
-    weights = _weights(opening, cohorts, reported)
+    reported = lost_reports.arrives(plan.report_failure_rate, context.streams, context.round, cohorts, took_part)
+    weights = _weights(context, cohorts, reported)
     jobs = (replicates, clients, job_keys)
-    reports, sums = devices.spread_and_add(plan.mesh, train, to_train(opening), jobs, plan.facts_at_once, weights)
+    reports, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.facts_at_once, weights)
     finite, num_examples = devices.unflatten(reports, num_replicates)
     mean, carried = jax.vmap(server.mean_of_reports)(sums, weights, finite)
     mean_update = Weights(jax.vmap(trainer.optimizer.combine)(mean), carried)
     step = jax.vmap(partial(server.new_model, plan.server))
     return Probe(
-        params=step(opening.server, opening.params, mean_update, (reported & finite).any(axis=1))[0],
+        params=step(context.carry.server, context.carry.params, mean_update, (reported & finite).any(axis=1))[0],
         took_part=took_part,
         reported=reported,
         num_examples=jnp.where(took_part, num_examples, 0).sum(axis=1, dtype=jnp.int32),
     )
 
 
-def _weights(opening: Opening, cohorts: jax.Array, reported: jax.Array) -> jax.Array:
+def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> jax.Array:
     """Aggregation weights by the runner's rule, float32 [S, K]."""
-    all_sizes = opening.federation.train_sizes
+    all_sizes = context.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
-    there = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if opening.available is None else opening.available.sum(1)
-    inclusion = jnp.minimum(1.0, opening.plan.num_selected / jnp.maximum(there, 1)) * reporting.chance(opening)
+    there = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if context.available is None else context.available.sum(1)
+    inclusion = jnp.minimum(1.0, context.plan.num_selected / jnp.maximum(there, 1)) * lost_reports.chance(context)
 
     def of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
-        return server.cohort_weights(opening.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
+        return server.cohort_weights(context.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
 
     return jax.vmap(of)(sizes, reported, all_sizes.sum(axis=1), inclusion)

@@ -7,65 +7,48 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel import measures, metrics
+from fedjax_sel import metrics
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models.weights import Weights
-from fedjax_sel.simulation import evaluation, facts, keys, ledger
+from fedjax_sel.simulation import evaluation, facts, faults, keys, ledger
+from fedjax_sel.simulation.aggregation import ServerStep
 from fedjax_sel.simulation.bill import Bill
-from fedjax_sel.simulation.evaluation import Evaluator, Measured, TrainMetrics
-from fedjax_sel.simulation.faults import Faults
+from fedjax_sel.simulation.cohort_training import Trained
+from fedjax_sel.simulation.evaluation import Measured, TrainMetrics
 from fedjax_sel.simulation.ledger import Events
-from fedjax_sel.simulation.opening import Opening
-from fedjax_sel.simulation.plan import Carry, Plan, Records
-from fedjax_sel.simulation.sanitise import LARGEST
-from fedjax_sel.strategies.base import Evaluation, Selection
+from fedjax_sel.simulation.plan import Plan, Records
+from fedjax_sel.simulation.round_context import RoundContext
+from fedjax_sel.simulation.selecting import Cohort
+from fedjax_sel.simulation.server_evaluation import evaluate, evaluator, server_examples
+from fedjax_sel.strategies.dependencies import OutcomeReads
+from fedjax_sel.tasks import measures
 from fedjax_sel.training import schedule
 
 
-def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) -> Evaluation | None:
-    """The server's own evaluation, where the strategy requests one; leaves [S]."""
-    wanted = [request for request in plan.strategy.requests if request.kind == "server_metrics"]
-    if not wanted:
-        return None
-    on_test = wanted[0].option("on", "validation") == "test"
-    inputs = federation.test_images if on_test else federation.server_images
-    targets = federation.test_labels if on_test else federation.server_labels
-    measured = _evaluate(plan, federation, weights, inputs, targets)
-    loss = jnp.nan_to_num(measured.loss, nan=LARGEST, posinf=LARGEST)
-    return Evaluation(measured.correct, measured.measures[plan.trainer.task.measure.name], loss)
-
-
 def record(
-    plan: Plan,
-    opening: Opening,
-    carry: Carry,
-    weights: Weights,
-    selection: Selection,
-    reports: Selection,
-    finite: jax.Array,
+    context: RoundContext,
+    cohort: Cohort,
     bill: Bill,
-    losses: int,
-    faults: Faults,
+    trained: Trained,
+    server: ServerStep,
+    weights: jax.Array,
+    reads: OutcomeReads,
 ) -> Records:
-    """What a round reports.
+    """Return what a round reports.
 
     Args:
-        plan: static.
-        opening: the federation as the round opened.
-        carry: the state as the round opened.
-        weights: the new models, [S, ...].
-        selection: the cohorts.
-        reports: the cohorts without those whose training never reached the server.
-        finite: whose updates were finite, bool [S, K].
+        context: the federation as the round opened.
+        cohort: who trains, and whose report arrives.
         bill: of the round's facts.
-        losses: that each client of the cohort sends with its update.
-        faults: what was found wrong.
-
-    Returns:
-        The records.
+        trained: whose updates were finite.
+        server: its step.
+        weights: of the aggregation, float32 [S, K].
+        reads: what the strategy reads of the outcome: losses travel with the updates.
     """
-    federation, round = opening.federation, opening.round
+    plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
+    selection, reports, finite = cohort.selection, cohort.reports, trained.finite
     num_replicates, num_clients = federation.starts.shape
+    losses = int(reads.losses_before) + int(reads.losses_after)
+    found = faults.find(cohort.named, num_clients, weights, (server.params, server.optimizer, server.shared))
 
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
@@ -77,7 +60,7 @@ def record(
         plan.eval_every,
         plan.num_rounds,
         round,
-        lambda: _evaluate(plan, federation, weights, federation.test_images, federation.test_labels)._replace(
+        lambda: evaluate(plan, federation, server.params, federation.test_images, federation.test_labels)._replace(
             correct=nothing
         ),
         Measured(unmeasured, nothing, nothing),
@@ -86,17 +69,17 @@ def record(
         plan.train_metrics_every,
         plan.num_rounds,
         round,
-        lambda: evaluation.train_metrics(evaluator(plan, federation.labels), federation, weights),
+        lambda: evaluation.train_metrics(evaluator(plan, federation.labels), federation, server.params),
         TrainMetrics(unmeasured, nothing, nothing),
     )
     # What was measured before the first round is billed to it.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
     distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
-    trained, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
+    trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
     # w^0 is evaluated as well, and the first round pays for it, as for all that comes before it.
     evaluations = 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)
-    server_examples = evaluations * _server_examples(plan, federation)
-    work = _examples_of_training(plan, opening)
+    evaluated = evaluations * server_examples(plan, federation)
+    work = _examples_of_training(context)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
         measured=measures.columns_of(
@@ -107,8 +90,8 @@ def record(
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
         ),
         nonfinite=reports.mask & ~finite,
-        faults=faults,
-        events=_events(plan, federation, work, trained, reported, bill, start, losses, server_examples)._replace(
+        faults=found,
+        events=_events(plan, federation, work, trains, reported, bill, start, losses, evaluated)._replace(
             reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32)
             + bill.probe_reports_lost
             + start.probe_reports_lost,
@@ -117,34 +100,34 @@ def record(
     )
 
 
-def _examples_of_training(plan: Plan, opening: Opening) -> jax.Array:
+def _examples_of_training(context: RoundContext) -> jax.Array:
     """Examples that each client's training of this round takes, int32 [S, N]."""
-    work, sizes = plan.trainer.work, opening.federation.train_sizes
+    work, sizes = context.plan.trainer.work, context.federation.train_sizes
     if not work.varies:
         return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
 
     def of(stream: jax.Array, client: jax.Array, size: jax.Array) -> jax.Array:
-        key = keys.of_client(stream, opening.round, client)
+        key = keys.of_client(stream, context.round, client)
         return schedule.num_examples(work, size, schedule.epochs(work, key))
 
     each = jax.vmap(jax.vmap(of, (None, 0, 0)), (0, None, 0))
-    return each(opening.streams.training, jnp.arange(sizes.shape[1]), sizes)
+    return each(context.streams.training, jnp.arange(sizes.shape[1]), sizes)
 
 
 def _events(
     plan: Plan,
     federation: Federation,
     work: jax.Array,
-    trained: jax.Array,
+    trains: jax.Array,
     reported: jax.Array,
     bill: Bill,
     start: Bill,
     losses: int,
-    server_examples: jax.Array | int,
+    evaluated: jax.Array | int,
 ) -> Events:
     """The round's counts.
 
-    `work` is the examples that each client's training takes, int32 [S, N]; `trained` is the cohort and `reported` those
+    `work` is the examples that each client's training takes, int32 [S, N]; `trains` is the cohort and `reported` those
     of it whose training arrived, bool [S, N].
     """
     optimizer = plan.trainer.optimizer
@@ -155,42 +138,26 @@ def _events(
         return jnp.where(clients, examples, 0).sum(axis=1)
 
     return Events(
-        models_down=(trained | bill.asked | start.asked).sum(axis=1, dtype=jnp.int32)
+        models_down=(trains | bill.asked | start.asked).sum(axis=1, dtype=jnp.int32)
         + bill.probe_models_down
         + start.probe_models_down,
         models_up=arrived + bill.probe_models_up + start.probe_models_up,
         # Before the first round all that an optimizer remembers is zero, and need not be sent.
         vectors_down=optimizer.vectors_down
-        * ((trained | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up + bill.probe_reports_lost),
+        * ((trains | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up + bill.probe_reports_lost),
         vectors_up=optimizer.vectors_up * arrived,
         answers=bill.answers + start.answers,
         floats_reported=(losses + optimizer.floats_up) * arrived,
-        examples_trained=of(trained | bill.trained, work)
+        examples_trained=of(trains | bill.trained, work)
         + of(start.trained, work)
         + bill.examples_trained
         + start.examples_trained,
-        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * of(trained, on),
-        server_examples=jnp.full_like(arrived, server_examples),
+        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * of(trains, on),
+        server_examples=jnp.full_like(arrived, evaluated),
         losses_replaced=bill.losses_replaced + start.losses_replaced,
         reports_lost=jnp.zeros_like(arrived),
         updates_skipped=jnp.zeros_like(arrived),
     )
-
-
-def _server_examples(plan: Plan, federation: Federation) -> int:
-    on_test = any(r.kind == "server_metrics" and r.option("on") == "test" for r in plan.strategy.requests)
-    targets = federation.test_labels if on_test else federation.server_labels
-    return jax.tree.leaves(targets)[0].shape[0]
-
-
-def evaluator(plan: Plan, targets: Any) -> Evaluator:
-    """Return what evaluates a plan's models on so many examples."""
-    size = evaluation.block_size(jax.tree.leaves(targets)[0].shape[0], plan.evaluation_block)
-    return Evaluator(plan.mesh, plan.trainer.model, plan.trainer.task, size, plan.blocks_at_once)
-
-
-def _evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any) -> Measured:
-    return evaluation.on_examples(evaluator(plan, targets), federation, inputs, targets, weights)
 
 
 def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], nothing: Any) -> Any:

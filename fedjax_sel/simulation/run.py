@@ -9,18 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel import devices
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
+from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import client_table, devices, information, keys, layout
+from fedjax_sel.simulation import client_table, information, keys, layout
 from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.client_table import HostStore, Kept
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.plan import Carry, Plan, Records
-from fedjax_sel.simulation.problem import Problem
-from fedjax_sel.simulation.recording import evaluate_for_strategy
-from fedjax_sel.simulation.round import many_rounds, open_round
+from fedjax_sel.simulation.round import many_rounds
+from fedjax_sel.simulation.round_context import RoundContext
+from fedjax_sel.simulation.server_evaluation import evaluate_for_strategy
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Env, Information, keep_state
 
@@ -211,8 +213,8 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
     if protocol.requests_at_start(plan.strategy):
 
         def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
-            opening = open_round(plan, federation, streams, carry, jnp.int32(0), None)
-            return information.measure_at_start(opening, carry.info, carry.start)
+            context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None)
+            return information.measure_at_start(context, carry.info, carry.start)
 
         given = (devices.PER_SEED, SPECS, devices.PER_SEED)
         info, start = jax.jit(devices.over_seeds(plan.mesh, measure, given, devices.PER_SEED))(

@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel.config import Config
+from fedjax_sel import devices
+from fedjax_sel.devices import memory
+from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import devices, information, ledger, memory
-from fedjax_sel.simulation.problem import Problem, pose
+from fedjax_sel.simulation import information, ledger
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     Env,
@@ -93,14 +95,14 @@ def of_problem(problem: Problem) -> Setting:
     )
 
 
-def selection_seconds(config: Config, budget_seconds: float = BUDGET_SECONDS) -> float:
+def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDGET_SECONDS) -> float:
     """Seconds that selection takes a round, all replicates together, on this machine.
 
     Args:
-        config: a run.
+        experiment: or a configuration.
         budget_seconds: when to stop timing.
     """
-    return measure(of_problem(pose(config)), budget_seconds).seconds_per_round
+    return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
 
 
 def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes: int | None = None) -> Cost:

@@ -7,9 +7,8 @@ form `mypackage.module:factory` is a strategy of anybody's own.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedjax_sel import hyperparameters as hyper
-from fedjax_sel import plugins
-from fedjax_sel.names import one_of
+from fedjax_sel.core.hyperparameters import Parameter
+from fedjax_sel.core.registry import Registry
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered
@@ -45,39 +44,27 @@ TABLE: dict[str, Entry] = {
     "oort": Entry(oort, "Lai et al. 2021"),
 }
 
-
-_WANTED = plugins.Wanted("--algo", Strategy)
+REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})
 
 
 def names() -> tuple[str, ...]:
-    """The names that `make` and `--algo` take."""
-    return tuple(TABLE)
+    """Return the names that `make` and `--algo` take."""
+    return REGISTRY.names()
 
 
 def make(name: str, **hyperparameters: Any) -> Strategy:
-    """Builds a strategy.
+    """Build a strategy; see `Registry.make`.
 
     Args:
         name: one of `names()`, or `mypackage.module:factory`.
-        **hyperparameters: keyword arguments of the strategy's own function; values may be strings, as from a command
-            line.
-
-    Returns:
-        The strategy.
+        **hyperparameters: keyword arguments of its own function; values may be strings, as from a command line.
 
     Raises:
-        UserError: unknown name, unknown parameter, a value of the wrong type, or a plug-in that cannot be imported or
-            does not return a strategy.
+        UserError: one sentence with the name or the parameter and the way out.
     """
-    factory = _factory(name)
-    values = hyper.convert("--algo-args", name, factory, hyperparameters)
-    return plugins.build(name, _WANTED, factory, values) if plugins.is_plugin(name) else factory(**values)
+    return REGISTRY.make(name, **hyperparameters)
 
 
-def parameters(name: str) -> dict[str, hyper.Parameter]:
-    """The hyperparameters of a strategy: name -> (type, default)."""
-    return hyper.of(_factory(name))[0]
-
-
-def _factory(name: str) -> Callable[..., Strategy]:
-    return plugins.load(name, _WANTED) if plugins.is_plugin(name) else TABLE[one_of("--algo", name, TABLE)].factory
+def parameters(name: str) -> dict[str, Parameter]:
+    """Return the hyperparameters of a strategy: name -> (type, default)."""
+    return REGISTRY.parameters(name)

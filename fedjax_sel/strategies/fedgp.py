@@ -18,10 +18,10 @@ Differs from the paper: as FedCor does. Alg. 2 can be read as training the globa
 here it is a copy that is thrown away, as FedCor says. The paper gives no number of Adam's steps: 150 and 100 here.
 """
 
-from fedjax_sel.strategies import fedcor_presets as presets
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.fedcor_model import build
-from fedjax_sel.strategies.fedcor_presets import Importance, Mean, Preset, Task
+from fedjax_sel.strategies.fedcor import presets
+from fedjax_sel.strategies.fedcor.model import build
+from fedjax_sel.strategies.fedcor.presets import Importance, Mean, Preset, Task
 
 
 def fedgp(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import one_of
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
 

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.jax_versions import enable_x64
+from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.strategies import kinds
 from fedjax_sel.strategies.base import Fact, Information, Outcome, Selection, Strategy, keep_state
 from fedjax_sel.strategies.kinds import KINDS, Counts

@@ -5,7 +5,8 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from fedjax_sel import command_line, config
+from fedjax_sel import config
+from fedjax_sel.cli import command_line
 from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Checks whether a selection strategy keeps the contract: mypackage.module:factory, or one by name."
@@ -28,8 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     flags: argparse.Namespace = parser.parse_args(arguments)
 
-    from fedjax_sel import strategies, testing  # what follows needs JAX; --help does not
-    from fedjax_sel.simulation import devices
+    from fedjax_sel import devices, strategies, testing  # what follows needs JAX; --help does not
 
     devices.check_that_jax_starts()
     if flags.rounds < 1:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel.errors import RAISED_BY_PLUGINS
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.testing import bill, cohorts, declaration, laws, programs, robustness
+from fedjax_sel.testing import bill, cohorts, declaration, exchangeability, programs, robustness
 from fedjax_sel.testing.bench import Bench, Options
 from fedjax_sel.testing.report import Finding, NotApplicable, Report, Violation
 
@@ -46,9 +46,9 @@ CHECKS: tuple[Check, ...] = (
     Check("scan and vmap", programs.scan_and_vmap, _PLAYED),
     Check("eager", programs.eager, _PLAYED),
     *(_nan(world) for world in ("ordinary", "alike", "twins", "extreme", "diverging")),
-    Check("uniform", laws.uniform, (*_PLAYED, "cohort")),
-    Check("uniform pairs", laws.uniform_pairs, (*_PLAYED, "cohort", "uniform")),
-    Check("equivariant", laws.equivariant, (*_PLAYED, "cohort")),
+    Check("uniform", exchangeability.uniform, (*_PLAYED, "cohort")),
+    Check("uniform pairs", exchangeability.uniform_pairs, (*_PLAYED, "cohort", "uniform")),
+    Check("equivariant", exchangeability.equivariant, (*_PLAYED, "cohort")),
     Check("availability", cohorts.availability, _PLAYED),
     Check("nan: few available", robustness.no_nan_where_few_are_available, (*_PLAYED, "availability")),
     Check("K = 1, N - 1, N", cohorts.sizes, (*_PLAYED, "cohort")),

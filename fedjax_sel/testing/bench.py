@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.simulation import contract
+from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.base import Selection, Strategy
-from fedjax_sel.testing import driver, worlds
+from fedjax_sel.testing import driver, synthetic_clients
 from fedjax_sel.testing.driver import Carry, Game, Record
-from fedjax_sel.testing.worlds import World
+from fedjax_sel.testing.synthetic_clients import World
 
 UNCHECKED = "not checked: "
 SEPARATE = 3  # games that are also played one by one
@@ -60,7 +60,9 @@ class Bench:
     @functools.cached_property
     def world(self) -> World:
         """The ordinary one."""
-        return worlds.ordinary(self.strategy, self.options.num_clients, self.options.rounds, self.options.seed)
+        return synthetic_clients.ordinary(
+            self.strategy, self.options.num_clients, self.options.rounds, self.options.seed
+        )
 
     # Shapes, without running anything.
 
@@ -101,11 +103,11 @@ class Bench:
         return self._play(
             {
                 "ordinary": (world, many),
-                "relabelled": (worlds.relabelled(world, self.order), many),
-                "alike": (worlds.alike(world), many),
-                "twins": (worlds.twins(world), FEW),
-                "extreme": (worlds.extreme(world), FEW),
-                "diverging": (worlds.diverging(world), FEW),
+                "relabelled": (synthetic_clients.relabelled(world, self.order), many),
+                "alike": (synthetic_clients.alike(world), many),
+                "twins": (synthetic_clients.twins(world), FEW),
+                "extreme": (synthetic_clients.extreme(world), FEW),
+                "diverging": (synthetic_clients.diverging(world), FEW),
             },
             self.game,
             self.options.rounds,
@@ -114,7 +116,7 @@ class Bench:
     @functools.cached_property
     def sparse_games(self) -> Games:
         """Games of a world in which few clients can be reached."""
-        world = worlds.sparse(self.world, self.options.num_selected)
+        world = synthetic_clients.sparse(self.world, self.options.num_selected)
         return self._play({"sparse": (world, FEW)}, self.game, self.options.rounds)["sparse"]
 
     def small_games(self, num_selected: int) -> Games:

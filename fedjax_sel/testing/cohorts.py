@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import contract
-from fedjax_sel.testing import worlds
+from fedjax_sel.strategies import contract
+from fedjax_sel.testing import synthetic_clients
 from fedjax_sel.testing.bench import Bench, Games
 from fedjax_sel.testing.report import NotApplicable, Violation, violations
 
@@ -47,7 +47,7 @@ def sizes(bench: Bench) -> str:
 
 def availability(bench: Bench) -> None:
     """Nobody unavailable is chosen; where fewer than K are available, all of them are."""
-    world = worlds.sparse(bench.world, bench.options.num_selected)
+    world = synthetic_clients.sparse(bench.world, bench.options.num_selected)
     try:
         games = bench.sparse_games
     except Exception as error:

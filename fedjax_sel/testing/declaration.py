@@ -2,10 +2,10 @@
 
 import jax
 
-from fedjax_sel.jax_versions import enable_x64
-from fedjax_sel.simulation import contract, information
-from fedjax_sel.simulation.reads import read
+from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.strategies import contract, data_needs
 from fedjax_sel.strategies.base import Strategy, keep_state
+from fedjax_sel.strategies.dependencies import read
 from fedjax_sel.testing import tracing
 from fedjax_sel.testing.bench import Bench
 from fedjax_sel.testing.report import NotApplicable, Violation, violations
@@ -15,7 +15,7 @@ def requests(bench: Bench) -> None:
     """Requests name a known kind, somebody who can answer it, and a time at which they can."""
     with violations():
         contract.requests(bench.strategy)
-        information.check(bench.strategy, holdout=0.5, server_validation=0.5)  # a run has them where they are needed
+        data_needs.check(bench.strategy, holdout=0.5, server_validation=0.5)  # a run has them where they are needed
 
 
 def traceable(bench: Bench) -> None:

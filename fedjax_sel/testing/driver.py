@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.simulation.contract import COUNTS
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     NEVER,
@@ -18,8 +17,9 @@ from fedjax_sel.strategies.base import (
     Unrequested,
     keep_state,
 )
+from fedjax_sel.strategies.contract import COUNTS
 from fedjax_sel.strategies.protocol import Keys, Known
-from fedjax_sel.testing.worlds import LARGEST_LOSS, World
+from fedjax_sel.testing.synthetic_clients import LARGEST_LOSS, World
 
 
 class Game(NamedTuple):

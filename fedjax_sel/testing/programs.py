@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fedjax_sel.simulation import contract
-from fedjax_sel.simulation.reads import read
+from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.base import keep_state
+from fedjax_sel.strategies.dependencies import read
 from fedjax_sel.testing.bench import UNCHECKED, Bench
 from fedjax_sel.testing.report import Violation, violations
 

@@ -1,6 +1,6 @@
 """One client's local work: training on its own data from the received model, and means over its data.
 
-Pure functions of one (replicate, client); `simulation/devices.py` runs many of them at once.
+Pure functions of one (replicate, client); `devices/__init__.py` runs many of them at once.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.models import Model, Params
 from fedjax_sel.models.weights import Weights
 from fedjax_sel.tasks import Task
-from fedjax_sel.training import draws, gradients, in_place, schedule, shuffle
+from fedjax_sel.training import buffer_reuse, gradients, predrawn, schedule, shuffle
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
 
@@ -151,7 +151,7 @@ def train_and_report(
     part = fed.train_part(federation, replicate, client)
     order_key, dropout_key = jax.random.split(key)
     order = schedule.orders(work, order_key, part.size)
-    draws_of = draws.of_steps(trainer.model, work, dropout_key)
+    draws_of = predrawn.of_steps(trainer.model, work, dropout_key)
     learning_rate = trainer.learning_rate(round)
     epochs = schedule.epochs(work, key)
     steps = schedule.num_steps(work, part.size, epochs)
@@ -181,7 +181,7 @@ def train_and_report(
             total += seen(index, losses, counts)
         gradient = trainer.optimizer.gradient(gradient, weights, received.trained, memory)
         direction, optimizer_state = trainer.client_optimizer.update(gradient, optimizer_state, weights)
-        rate = in_place.after(learning_rate, gradient)
+        rate = buffer_reuse.after(learning_rate, gradient)
         weights = jax.tree.map(lambda w, d: w - rate * d, weights, direction)
         return Weights(weights, carried), optimizer_state, total
 

@@ -7,11 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from fedjax_sel import Config, command_line
+from fedjax_sel import Config
+from fedjax_sel.cli import command_line
 from fedjax_sel.data import __main__ as data_command
 from fedjax_sel.data import dirichlet, partition, quadratic_programme, schemes
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import problem
+from fedjax_sel.experiment import problem
 
 EVEN = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
 # As uneven as MNIST, and with a label that does not occur (4).

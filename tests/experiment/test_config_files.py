@@ -5,7 +5,7 @@ import json
 import pytest
 
 import fedjax_sel
-from fedjax_sel import command_line
+from fedjax_sel.cli import command_line
 
 NESTED = """
 [run]

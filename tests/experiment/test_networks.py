@@ -4,7 +4,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
-from fedjax_sel.simulation import problem
+from fedjax_sel.experiment import problem
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     num_clients=6, num_selected=2, local_steps=1, batch_size=4, rounds=2, chunk=2, server_validation=0.1,

@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_sel import measures, tasks
+from fedjax_sel import tasks
+from fedjax_sel.tasks import measures
 
 RNG = np.random.default_rng(1)
 

@@ -11,7 +11,8 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strategies, tasks
 from fedjax_sel.config import VALUES, Config
-from fedjax_sel.simulation import problem, run
+from fedjax_sel.experiment import problem
+from fedjax_sel.simulation import run
 from fedjax_sel.strategies.base import ALL, Request, at_start
 from fedjax_sel.training import optimizers
 

@@ -10,9 +10,10 @@ import pytest
 import fedjax_sel
 from fedjax_sel import config, models, strategies
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.checking import check
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import layers, products, wide
 from fedjax_sel.simulation import run
-from fedjax_sel.simulation.problem import check, pose
 
 BF16 = jnp.bfloat16
 HIGHEST = (jax.lax.Precision.HIGHEST,) * 2

@@ -41,7 +41,7 @@ def test_on_a_cpu_no_batch_reaches_lapack(matrices):
 
 
 HUNDRED_PICKS = """
-from fedjax_sel.simulation import devices
+from fedjax_sel import devices
 devices.use_every_core()
 import numpy as np
 from fedjax_sel import models, strategies

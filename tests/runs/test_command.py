@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from fedjax_sel import command_line, report, train
+from fedjax_sel.cli import command_line, report, train
 from fedjax_sel.data import __main__ as preview
 from fedjax_sel.testing import __main__ as kit
 

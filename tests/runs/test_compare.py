@@ -17,13 +17,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedjax_sel
-from fedjax_sel import UserError, command_line, compare, comparison, comparison_plots, measures, plots, tasks
+from fedjax_sel import UserError, tasks
+from fedjax_sel.cli import command_line, compare
 from fedjax_sel.errors import NonFiniteUpdateError
+from fedjax_sel.experiment import problem
+from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import folder, sweep
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import problem
 from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.tasks import measures
 
 QUICK = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]
 QUICK += ["--target-accuracy", "0.05"]

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import comparison, comparison_pairs, measures, statistics, tasks
+from fedjax_sel import statistics, tasks
+from fedjax_sel.reporting import comparison, comparison_pairs
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.tasks import measures
 
 NOISE = np.random.default_rng(3).normal(0, 0.004, 10)
 

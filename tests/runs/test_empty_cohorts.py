@@ -8,7 +8,8 @@ import pytest
 from matplotlib.axes import Axes
 
 import fedjax_sel
-from fedjax_sel import command_line, comparison, comparison_plots, plots, report, show
+from fedjax_sel.cli import command_line, report, show
+from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import folder
 
 SMALL = fedjax_sel.preset("quickstart").replace(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config, UserError, command_line, compare, data, report, train
+from fedjax_sel import Config, UserError, data
+from fedjax_sel.cli import command_line, compare, report, train
 from fedjax_sel.data import cache
 from fedjax_sel.runs import checkpoint, experiment, folder
 from fedjax_sel.runs.records import Result

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config, command_line, report
+from fedjax_sel import Config
+from fedjax_sel.cli import command_line, report
 
 
 @pytest.fixture(scope="module")

@@ -239,7 +239,7 @@ def test_checkpoints_are_sorted_by_their_rounds(tmp_path):
 
 
 def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
-    from fedjax_sel import plots
+    from fedjax_sel.reporting import plots
 
     def full(*_):
         raise OSError(28, "No space left on device")

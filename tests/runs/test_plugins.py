@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from fedjax_sel import command_line, testing, train
-from fedjax_sel.plugin_sources import sources
+from fedjax_sel import testing
+from fedjax_sel.cli import command_line, train
+from fedjax_sel.core.plugin_sources import sources
 from fedjax_sel.testing import __main__ as kit
 
 QUICK = [

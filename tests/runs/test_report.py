@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import command_line, measures, report, tasks
+from fedjax_sel import tasks
+from fedjax_sel.cli import command_line, report
 from fedjax_sel.runs import folder
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.tasks import measures
 
 BASE = fedjax_sel.preset("quickstart").replace(rounds=2, algo="random", target_accuracy=0.5)
 RUNS = {

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError, command_line, train
+from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError
+from fedjax_sel.cli import command_line, train
 from fedjax_sel.runs import checkpoint, experiment, folder, writer
 from fedjax_sel.runs.lock import FolderLock
 

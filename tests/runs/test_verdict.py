@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config, NonFiniteUpdateError, UserError, command_line, train
+from fedjax_sel import Config, NonFiniteUpdateError, UserError
+from fedjax_sel.cli import command_line, train
 from fedjax_sel.runs import checkpoint, folder
 from fedjax_sel.strategies.base import CANDIDATES, Request, Selection, Strategy, always
 
@@ -233,8 +234,8 @@ def test_a_run_that_left_nothing_out_is_the_same_under_both(tmp_path):
 
 
 def test_until_an_update_is_left_out_both_are_one_program():
+    from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import layout, run
-    from fedjax_sel.simulation.problem import pose
 
     def text(policy):
         problem = pose(SMALL.replace(on_nonfinite=policy))

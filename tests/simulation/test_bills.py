@@ -10,9 +10,9 @@ import pytest
 
 from fedjax_sel import strategies
 from fedjax_sel.config import Config
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import information, run
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.simulation.problem import pose
 
 N, K, T, Q = 10, 3, 9, 64
 SMALL = Config().replace(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 
-from fedjax_sel import metrics, tasks
+from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.models.output import Output
-from fedjax_sel.simulation import devices, evaluation
+from fedjax_sel.simulation import evaluation
 
 
 def evaluated(size, correct, block):

@@ -11,9 +11,9 @@ import fedjax_sel
 from fedjax_sel import Config, strategies
 from fedjax_sel.data import availability
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import information, keys, run
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.simulation.problem import pose
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import SELECTED, Request, always, every
 

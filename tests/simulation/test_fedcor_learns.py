@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.papers import preset
 from fedjax_sel.simulation import run
-from fedjax_sel.simulation.problem import pose
 
 
 @pytest.fixture(scope="module")

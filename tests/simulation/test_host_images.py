@@ -6,8 +6,9 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.data.host_images import HostImages, block, take
-from fedjax_sel.simulation import layout, memory, run
-from fedjax_sel.simulation.problem import pose
+from fedjax_sel.devices import memory
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.simulation import layout, run
 
 CONFIG = fedjax_sel.preset("quickstart").replace(
     algo="fl_dp3s", rounds=3, chunk=2, num_clients=12, num_selected=4, local_epochs=1, train_metrics_every=1

@@ -11,13 +11,13 @@ from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import information, run, sanitise
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.simulation.problem import pose
-from fedjax_sel.simulation.reads import read
-from fedjax_sel.strategies import base
+from fedjax_sel.strategies import base, data_needs
 from fedjax_sel.strategies.base import ALL, CANDIDATES, NEVER, SELECTED, SERVER, Request, always, at_start, every
+from fedjax_sel.strategies.dependencies import read
 from fedjax_sel.training import client
 
 N, K, T, P = 12, 3, 4, 3654  # the MLP's parameters on 4 x 4 images and 4 classes
@@ -76,7 +76,7 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
 def play(strategy, config=SMALL, **flat_names):
     """Runs one chunk: the strategy's last state (without the seeds' axis), the ledger, the records, the program."""
     problem = dataclasses.replace(pose(config.replace(algo="random", **flat_names)), strategy=strategy)
-    information.check(strategy, config.data.holdout, problem.config.data.server_validation or 0.0)
+    data_needs.check(strategy, config.data.holdout, problem.config.data.server_validation or 0.0)
     program = run.prepare(problem)
     before = jax.device_get(program.carry)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -430,14 +430,14 @@ def test_reading_the_servers_metrics_unasked_is_an_error():
 )
 def test_requests_that_cannot_be_served(request_, sentence):
     with pytest.raises(UserError) as caught:
-        information.check(watcher(request_), holdout=0.0, server_validation=0.0)
+        data_needs.check(watcher(request_), holdout=0.0, server_validation=0.0)
     assert sentence in str(caught.value) and "watcher" in str(caught.value)
 
 
 def test_one_table_holds_one_measure():
     strategy = watcher(Request("loss", ALL, at_start()), Request("loss", SELECTED, always(), (("on", "all"),)))
     with pytest.raises(UserError, match="twice with different options"):
-        information.check(strategy, 0.2, 0.0)
+        data_needs.check(strategy, 0.2, 0.0)
 
 
 def test_strategies_are_told_how_much_clients_hold_out():

@@ -3,7 +3,7 @@
 import pytest
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import optimizer_contract
+from fedjax_sel.experiment import optimizer_contract
 from fedjax_sel.training import optimizers
 from fedjax_sel.training.optimizers.base import FederatedOptimizer, Report
 

@@ -13,12 +13,12 @@ from fedjax_sel import models, strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.weights import Weights
 from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, folder, writer
 from fedjax_sel.simulation import information, keys, run
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.simulation.problem import pose
 from fedjax_sel.strategies import base
 from fedjax_sel.training import client, optimizers, schedule, server
 

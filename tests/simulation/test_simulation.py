@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_sel import models
+from fedjax_sel import devices, models
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.weights import Weights
-from fedjax_sel.simulation import devices, information, keys, layout, run
+from fedjax_sel.simulation import information, keys, layout, run
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.simulation.problem import pose
-from fedjax_sel.strategies import base
+from fedjax_sel.strategies import base, data_needs
 from fedjax_sel.training import client
 
 SMALL = Config().replace(
@@ -335,7 +335,7 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
 def test_a_request_nobody_serves_is_refused():
     strategy = always([0, 1, 2], requests=(base.Request("weather", base.ALL, base.always()),))
     with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves loss"):
-        information.check(strategy, 0.0, 0.0)
+        data_needs.check(strategy, 0.0, 0.0)
 
 
 def test_losses_of_the_cohort_are_those_of_its_held_out_data():

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from fedjax_sel import hyperparameters
+from fedjax_sel.core import hyperparameters
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.base import Env, Information, Outcome, Selection
 from fedjax_sel.strategies.clustered import clustered, similarity_urns

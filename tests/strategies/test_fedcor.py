@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import contract
+from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information, Outcome
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedgp import fedgp

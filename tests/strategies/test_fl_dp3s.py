@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from fedjax_sel import metrics, strategies
+from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.strategies.base import Env, Fact, Information, UndeclaredFactError
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import strategies
-from fedjax_sel.testing import driver, worlds
+from fedjax_sel.testing import driver, synthetic_clients
 
 FILE = Path(__file__).parent / "golden.json"
 CLIENTS, SELECTED, ROUNDS = 12, 3, 8
@@ -31,7 +31,7 @@ HYPERPARAMETERS = {
 def cohorts(name: str) -> list[list[int]]:
     """Who trains in each round."""
     strategy = strategies.make(name, **HYPERPARAMETERS.get(name, {}))
-    world = worlds.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
+    world = synthetic_clients.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
     tables = jax.tree.map(jnp.asarray, world)
     game = driver.Game(SELECTED, ROUNDS)
     carry = jax.jit(lambda key, world: driver.begin(strategy, game, key, world))(jax.random.key(0), tables)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.jax_versions import enable_x64
-from fedjax_sel.strategies import gpfl_rewards as rewards
 from fedjax_sel.strategies.base import (
     ALL,
     NEVER,
@@ -24,7 +23,7 @@ from fedjax_sel.strategies.base import (
     Selection,
     ServerMetrics,
 )
-from fedjax_sel.strategies.gpfl import gpfl
+from fedjax_sel.strategies.gpfl import gpfl, rewards
 
 TENSORS = {"bias": (2,), "kernel": (2, 3)}
 P, ROUNDS, GAMES, EXAMPLES = 8, 7, 200, 20

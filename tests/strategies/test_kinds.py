@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from fedjax_sel.config import Config
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import information, run
 from fedjax_sel.simulation.facts import ANSWERS
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.simulation.problem import pose
-from fedjax_sel.strategies import kinds
+from fedjax_sel.strategies import data_needs, kinds
 from fedjax_sel.strategies.base import Env, Selection, Strategy
 from fedjax_sel.strategies.costs import buys, costs
 from fedjax_sel.strategies.kinds import KINDS
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request, always
-from fedjax_sel.testing import bill, declaration, driver, worlds
+from fedjax_sel.testing import bill, declaration, driver, synthetic_clients
 from fedjax_sel.testing.bench import Bench, Options
 
 N, K, T = 8, 2, 2
@@ -95,10 +95,10 @@ def test_the_kit_plays_every_kind(kind, who):
 
 def test_a_world_is_the_same_whatever_is_bought_of_it():
     everything = buyer(*(ask(kind) for kind in OF_CLIENTS))
-    full = worlds.ordinary(everything, N, T, seed=0)
+    full = synthetic_clients.ordinary(everything, N, T, seed=0)
     assert list(full.facts) and set(full.facts) == set(OF_CLIENTS)
     for kind in OF_CLIENTS:
-        alone = worlds.ordinary(buyer(ask(kind)), N, T, seed=0)
+        alone = synthetic_clients.ordinary(buyer(ask(kind)), N, T, seed=0)
         np.testing.assert_array_equal(alone.facts[kind], full.facts[kind])
 
 
@@ -110,7 +110,7 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
         num_clients=N, num_selected=K, local_steps=1, batch_size=8, rounds=T, chunk=T, server_validation=0.1,
     )  # fmt: skip
     problem = dataclasses.replace(pose(config), strategy=strategy)
-    information.check(strategy, 0.0, 0.1)
+    data_needs.check(strategy, 0.0, 0.1)
     program = run.prepare(problem)
     chunk = next(run.chunks(program))
     carry, records = jax.device_get((chunk.copy_state().carry, chunk.records))

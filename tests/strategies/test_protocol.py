@@ -11,12 +11,12 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import strategies
-from fedjax_sel.simulation.contract import COUNTS
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import NEVER, Selection, Strategy, keep_state
+from fedjax_sel.strategies.contract import COUNTS
 from fedjax_sel.strategies.protocol import Keys, Known
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, Request, always, at_start, every
-from fedjax_sel.testing import driver, worlds
+from fedjax_sel.testing import driver, synthetic_clients
 
 N, K, T = 6, 2, 4
 PACKAGE = Path(fedjax_sel.__file__).parent
@@ -126,7 +126,7 @@ def test_prepare_works_in_float64_and_gives_the_old_dtypes():
 @pytest.mark.parametrize("available", [None, True], ids=["everyone there", "some absent"])
 def test_over_replicates_is_each_replicate_by_itself(available):
     strategy = strategies.make("pow_d")
-    world = jax.tree.map(jnp.asarray, worlds.ordinary(strategy, N, T, seed=0))
+    world = jax.tree.map(jnp.asarray, synthetic_clients.ordinary(strategy, N, T, seed=0))
     game, seeds = driver.Game(K, T), jax.random.split(jax.random.key(3), 3)
     states = [driver.begin(strategy, game, key, world).state for key in seeds]
     one = protocol.nothing_known(strategy, COUNTS, N)
@@ -149,7 +149,9 @@ def test_over_replicates_is_each_replicate_by_itself(available):
 def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
     """Facts that come from outside, step by step and without jit: the cohorts are those of the kit's compiled game."""
     strategy = strategies.make(name)
-    table = worlds.sparse(worlds.ordinary(strategy, N, T, seed=1), K)._replace(missing=np.zeros((T, N), bool))
+    table = synthetic_clients.sparse(synthetic_clients.ordinary(strategy, N, T, seed=1), K)._replace(
+        missing=np.zeros((T, N), bool)
+    )
     world = jax.tree.map(jnp.asarray, table)
     key = jax.random.key(2)
     begin = jax.jit(lambda key, world: driver.begin(strategy, driver.Game(K, T), key, world))(key, world)

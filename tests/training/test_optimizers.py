@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
+from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.jax_versions import enable_x64
 from fedjax_sel.training import client, optimizers, server
 from fedjax_sel.training.optimizers import by_name
 from fedjax_sel.training.optimizers.base import Finished, Memory

@@ -7,9 +7,8 @@ form `mypackage.module:factory` is an optimizer of anybody's own.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedjax_sel import hyperparameters as hyper
-from fedjax_sel import plugins
-from fedjax_sel.names import one_of
+from fedjax_sel.core.hyperparameters import Parameter
+from fedjax_sel.core.registry import Registry
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 from fedjax_sel.training.optimizers.fedavg import fedavg
 from fedjax_sel.training.optimizers.fednova import fednova
@@ -37,37 +36,27 @@ TABLE: dict[str, Entry] = {
     "fedyogi": Entry(fedyogi, "Reddi et al. 2021", "the server uses Yogi"),
 }
 
-_WANTED = plugins.Wanted("--optimizer", FederatedOptimizer)
+REGISTRY = Registry("--optimizer", FederatedOptimizer, {name: entry.factory for name, entry in TABLE.items()})
 
 
 def names() -> tuple[str, ...]:
-    """The names that `make` and `--optimizer` take."""
-    return tuple(TABLE)
+    """Return the names that `make` and `--optimizer` take."""
+    return REGISTRY.names()
 
 
 def make(name: str, **hyperparameters: Any) -> FederatedOptimizer:
-    """Builds an optimizer.
+    """Build an optimizer; see `Registry.make`.
 
     Args:
         name: one of `names()`, or `mypackage.module:factory`.
-        **hyperparameters: keyword arguments of its function; values may be strings, as from a command line.
-
-    Returns:
-        The optimizer.
+        **hyperparameters: keyword arguments of its own function; values may be strings, as from a command line.
 
     Raises:
-        UserError: unknown name, unknown parameter, a value of the wrong type or out of range, or a plug-in that cannot
-            be imported or does not return an optimizer.
+        UserError: one sentence with the name or the parameter and the way out.
     """
-    factory = _factory(name)
-    values = hyper.convert("--optimizer-args", name, factory, hyperparameters)
-    return plugins.build(name, _WANTED, factory, values) if plugins.is_plugin(name) else factory(**values)
+    return REGISTRY.make(name, **hyperparameters)
 
 
-def parameters(name: str) -> dict[str, hyper.Parameter]:
-    """The hyperparameters of an optimizer: name -> (type, default)."""
-    return hyper.of(_factory(name))[0]
-
-
-def _factory(name: str) -> Callable[..., FederatedOptimizer]:
-    return plugins.load(name, _WANTED) if plugins.is_plugin(name) else TABLE[one_of("--optimizer", name, TABLE)].factory
+def parameters(name: str) -> dict[str, Parameter]:
+    """Return the hyperparameters of an optimizer: name -> (type, default)."""
+    return REGISTRY.parameters(name)

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel import hyperparameters as hyper
+from fedjax_sel.core import hyperparameters as hyper
+from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
-from fedjax_sel.names import one_of
 
 _NOT_HERE = ("lbfgs", "noisy_sgd")  # needs the loss of a step; draws noise from a key of its own
 

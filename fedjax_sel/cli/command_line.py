@@ -1,0 +1,250 @@
+"""The command line, derived from the configuration's dataclasses: one flag a field, its help beside the field.
+
+Precedence: a flag, then the preset, then the default.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import difflib
+import io
+import sys
+import traceback
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from fedjax_sel.config import PAIRS, Config, concerns, files, flat_types, only_with
+from fedjax_sel.core import terminal
+from fedjax_sel.core.names import shown
+from fedjax_sel.errors import UserError
+from fedjax_sel.papers import PRESETS, preset
+from fedjax_sel.version import __version__
+
+UNEXPECTED, USER_ERROR = 1, 2  # exit codes
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are UserErrors, one sentence each, and that knows --version."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        self.add_argument("--version", action=_Version, nargs=0, help="show the version, and those beneath it, and end")
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse."""
+        raise UserError(f"{message}; --help lists every flag")
+
+
+class _Version(argparse.Action):
+    """Prints what somebody who answers a question about a run needs to know; nothing is imported for it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        import importlib.metadata  # these two take as long as the rest of a command's start
+        import platform
+
+        beneath = [f"Python {platform.python_version()}"]
+        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                beneath.append(f"{package} {importlib.metadata.version(package)}")
+        print(f"fedjax_sel {__version__} ({', '.join(beneath)})")
+        parser.exit()
+
+
+def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:
+    """A parser with one flag for every field of the configuration, and --preset and --debug.
+
+    Args:
+        command: e.g. "python -m fedjax_sel.train".
+        description: what it does.
+        epilog: examples.
+        only: the fields that the command takes, by flat name; all without it.
+    """
+    parser = Parser(
+        prog=command,
+        description=description,
+        epilog=epilog,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--preset", metavar="NAME", default="quickstart", help=f"a published experiment: {', '.join(PRESETS)}"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=path, help="settings in a .json or .toml file, such as a run's config.json"
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    hints = flat_types()
+    for concern, kind in concerns().items():
+        fields = [field for field in dataclasses.fields(kind) if only is None or field.name in only]
+        if fields:
+            group = parser.add_argument_group(concern, (kind.__doc__ or "").strip().rstrip("."))
+            for field in fields:
+                _add_flag(group, field, hints[field.name])
+    return parser
+
+
+def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
+    options = [option for option in typing.get_args(hint) if option is not types.NoneType]
+    kind = options[0] if isinstance(hint, types.UnionType) else hint
+    default = "" if field.default in (None, ()) else f" (default: {_shown(field.default)})"
+    needed = only_with(field.name)
+    condition = "" if needed is None else f"; only with {needed.words}"
+    settings: dict[str, Any] = {
+        "default": argparse.SUPPRESS,
+        "help": (field.metadata["help"] + condition + default).replace("%", "%%"),
+    }
+    if kind is bool:
+        settings["action"] = argparse.BooleanOptionalAction
+    elif field.name in PAIRS:
+        settings |= {"nargs": "*", "metavar": "KEY=VALUE"}
+    elif typing.get_origin(kind) is tuple:
+        settings |= {"nargs": "+", "metavar": "N"}
+    elif typing.get_origin(kind) is Literal:
+        settings["metavar"] = "{" + ",".join(typing.get_args(kind)) + "}"
+    else:
+        settings["metavar"] = {int: "N", float: "X", str: "TEXT"}[kind]
+    group.add_argument("--" + field.name.replace("_", "-"), **settings)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)
+
+
+def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
+    """Reads a command line.
+
+    Args:
+        parser: from `make_parser`, perhaps with flags added.
+        arguments: without the program's name.
+
+    Returns:
+        The resolved configuration, and all flags as given.
+
+    Raises:
+        UserError: an unknown flag (the nearest is offered) or a value of the wrong type.
+    """
+    given, unknown = parser.parse_known_args(arguments)
+    flags = [flag.lstrip("-") for action in parser._actions for flag in action.option_strings]
+    for argument in unknown:
+        if argument.startswith("--"):
+            flag = argument.split("=")[0].lstrip("-")
+            near = [f"--{name}" for name in difflib.get_close_matches(flag, flags, n=1)]
+            advice = f"did you mean {near[0]!r}?" if near else "--help lists every flag"
+            raise UserError(f"unknown flag --{flag}; {advice}")
+        raise UserError(f"{argument!r}: not expected here; --help lists every flag")
+    names = {name: value for name, value in vars(given).items() if name in flat_types()}
+    if "seeds" in names:
+        text = " ".join(names["seeds"])
+        names["seeds"] = text
+    base = preset(given.preset)
+    if given.config is not None:
+        base = files.read(given.config, base)
+    return base.replace(**names), given
+
+
+def path(text: str) -> Path:
+    """A path on a command line, for argparse; an empty one would be the working folder, which nobody meant."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; name a file or folder")
+    if text.startswith("~"):
+        raise argparse.ArgumentTypeError(f"{shown(text)} begins with ~, which a shell did not replace; write all of it")
+    try:
+        Path(text).exists()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{shown(text)} cannot be used ({error.strerror}); give another") from error
+    return Path(text)
+
+
+def picture(text: str) -> Path:
+    """The path of a picture on a command line, for argparse; without an ending it becomes a PNG."""
+    chosen = path(text)
+    if chosen.is_dir():
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a folder; name a picture in it, such as curves.png")
+    return chosen if chosen.suffix else chosen.with_suffix(".png")
+
+
+def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:
+    """Refuse flags of a command line that change nothing.
+
+    Args:
+        given: all flags as given, from `parse`.
+        configs: of the runs that the command line stands for; a flag may matter to one of them alone.
+
+    Raises:
+        UserError: a flag is of no effect in any of them; it says what it needs.
+    """
+    configs = list(configs)
+    for name in flat_types():
+        needed = only_with(name)
+        if name in given and needed is not None and not any(map(needed.holds, configs)):
+            flag = "--" + name.replace("_", "-")
+            value = _shown(getattr(given, name))
+            raise UserError(f"{flag} {value}: this changes nothing without {needed.words}; leave it out, or add that")
+
+
+def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
+    """Runs a command: a UserError becomes one sentence on stderr and exit code 2, any other error one and exit code 1.
+
+    A reader that leaves (`| head -1`, `| tee` after Ctrl-C, a closed terminal) changes neither what the command does
+    nor its exit code. Output that does not arrive for another reason, such as a full disk, is an error.
+
+    Args:
+        main: the command: arguments -> exit code.
+        arguments: without the program's name; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has not all characters
+    with terminal.unbroken() as out:
+        code = _guarded(main, arguments)
+        out.flush()
+        if code == 0 and out.error is not None and not out.left:
+            reason = out.error.strerror or out.error
+            print(
+                f"error: standard output cannot be written ({reason}); make room, or send it elsewhere", file=sys.stderr
+            )
+            return USER_ERROR
+        return code
+
+
+def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    try:
+        return main(arguments)
+    except UserError as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code, sentence = _unforeseen(error)
+        print(f"error: {sentence}", file=sys.stderr)
+        return code
+
+
+def _unforeseen(error: Exception) -> tuple[int, str]:
+    """The exit code and a sentence for an error that nobody thought of, or for which this machine is too small."""
+    lines = str(error).strip().splitlines()
+    told = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told or "Out of memory" in told:
+        return USER_ERROR, (
+            f"there is not enough memory ({told}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "
+            "data or a smaller model"
+        )
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
+    own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
+    return UNEXPECTED, (
+        f"{told}, in {(own or places)[-1]}; nobody thought of this: please report it with what --debug shows (what was "
+        "written until now stays as it is)"
+    )

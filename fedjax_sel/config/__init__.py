@@ -1,0 +1,150 @@
+"""What an experiment is: frozen dataclasses, one a concern.
+
+Every field's flat name is a flag of the command line and a keyword of `Config.replace`; its help text stands beside it.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fedjax_sel.config.conversion import convert
+from fedjax_sel.config.settings import (
+    CONCERNS,
+    NOT_OF_THE_TRAJECTORY,
+    OPEN,
+    PAIRS,
+    VALUES,
+    DataConfig,
+    ModelConfig,
+    OnlyWith,
+    PartitionConfig,
+    RunConfig,
+    SelectionConfig,
+    TrainingConfig,
+    concern_of,
+    concerns,
+    fields,
+    flat_types,
+    only_with,
+)
+from fedjax_sel.core.names import one_of
+
+__all__ = [
+    "NOT_OF_THE_TRAJECTORY",
+    "OPEN",
+    "PAIRS",
+    "VALUES",
+    "Config",
+    "DataConfig",
+    "ModelConfig",
+    "OnlyWith",
+    "PartitionConfig",
+    "RunConfig",
+    "SelectionConfig",
+    "TrainingConfig",
+    "concern_of",
+    "concerns",
+    "convert",
+    "flat_types",
+    "only_with",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A whole experiment. The default is the preset `quickstart`."""
+
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    partition: PartitionConfig = dataclasses.field(default_factory=PartitionConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+
+    def replace(self, **flat_names: Any) -> "Config":
+        """A copy with some fields changed, by the flat names of the flags.
+
+        Values are converted to the field's type; `local_steps` and `local_epochs` displace one another.
+
+        Args:
+            **flat_names: e.g. rounds=20, algo="random", seeds=5, algo_args={"profile": "fc1-relu"}.
+
+        Returns:
+            The new configuration.
+
+        Raises:
+            UserError: an unknown name, or a value of the wrong type.
+        """
+        kinds = flat_types()
+        changes: dict[str, dict[str, Any]] = {}
+        for name, value in flat_names.items():
+            one_of("configuration", name, kinds)
+            changes.setdefault(concern_of(name), {})[name] = convert(name, value)
+        training = changes.get("training", {})
+        for given, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+            if training.get(given) is not None and displaced not in training:
+                training[displaced] = None
+        parts = {key: dataclasses.replace(getattr(self, key), **values) for key, values in changes.items()}
+        return dataclasses.replace(self, **parts)
+
+    def flat(self) -> dict[str, Any]:
+        """All values by flat name."""
+        return {
+            field.name: getattr(getattr(self, concern), field.name)
+            for concern, kind in CONCERNS.items()
+            for field in dataclasses.fields(kind)
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Nested plain values, as `config.json` holds them."""
+        nested = dataclasses.asdict(self)
+        for concern in nested.values():
+            concern.update({name: dict(value) for name, value in concern.items() if name in PAIRS})
+        return nested
+
+    @classmethod
+    def from_json(cls, nested: Mapping[str, Mapping[str, Any]]) -> "Config":
+        """The inverse of `to_json`."""
+        return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
+
+    def plugins(self) -> tuple[str, ...]:
+        """Return the `mypackage.module:factory` that it names, for whatever part."""
+        named = (
+            self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
+            self.data.dataset,
+        )  # fmt: skip
+        return tuple(name for name in named if _is_plugin(name))
+
+    def has_effect(self, name: str) -> bool:
+        """Whether a field changes anything, beside the values of the others.
+
+        Args:
+            name: flat name.
+        """
+        needed = only_with(name)
+        return needed is None or needed.holds(self)
+
+    def effective(self) -> "Config":
+        """Return a copy in which every field without effect has its default: equal experiments become equal."""
+        idle = {name: field.default for name, field in fields().items() if not self.has_effect(name)}
+        return self.replace(**idle)
+
+    def fingerprint(self) -> str:
+        """Twelve hex digits of everything that changes what happens in the run's rounds."""
+        flat = self.effective().flat()
+        for name in PAIRS:  # 0.5 from Python is "0.5" from a command line
+            flat[name] = [
+                (key, value if isinstance(value, str) else json.dumps(value, default=str)) for key, value in flat[name]
+            ]
+        values = {name: value for name, value in flat.items() if name not in NOT_OF_THE_TRAJECTORY}
+        return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _is_plugin(name: str) -> bool:
+    module, colon, factory = name.partition(":")
+    return bool(colon) and factory.isidentifier() and module not in _NOT_MODULES
+
+
+_NOT_MODULES = ("synthetic", "leaf", "value")  # what stands before a colon and is no module

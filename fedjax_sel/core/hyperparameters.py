@@ -1,0 +1,139 @@
+"""Hyperparameters of a strategy or an optimizer: what its function takes, and values as a command line gives them.
+
+A value is converted by the parameter's annotation, else to the type of its default, else a text that reads as a number
+becomes one.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from fedjax_sel.core import parsing
+from fedjax_sel.core.names import LONGEST, one_of, shown
+from fedjax_sel.errors import UserError
+
+_WANTED = {int: "int, a whole number", float: "float, a number", bool: "bool, true or false", str: "str, a text"}
+
+
+class Parameter(NamedTuple):
+    """What a factory takes."""
+
+    kind: Any  # a type, or Any where nothing tells
+    default: Any  # inspect.Parameter.empty where it must be given
+
+
+def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
+    """The keyword parameters of a factory.
+
+    Args:
+        factory: any callable.
+
+    Returns:
+        Name -> parameter, and whether any other keyword is taken too (`**options`).
+    """
+    try:
+        hints = typing.get_type_hints(factory)
+    except Exception:  # an annotation is somebody's code and may raise anything; or there is nothing to annotate
+        hints = {}
+    try:
+        items = inspect.signature(factory).parameters.items()
+    except (TypeError, ValueError):  # some callables written in C
+        return {}, True
+    parameters = {
+        name: Parameter(hints.get(name, _kind_of(item.default)), item.default)
+        for name, item in items
+        if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+    }
+    return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
+
+
+def convert(flag: str, owner: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters of the types that a factory wants.
+
+    Args:
+        flag: that gives them, for messages.
+        owner: the name of what they are for, for messages.
+        factory: takes them.
+        given: name -> value; values may be texts.
+
+    Returns:
+        Keyword arguments for the factory.
+
+    Raises:
+        UserError: an unknown name, a value of the wrong type, or one that is missing.
+    """
+    parameters, open_ended = of(factory)
+    values = {}
+    for name, value in given.items():
+        if not open_ended or name in parameters:
+            one_of(f"{flag} of {owner}", name, parameters)
+        kind = parameters[name].kind if name in parameters else Any
+        asked = _Asked(flag, owner, name)
+        values[name] = _convert(asked, value, kind)
+        if (reason := parsing.misfit(values[name])) is not None:
+            raise UserError(f"{asked.says(value)}: {shown(value)} {reason}")
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in values:
+            raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
+    return values
+
+
+def _kind_of(default: Any) -> Any:
+    return type(default) if type(default) in _WANTED else Any
+
+
+class _Asked(NamedTuple):
+    """Whose value it is, for messages."""
+
+    flag: str
+    owner: str
+    name: str
+
+    def says(self, value: Any) -> str:
+        """The beginning of a message, e.g. "--algo-args steps=many of fedcor"."""
+        text = value if isinstance(value, str) else shown(value)
+        return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
+
+
+def _convert(asked: _Asked, value: Any, kind: Any) -> Any:
+    if typing.get_origin(kind) is Literal:
+        by_text = {str(choice): choice for choice in typing.get_args(kind)}
+        text = value if isinstance(value, str) or value not in by_text.values() else str(value)
+        return by_text[one_of(f"{asked.flag} {asked.name} of {asked.owner}", text, by_text)]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return _first_that_fits(asked, value, typing.get_args(kind))
+    try:
+        return parsing.as_kind(value, kind) if kind in _WANTED else _number(value)
+    except (TypeError, ValueError, OverflowError, KeyError) as error:
+        raise UserError(f"{asked.says(value)}: {shown(value)} is not of type {_WANTED[kind]}") from error
+
+
+def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
+    """A value of `int | None` and the like: the first of the types that it can be."""
+    if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
+        return None
+    failures = []
+    for kind in kinds:
+        if kind is types.NoneType:
+            continue
+        try:
+            return _convert(asked, value, kind)
+        except UserError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
+    raise UserError(f"{asked.says(value)}: {shown(value)} is not of type {wanted}")
+
+
+def _number(value: Any) -> Any:
+    """A text that reads as a number becomes one; everything else stays."""
+    if isinstance(value, str):
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+    return value

@@ -1,0 +1,132 @@
+"""The devices as groups of seeds x shares of their clients, and arrays on them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fedjax_sel.errors import UserError
+
+SEEDS, CLIENTS = "seeds", "clients"
+WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # the same on all devices; split along the leading axis [S]
+
+
+def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:
+    """The devices as groups of seeds x shares of their clients.
+
+    By default the shape in which a round takes the fewest turns, and of those the one with the most groups; no more
+    devices than end the work in as many turns.
+
+    Args:
+        num_seeds: S.
+        num_selected: K; a round trains S K clients.
+        num_blocks: blocks of examples that a round evaluates for each seed.
+        wanted: an explicit shape.
+
+    Raises:
+        UserError: the explicit shape cannot be had.
+    """
+    available = jax.devices()
+    if wanted is not None:
+        check_shape(wanted, num_seeds, num_selected, len(available))
+        groups, share = wanted
+    else:
+        groups, share = _best_shape(num_seeds, num_selected, num_blocks, len(available), jax.process_count() > 1)
+    return Mesh(np.array(available[: groups * share]).reshape(groups, share), (SEEDS, CLIENTS))
+
+
+def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
+    """Groups of seeds, and devices of a group; `need_all`: every machine must take part, so every device does."""
+
+    def turns(groups: int, jobs: int) -> int:
+        return -(-(num_seeds // groups) * jobs // (most // groups))
+
+    groups = min(
+        (g for g in _divisors(num_seeds) if g <= most and not (need_all and most % g)),
+        key=lambda g: (turns(g, num_selected), -g),
+    )
+    if need_all:
+        return groups, most // groups
+    jobs = max(num_selected, num_blocks)
+    return groups, -(-(num_seeds // groups) * jobs // turns(groups, jobs))
+
+
+def check_shape(shape: tuple[int, int], num_seeds: int, num_selected: int, num_devices: int | None = None) -> None:
+    """Refuses a mesh that cannot be had.
+
+    Args:
+        shape: devices along seeds and along clients.
+        num_seeds: S.
+        num_selected: K.
+        num_devices: how many there are; None: not known yet.
+
+    Raises:
+        UserError: with the nearest shape that works.
+    """
+    groups, share = shape
+    why = []
+    if num_seeds % groups:
+        why.append(f"{num_seeds} seeds cannot be split into {groups} equal groups")
+    if num_selected % share:
+        why.append(f"{num_selected} clients a round cannot be split into {share} equal shares")
+    if num_devices is not None and groups * share > num_devices:
+        why.append(f"{groups * share} devices are more than the {num_devices} there are")
+    if why:
+        most = groups * share if num_devices is None else num_devices
+        fitting = [(g, c) for g in _divisors(num_seeds) for c in _divisors(num_selected) if g * c <= most]
+        nearest = min(fitting, key=lambda s: (abs(s[0] - groups) + abs(s[1] - share), -s[0] * s[1]))
+        raise UserError(
+            f"--mesh seeds={groups},clients={share}: {' and '.join(why)}; "
+            f"give seeds={nearest[0]},clients={nearest[1]}, or leave it out"
+        )
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """A function of some replicates as one of all of them: each group of devices runs it on its own.
+
+    Args:
+        mesh: the devices.
+        function: pure; within it `spread` shares work among the devices of a group.
+        in_specs: for each argument WHOLE or PER_SEED, or a pytree of them.
+        out_specs: likewise for its result.
+    """
+    # check_vma=False: the compiler cannot see that gathered results are the same on all devices of a group
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
+    """Puts arrays on the devices.
+
+    Args:
+        mesh: the devices.
+        tree: arrays.
+        specs: WHOLE or PER_SEED, or a pytree of them that is a prefix of `tree`.
+    """
+    return jax.device_put(tree, jax.tree.map(partial(sharding, mesh), specs))
+
+
+def sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
+    """Where arrays lie."""
+    return NamedSharding(mesh, spec)
+
+
+def fetch(tree: Any) -> Any:
+    """Arrays of all devices, also of other machines', in host memory: on every machine the same."""
+    leaves = jax.tree.leaves(tree)
+    if all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
+        return jax.device_get(tree)
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def of_all_seeds(mesh: Mesh, tree: Any, axis: int) -> Any:
+    """Within `over_seeds`: what the groups hold, one after another along an axis, on every device."""
+    return lax.all_gather(tree, SEEDS, axis=axis, tiled=True) if mesh.shape[SEEDS] > 1 else tree

@@ -1,0 +1,167 @@
+"""Jobs of a group, a client's training or a block of examples, shared among its devices."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+
+from fedjax_sel.devices.mesh import CLIENTS
+
+
+def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:
+    """Within `over_seeds`: runs a function on every job of the group, shared among the group's devices.
+
+    Args:
+        mesh: the devices.
+        function: (shared, job) -> result, pure.
+        shared: a pytree that every job sees whole.
+        jobs: a pytree of arrays with leading axis [J].
+        at_once: jobs that a device runs as one `vmap`; 0 for all of its share, 1 for one after another.
+
+    Returns:
+        The results with leading axis [J], whole on every device of the group.
+    """
+    own, places, num_jobs = _own_share(mesh, jobs)
+    one_job = partial(function, shared)
+    if _in_turn(places, at_once):
+        one_place = _unless_empty(mesh, one_job, own, num_jobs)
+        results = lax.map(lambda one: one_place(*one), (places, own))
+    else:
+        results = _together(one_job, own, at_once)
+    return _gather(mesh, results, num_jobs)
+
+
+def spread_and_add(
+    mesh: Mesh,
+    function: Callable[[Any, Any], tuple[Any, Any]],
+    shared: Any,
+    jobs: Any,
+    at_once: int,
+    weights: Any,
+) -> tuple[Any, Any]:
+    """The same where of a part of each result only the weighted sum over a replicate's jobs is wanted.
+
+    Each device adds up those of its own jobs before any of it travels, and where jobs run one after another it never
+    holds two of them.
+
+    Args:
+        mesh: the devices.
+        function: (shared, job) -> (result, addend), pure; addends must be finite.
+        shared: as for `spread`.
+        jobs: as for `spread`; those of a replicate lie together, as many for each, as `pairs` lays them out.
+        at_once: as for `spread`.
+        weights: float32 [S, jobs of a replicate], or a tuple of such arrays where addends are tuples of as many parts.
+
+    Returns:
+        The results with leading axis [J], and the sums with leading axis [S]: whole on every device of the group.
+    """
+    num_owners, items = jax.tree.leaves(weights)[0].shape
+    own, places, num_jobs = _own_share(mesh, jobs)
+    owners = places % num_jobs // items
+    own_weights = jax.tree.map(
+        lambda leaf: jnp.where(places < num_jobs, leaf.reshape(-1)[places % num_jobs], 0.0), weights
+    )
+
+    def one_job(job: Any) -> tuple[Any, Any]:
+        return function(shared, job)
+
+    if _in_turn(places, at_once):
+        one_place = _unless_empty(mesh, one_job, own, num_jobs)
+        _, addend = _shapes(one_job, own)
+
+        def add(sums: Any, one: Any) -> tuple[Any, Any]:
+            place, job, owner, weights = one
+            result, addend = one_place(place, job)
+
+            def add_part(weight: jax.Array, totals: Any, parts: Any) -> Any:
+                return jax.tree.map(lambda total, part: total.at[owner].add(weight * part), totals, parts)
+
+            return jax.tree.map(add_part, weights, sums, addend), result
+
+        zeros = jax.tree.map(lambda leaf: jnp.zeros((num_owners, *leaf.shape), leaf.dtype), addend)
+        sums, results = lax.scan(add, zeros, (places, own, owners, own_weights))
+    else:
+        results, addends = _together(one_job, own, at_once)
+
+        def add_up(weights: jax.Array, addends: Any) -> Any:
+            share = jnp.where(owners == jnp.arange(num_owners)[:, None], weights, 0.0)
+            return jax.tree.map(
+                lambda leaf: jnp.matmul(share, leaf.reshape(len(places), -1), precision=lax.Precision.HIGHEST).reshape(
+                    num_owners, *leaf.shape[1:]
+                ),
+                addends,
+            )
+
+        sums = jax.tree.map(add_up, own_weights, addends)
+    if mesh.shape[CLIENTS] > 1:
+        sums = lax.psum(sums, CLIENTS)
+    return _gather(mesh, results, num_jobs), sums
+
+
+def _own_share(mesh: Mesh, jobs: Any) -> tuple[Any, jax.Array, int]:
+    """This device's jobs; their places among all, from J on where the place is empty and a job repeated; and J."""
+    num_jobs, share = jax.tree.leaves(jobs)[0].shape[0], mesh.shape[CLIENTS]
+    if share == 1:
+        return jobs, jnp.arange(num_jobs), num_jobs
+    each = -(-num_jobs // share)
+    places = lax.axis_index(CLIENTS) * each + jnp.arange(each)
+    return jax.tree.map(lambda leaf: leaf[places % num_jobs], jobs), places, num_jobs
+
+
+def _gather(mesh: Mesh, results: Any, num_jobs: int) -> Any:
+    """What the devices of a group hold, on all of them, without the padding."""
+    if mesh.shape[CLIENTS] == 1:
+        return results
+    return jax.tree.map(lambda leaf: leaf[:num_jobs], lax.all_gather(results, CLIENTS, tiled=True))
+
+
+def _in_turn(places: jax.Array, at_once: int) -> bool:
+    return at_once == 1 or len(places) == 1
+
+
+def _shapes(function: Callable[[Any], Any], jobs: Any) -> Any:
+    """Of the result of one job."""
+    return jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], jobs))
+
+
+def _unless_empty(
+    mesh: Mesh, function: Callable[[Any], Any], jobs: Any, num_jobs: int
+) -> Callable[[jax.Array, Any], Any]:
+    """(place, job) -> the result; in an empty place, which a device only has where jobs are dealt unevenly, zeros."""
+    if num_jobs % mesh.shape[CLIENTS] == 0:
+        return lambda place, job: function(job)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _shapes(function, jobs))
+    return lambda place, job: lax.cond(place < num_jobs, function, lambda job: nothing, job)
+
+
+def _together(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:
+    num_jobs = jax.tree.leaves(jobs)[0].shape[0]
+    if at_once == 0 or at_once >= num_jobs:
+        return jax.vmap(function)(jobs)
+    return lax.map(function, jobs, batch_size=at_once)
+
+
+def pairs(num_replicates: int, per_replicate: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """All (replicate, item) pairs as two flat axes, int32 [S * items] each.
+
+    Args:
+        num_replicates: S.
+        per_replicate: the items, [items] for all replicates or [S, items].
+    """
+    items = jnp.broadcast_to(per_replicate, (num_replicates, per_replicate.shape[-1]))
+    replicates = jnp.repeat(jnp.arange(num_replicates), items.shape[1])
+    return replicates, items.reshape(-1)
+
+
+def unflatten(tree: Any, num_replicates: int) -> Any:
+    """[S * items, ...] -> [S, items, ...] on every leaf."""
+    return jax.tree.map(lambda leaf: leaf.reshape(num_replicates, -1, *leaf.shape[1:]), tree)
+
+
+def of_replicate(tree: Any, replicate: jax.Array | int) -> Any:
+    """The replicate's slice of every leaf: [S, ...] -> [...]."""
+    return jax.tree.map(lambda leaf: leaf[replicate], tree)

@@ -1,0 +1,77 @@
+"""From a model's name, plug-in or value to the model, for the inputs of the data."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_sel import models
+from fedjax_sel.config import ModelConfig
+from fedjax_sel.core import plugins
+from fedjax_sel.data import trees
+from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.registries import MODELS
+from fedjax_sel.experiment.values import Experiment
+from fedjax_sel.models import Model, blueprint
+
+
+def choose(experiment: Experiment, dataset: Dataset) -> Model:
+    """Return the experiment's model, for the inputs of the data.
+
+    Raises:
+        UserError: its name, parameters or inputs do not go together.
+    """
+    settings, inputs = experiment.config.model, shapes(dataset.train_images)
+    if experiment.model is not None:
+        return experiment.model.build(inputs)
+    arguments = dict(settings.model_args)
+    if plugins.is_plugin(settings.model):
+        made = blueprint.of(MODELS.make(settings.model, **arguments))
+        if made is None:
+            raise UserError(
+                f"--model {settings.model}: it returned no module of flax.linen or NNX, Blueprint or Model; return one"
+            )
+        return made.build(inputs)
+    if arguments:
+        raise UserError(f"--model-args: {settings.model!r} takes none; they are for --model mypackage.module:factory")
+    if settings.model in models.PLAIN:
+        _refuse_what_plain_models_lack(settings)
+        if not isinstance(inputs, jax.ShapeDtypeStruct):
+            raise UserError(f"--model {settings.model}: {dataset.name} has several inputs; give a model of your own")
+        return models.make_plain(settings.model, inputs, dataset.num_classes or _width(dataset))
+    if not isinstance(inputs, jax.ShapeDtypeStruct) or len(inputs.shape) != 4:
+        raise UserError(
+            f"--model {settings.model}: it sees images, and an input of {dataset.name} has shape "
+            f"{dataset.image_shape}; give a model of your own"
+        )
+    return models.make(
+        settings.model, inputs.shape[1:], dataset.num_classes, settings.model_dropout, settings.initializer,
+        settings.precision,
+    )  # fmt: skip
+
+
+def _refuse_what_plain_models_lack(settings: ModelConfig) -> None:
+    usual = ModelConfig()
+    for name in ("model_dropout", "initializer", "precision"):
+        if getattr(settings, name) != getattr(usual, name):
+            raise UserError(
+                f"--{name.replace('_', '-')}: {settings.model!r} is written in plain Flax and has it not; leave it "
+                "out, or give a module of your own"
+            )
+
+
+def _width(dataset: Dataset) -> int:
+    """Numbers that a prediction of targets without classes has."""
+    first = trees.leaves(dataset.train_labels, "targets")
+    return next(int(np.prod(array.shape[1:])) for _, array in first)
+
+
+def shapes(arrays: Any) -> Any:
+    """Shapes [2, ...] of examples as a model or a task sees them: pixels are normalised to float32."""
+
+    def of(array: Any) -> jax.ShapeDtypeStruct:
+        pixels = array.dtype == np.uint8
+        return jax.ShapeDtypeStruct((2, *array.shape[1:]), np.float32 if pixels else array.dtype)
+
+    return trees.transform(of, arrays)

@@ -1,0 +1,85 @@
+"""What every federated optimizer must keep, looked at on shapes alone, as `contract` does for strategies."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_sel.strategies import contract
+from fedjax_sel.strategies.contract import BrokenContractError
+from fedjax_sel.training.optimizers.base import FederatedOptimizer, Finished, Memory, Report
+
+_HOOKS = ("gradient", "report", "combine", "server", "init_own", "init_shared")
+_COUNTS = ("vectors_down", "vectors_up", "floats_up")
+
+
+def check(optimizer: FederatedOptimizer) -> None:
+    """Trace every hook on a small stand-in for the model, without running anything.
+
+    Args:
+        optimizer: as its factory made it.
+
+    Raises:
+        UserError: the first rule that is broken, or what a hook raised for the user to read.
+    """
+    with _named(optimizer):
+        if not isinstance(optimizer.name, str) or not optimizer.name:
+            raise BrokenContractError("its name must be a text, for messages")
+        for name in _HOOKS:
+            if not callable(getattr(optimizer, name)):
+                kind = type(getattr(optimizer, name)).__name__
+                raise BrokenContractError(f"`{name}` is of type {kind}; give a function, or leave it out")
+        for name in _COUNTS:
+            count = getattr(optimizer, name)
+            if not isinstance(count, int) or count < 0:
+                raise BrokenContractError(f"`{name}` is {count!r}; give a whole number from 0")
+        rate = optimizer.server_learning_rate
+        if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+            raise BrokenContractError(f"`server_learning_rate` is {rate!r}; give a positive number")
+        _trace_all(optimizer)
+
+
+def _trace_all(optimizer: FederatedOptimizer) -> None:
+    scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
+    model: Any = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in contract.MODEL.items()}
+    own, shared = (_trace(name, getattr(optimizer, name), model) for name in ("init_own", "init_shared"))
+    memory = Memory(own, shared)
+    _is_like_the_model("gradient", _trace("gradient", optimizer.gradient, model, model, model, memory), model)
+    report = _trace("report", optimizer.report, Finished(model, scalar, scalar), memory)
+    if not isinstance(report, Report):
+        raise BrokenContractError(f"`report` answers a {type(report).__name__}; return Report(averaged, ..)")
+    if jax.tree.structure(report.own) != jax.tree.structure(own):
+        raise BrokenContractError(
+            "`report` answers an `own` of another structure than `init_own` does; return the same"
+        )
+    _is_like_the_model("combine", _trace("combine", optimizer.combine, report.averaged), model)
+    with contract.explained("server"):
+        server = optimizer.server(optimizer.server_learning_rate)
+    if not isinstance(server, optax.GradientTransformation):
+        raise BrokenContractError(f"`server` answers a {type(server).__name__}; return an optax.GradientTransformation")
+    _trace("server", lambda gradient: server.update(gradient, server.init(gradient), gradient)[0], model)
+
+
+def _trace(name: str, function: Callable[..., Any], *shapes: Any) -> Any:
+    return contract.trace(name, (function, shapes))
+
+
+def _is_like_the_model(name: str, answer: Any, model: Any) -> None:
+    if jax.tree.map(_shape, answer) != jax.tree.map(_shape, model):
+        raise BrokenContractError(f"`{name}` answers something else than a pytree of the model's shapes; return one")
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    return leaf.shape
+
+
+@contextmanager
+def _named(optimizer: FederatedOptimizer) -> Iterator[None]:
+    """Says which optimizer it is that breaks the contract."""
+    try:
+        yield
+    except BrokenContractError as error:
+        raise BrokenContractError(f"optimizer {optimizer.name!r}: {error}") from error

@@ -1,0 +1,202 @@
+"""An experiment of values: whatever a configuration names may be given as a value instead.
+
+A configuration can be written on a command line and in a file; data, models, losses and strategies of one's own cannot.
+Where one is given, its place in the configuration says `value:NAME`, so that a run folder knows what it was made of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel.config import Config
+from fedjax_sel.core.names import shown
+from fedjax_sel.data import Dataset, Partition
+from fedjax_sel.errors import UserError
+from fedjax_sel.models import blueprint
+from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.tasks import Task
+from fedjax_sel.training.optimizers.base import FederatedOptimizer
+
+Deal = Callable[[Dataset, int, int], Any]
+"""(data set, number of clients, seed) -> a Partition, or for each client the positions of its examples."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experiment:
+    """A configuration, and the values that stand in for what it names. See `of`.
+
+    Attributes:
+        config: everything that is a number or a name.
+        dataset: the data.
+        partition: who holds what: of every seed the same, or dealt for each.
+        model: what makes one of inputs.
+        task: what is trained.
+        strategy: which clients train.
+        optimizer: what they step on, and what the server makes of it.
+        reachable: who can be reached in each round, bool [rounds or more, N].
+    """
+
+    config: Config = dataclasses.field(default_factory=Config)
+    dataset: Dataset | None = None
+    partition: Partition | Deal | None = None
+    model: blueprint.Blueprint | None = None
+    task: Task | None = None
+    strategy: Strategy | None = None
+    optimizer: FederatedOptimizer | None = None
+    reachable: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **given: Any) -> Experiment:
+        """Make an experiment of a configuration, settings by their flat names, and values in the place of names.
+
+        Args:
+            config: to start from; None: the quickstart.
+            names: what a run folder calls values that have no name of their own, e.g. {"model": "resnet-1"}. Give
+                another name when the value changes: the folder of one is not taken for the other.
+            **given: settings, e.g. rounds=50; of these, names or values: `dataset` (a Dataset), `partition` (a
+                Partition, a list of positions for each client, or a function of data set, number of clients and seed),
+                `model` (a module of flax.linen or NNX, a Blueprint or a Model), `task`, `algo` (a Strategy),
+                `optimizer`, and `available` (bool [rounds, clients]).
+
+        Returns:
+            The experiment, for `fedjax_sel.run`.
+
+        Raises:
+            UserError: a value of another kind, a name that does not exist, or a model without a name for its folder.
+        """
+        names = dict(names or {})
+        values: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
+        for field, value in given.items():
+            if field in _PARTS and value is not None and not isinstance(value, str | int | float):
+                part = _PARTS[field]
+                values[part.attribute], own_name = part.take(value)
+                settings[field] = f"{VALUE}{names.pop(field, own_name or '')}"
+            else:
+                settings[field] = value
+        if "partition" in values and not callable(given["partition"]):
+            own = given["partition"]
+            settings.setdefault("num_clients", own.num_clients if isinstance(own, Partition) else len(own))
+        if "reachable" in values:
+            settings.setdefault("num_clients", values["reachable"].shape[1])
+        if names:
+            raise UserError(f"names: {next(iter(names))!r} is not given as a value; name only what is")
+        made = cls((config or Config()).replace(**settings), **values)
+        made._check_names()
+        return made
+
+    def _check_names(self) -> None:
+        if self.config.run.out is None:
+            return
+        for field in _PARTS:
+            if self.config.flat()[field] == VALUE:
+                raise UserError(
+                    f"{field}: it is a value without a name, and the folder {self.config.run.out} has to know it "
+                    f'again; add names={{"{field}": "mine-1"}}, another name when it changes, or leave out= away'
+                )
+
+    def replace(self, **settings: Any) -> Experiment:
+        """Return the experiment with other settings.
+
+        Args:
+            **settings: by flat name, as of `Config.replace`.
+
+        Raises:
+            UserError: a setting that does not exist, or a value that cannot be.
+        """
+        made = dataclasses.replace(self, config=self.config.replace(**settings))
+        made._check_names()
+        return made
+
+
+VALUE = "value:"
+"""How the configuration's text begins where a value stands."""
+
+
+def is_value(text: str) -> bool:
+    """Return whether a configuration's text stands for a value."""
+    return text.startswith(VALUE)
+
+
+def experiment_of(given: Experiment | Config) -> Experiment:
+    """Return an experiment of what may be a configuration alone.
+
+    Raises:
+        UserError: a part of it was a value, which only Python has.
+    """
+    if isinstance(given, Experiment):
+        return given
+    for field, text in given.flat().items():
+        if field in _PARTS and isinstance(text, str) and is_value(text):
+            raise UserError(
+                f"--{field}: {shown(text)} stands for a value that was given in Python; make the experiment there "
+                "again with fedjax_sel.Experiment.of"
+            )
+    return Experiment(given)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    attribute: str
+    take: Callable[[Any], tuple[Any, str | None]]  # value -> (as it is kept, its own name where it has one)
+
+
+def _taken(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
+    def take(value: Any) -> tuple[Any, str | None]:
+        if not isinstance(value, kind):
+            raise UserError(f"{field}: {_a(value)} is neither a name nor {wanted}")
+        return value, value.name  # pyright: ignore[reportAttributeAccessIssue]
+
+    return take
+
+
+def _take_partition(value: Any) -> tuple[Any, str | None]:
+    if isinstance(value, Partition):
+        return value, value.scheme
+    if callable(value):
+        return value, None
+    if isinstance(value, Sequence | np.ndarray) and len(value):
+        lists = [np.asarray(own) for own in value]
+        return (lambda dataset, num_clients, seed: Partition.from_indices(lists, dataset.num_train_examples)), "by-hand"
+    raise UserError(
+        f"partition: {_a(value)} is no Partition, list of positions for each client, or function of data set, number "
+        "of clients and seed"
+    )
+
+
+def _take_model(value: Any) -> tuple[Any, str | None]:
+    made = blueprint.of(value)
+    if made is None:
+        raise UserError(
+            f"model: {_a(value)} is no module of flax.linen or NNX; give one, or two functions by "
+            "models.from_functions(init, apply)"
+        )
+    return made, None
+
+
+def _take_reachable(value: Any) -> tuple[Any, str | None]:
+    table = np.asarray(value)
+    if table.ndim != 2 or not np.isin(table, (0, 1)).all():
+        raise UserError(f"available: {shown(value)} is no table of 0 and 1, rounds by clients")
+    return table.astype(bool), "trace"
+
+
+def _a(value: Any) -> str:
+    return f"a value of type {type(value).__name__}"
+
+
+_PARTS: dict[str, _Part] = {
+    "dataset": _Part(
+        "dataset", _taken("dataset", Dataset, "a fedjax_sel.data.Dataset, such as Dataset.from_arrays gives")
+    ),
+    "partition": _Part("partition", _take_partition),
+    "model": _Part("model", _take_model),
+    "task": _Part("task", lambda value: (_taken("task", Task, "a fedjax_sel.tasks.Task")(value)[0], None)),
+    "algo": _Part("strategy", _taken("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
+    "optimizer": _Part("optimizer", _taken("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
+    "available": _Part("reachable", _take_reachable),
+}

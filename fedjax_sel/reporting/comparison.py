@@ -1,0 +1,303 @@
+"""Several runs under equal conditions -> one table: pure functions of their results.
+
+A number that some seed never reached (rounds or megabytes to a target, rounds until all clients were seen) is N/A with
+the count of the seeds that did, for a mean over the lucky ones would flatter a strategy.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_sel import metrics
+from fedjax_sel.core.texts import cell
+from fedjax_sel.runs.records import Result
+
+LAST_ROUNDS = 10
+NOT_REACHED = "N/A"
+NOTES = """± is the sample standard deviation over seeds. N/A: some seed never got there; beside it stands how many did.
+Rounds and megabytes (10^6 bytes) to a target are counted up to the first round that reaches it, without smoothing, and
+include what was bought before the first round. GEMD: distance between the labels of a cohort and those of all clients
+(FL-DP3S Eq. 15), over rounds in which somebody reported. Clients seen: those that have trained at least once, at the
+end. Seed-rounds a second are wall-clock, all seeds together, of all chunks but the first of each process that worked on
+the run; what those took longer is compilation. Nothing stands where a run had no other chunk. Milliseconds of selection
+are for all seeds together, timed apart, with training and measuring stubbed."""
+NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, p-values those of two-sided
+sign flips after Holm's correction over a table, and each interval has the level at which its comparison is tested.
+Better or worse: interval and test both say so. Within chance: they do not, which does not mean equal. Restricted: a
+seed that never reaches the target counts all rounds."""
+
+
+def conditions(setting: str, optimizer: str) -> str:
+    """Return the name of a setting under an optimizer, which is empty where only one is compared."""
+    return f"{setting}, {optimizer}" if optimizer else setting
+
+
+class Spread(NamedTuple):
+    """One number a seed, in short. The first three are NaN where some seed has no number."""
+
+    mean: float
+    deviation: float  # sample standard deviation; NaN for a single seed
+    median: float
+    reached: int  # seeds that have a number
+    seeds: int
+
+
+class Row(NamedTuple):
+    """A run in the table."""
+
+    setting: str  # the preset
+    algo: str  # the strategy and its parameters
+    optimizer: str  # the federated optimizer and its parameters; empty where only one is compared
+    rounds: int
+    target_accuracy: float | None
+    final_accuracy: Spread
+    last_rounds_accuracy: Spread  # mean over the last 10 rounds
+    rounds_to_target: Spread | None  # None: there is no target
+    megabytes_down_to_target: Spread | None
+    megabytes_up_to_target: Spread | None
+    megabytes_down: Spread
+    megabytes_up: Spread
+    gemd: Spread  # mean over the rounds in which somebody reported
+    clients_seen: Spread  # at the end
+    rounds_until_all_seen: Spread
+    seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN: not known
+    compilation_seconds: float  # of the rounds, in all processes that worked on the run; NaN: not known
+    selection_seconds_per_round: float  # all seeds together, timed apart; NaN: not timed
+
+    @property
+    def conditions(self) -> str:
+        """Rows of the same conditions stand in one table."""
+        return conditions(self.setting, self.optimizer)
+
+
+_MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen")
+
+
+def spread(values: Sequence[float] | np.ndarray) -> Spread:
+    """Mean, deviation and median over seeds.
+
+    Args:
+        values: one a seed, [seeds]; NaN for a seed that has none.
+    """
+    values = np.asarray(values, np.float64)
+    reached = int((~np.isnan(values)).sum())
+    if reached < len(values):
+        return Spread(np.nan, np.nan, np.nan, reached, len(values))
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else np.nan
+    return Spread(float(values.mean()), deviation, float(np.median(values)), reached, len(values))
+
+
+def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan, optimizer: str = "") -> Row:
+    """What the table says of a run.
+
+    Args:
+        setting: name of the setting.
+        algo: name of the strategy.
+        result: the finished run.
+        selection_seconds: seconds of selection a round, if known.
+        optimizer: name of the federated optimizer, where several are compared.
+    """
+    target = result.config.run.target_accuracy
+    down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
+    num_clients = result.config.partition.num_clients
+    seen = metrics.clients_seen(result.cohorts, num_clients)
+    rounds_to_target = None if target is None else result.rounds_to_target(target)
+
+    def until_target(amounts: np.ndarray) -> Spread | None:
+        return None if rounds_to_target is None else spread(metrics.amount_at_round(amounts, rounds_to_target))
+
+    return Row(
+        setting=setting,
+        algo=algo,
+        optimizer=optimizer,
+        rounds=result.num_rounds,
+        target_accuracy=target,
+        final_accuracy=spread(metrics.last_measured(result.measured[result.test_measure])),
+        last_rounds_accuracy=spread(metrics.mean_of_last_rounds(result.measured[result.test_measure], LAST_ROUNDS)),
+        rounds_to_target=None if rounds_to_target is None else spread(rounds_to_target),
+        megabytes_down_to_target=until_target(down),
+        megabytes_up_to_target=until_target(up),
+        megabytes_down=spread(down.sum(axis=1)),
+        megabytes_up=spread(up.sum(axis=1)),
+        gemd=spread(metrics.mean_of_measured(result.gemd, axis=1)),
+        clients_seen=spread(seen[:, -1]),
+        rounds_until_all_seen=spread(metrics.rounds_until_all_seen(seen, num_clients)),
+        seed_rounds_per_second=result.seed_rounds_per_second,
+        compilation_seconds=result.compilation_seconds,
+        selection_seconds_per_round=selection_seconds,
+    )
+
+
+def as_csv(rows: Iterable[Row]) -> str:
+    """The table for programs: one line a run, one column a number, "N/A" where a seed fails, empty where nothing is.
+
+    A spread has the columns `_mean` and `_sd`, and where a seed can fail also `_median` and `_seeds_reached`.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ["setting", "algo", "optimizer", "seeds", "rounds", "target_accuracy"]
+    spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
+    clocks = ["seed_rounds_per_second", "compilation_seconds", "selection_seconds_per_round"]
+    for name in spreads:
+        columns += [f"{name}_mean", f"{name}_sd"]
+        columns += [f"{name}_median", f"{name}_seeds_reached"] if name in _MAY_FAIL else []
+    writer.writerow(columns + clocks)
+    for row in rows:
+        cells = [row.setting, row.algo, row.optimizer, str(row.final_accuracy.seeds), str(row.rounds)]
+        cells.append(_plain(row.target_accuracy))
+        for name in spreads:
+            cells += _cells(getattr(row, name), name in _MAY_FAIL)
+        writer.writerow(cells + [_plain(getattr(row, name)) for name in clocks])
+    return text.getvalue()
+
+
+def _cells(value: Spread | None, may_fail: bool) -> list[str]:
+    if value is None:
+        return [""] * (4 if may_fail else 2)
+    if value.reached < value.seeds:
+        return [NOT_REACHED, NOT_REACHED, *([NOT_REACHED, str(value.reached)] if may_fail else [])]
+    shown = [_plain(value.mean), _plain(value.deviation)]
+    return shown + ([_plain(value.median), str(value.reached)] if may_fail else [])
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.7g}"
+
+
+def document(
+    rows: Sequence[Row],
+    titles: Mapping[str, str],
+    failed: Sequence[str],
+    num_runs: int,
+    command: str,
+    differences: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """The comparison as a Markdown page.
+
+    Args:
+        rows: finished runs.
+        titles: setting -> a line that says what it is, and where its pixels come from.
+        failed: for each run that failed, which and why.
+        num_runs: how many there should be.
+        command: what made it.
+        differences: conditions -> tables of paired differences, which stand behind theirs.
+    """
+    parts = [f"# Comparison\n\n```\n{command}\n```"]
+    missing = num_runs - len(rows) - len(failed)
+    if missing:
+        parts.append(f"Not finished yet: {missing} of {num_runs} runs.")
+    parts.append(tables(rows, titles, differences))
+    if failed:
+        parts.append("Failed, and not in the tables:\n\n" + "\n".join(f"* {text}" for text in failed))
+    notes = [NOTES, NOTES_ON_PAIRS] if any(differences.values()) else [NOTES]
+    return "\n\n".join([*parts, *notes]) + "\n"
+
+
+def tables(
+    rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """One table for each setting and optimizer, in Markdown; behind those of a setting, strategies by optimizers.
+
+    Args:
+        rows: finished runs.
+        titles: their conditions -> a line that says what they are, and where the pixels come from.
+        differences: conditions -> tables of paired differences, which stand behind theirs.
+    """
+    parts = []
+    for setting in dict.fromkeys(row.setting for row in rows):
+        here = [row for row in rows if row.setting == setting]
+        for shared in dict.fromkeys(row.conditions for row in here):
+            own = [row for row in here if row.conditions == shared]
+            parts.append(f"## {shared}\n\n{titles[shared]}\n\n{as_markdown(own)}")
+            parts += filter(None, [differences.get(shared)])
+        if len({row.optimizer for row in here}) > 1:
+            parts.append(f"## {setting}: strategies by optimizers\n\n{by_optimizer(here)}")
+    return "\n\n".join(parts)
+
+
+def by_optimizer(rows: Sequence[Row]) -> str:
+    """A line a strategy and a column an optimizer, for accuracy and for what the target costs.
+
+    Args:
+        rows: of one setting, at least one.
+    """
+    target = rows[0].target_accuracy
+    numbers = {f"mean test accuracy of the last {LAST_ROUNDS} rounds": ("last_rounds_accuracy", 4)}
+    if target is not None:
+        share = f"{100 * target:.4g}%"
+        numbers |= {
+            f"rounds to {share}": ("rounds_to_target", 1),
+            f"MB down until {share}": ("megabytes_down_to_target", 1),
+            f"MB up until {share}": ("megabytes_up_to_target", 1),
+        }
+    optimizers = list(dict.fromkeys(row.optimizer for row in rows))
+    found = {(row.algo, row.optimizer): row for row in rows}
+    parts = []
+    for about, (field, digits) in numbers.items():
+        lines = [f"| {about} | " + " | ".join(map(cell, optimizers)) + " |", "|---|" + "---|" * len(optimizers)]
+        for algo in dict.fromkeys(row.algo for row in rows):
+            runs = [found.get((algo, optimizer)) for optimizer in optimizers]
+            cells = ["" if run is None else _mean_and_deviation(getattr(run, field), digits) for run in runs]
+            lines.append(f"| {cell(algo)} | " + " | ".join(cells) + " |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """The table for people, of the runs of one setting.
+
+    Args:
+        rows: at least one.
+    """
+    target = rows[0].target_accuracy
+    columns = {
+        "final test accuracy": [_mean_and_deviation(row.final_accuracy, 4) for row in rows],
+        f"mean of the last {LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds_accuracy, 4) for row in rows],
+    }
+    if target is not None:
+        share = f"{100 * target:.4g}%"
+        columns |= {
+            f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
+            "median": [_median(row.rounds_to_target) for row in rows],
+            f"MB down until {share}": [_mean_and_deviation(row.megabytes_down_to_target, 1) for row in rows],
+            f"MB up until {share}": [_mean_and_deviation(row.megabytes_up_to_target, 1) for row in rows],
+        }
+    columns |= {
+        "MB down": [_mean_and_deviation(row.megabytes_down, 1) for row in rows],
+        "MB up": [_mean_and_deviation(row.megabytes_up, 1) for row in rows],
+        "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
+        "clients seen": [_mean_and_deviation(row.clients_seen, 1) for row in rows],
+        "rounds until all were": [_mean_and_deviation(row.rounds_until_all_seen, 1) for row in rows],
+        "seed-rounds/s": [_short(row.seed_rounds_per_second) for row in rows],
+        "s of compilation": [_short(row.compilation_seconds) for row in rows],
+        "ms of selection": [_short(1000 * row.selection_seconds_per_round) for row in rows],
+    }
+    lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    for position, row in enumerate(rows):
+        lines.append(f"| {cell(row.algo)} | " + " | ".join(cells[position] for cells in columns.values()) + " |")
+    return "\n".join(lines)
+
+
+def _mean_and_deviation(value: Spread | None, digits: int) -> str:
+    if value is None:
+        return ""
+    if value.reached < value.seeds:
+        return f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
+    return f"{value.mean:.{digits}f}" + ("" if np.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}")
+
+
+def _median(value: Spread | None) -> str:
+    if value is None:
+        return ""
+    return NOT_REACHED if value.reached < value.seeds else f"{value.median:.1f}"
+
+
+def _short(value: float) -> str:
+    """Three digits, or all before the point; empty where nothing is known."""
+    if np.isnan(value):
+        return ""
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"

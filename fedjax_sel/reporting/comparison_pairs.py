@@ -1,0 +1,155 @@
+"""The strategies of a comparison against one of them, paired over seeds: pure functions of the results."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_sel import metrics, statistics
+from fedjax_sel.core.texts import cell
+from fedjax_sel.reporting.comparison import LAST_ROUNDS, NOT_REACHED, Row, conditions
+from fedjax_sel.runs.records import Result
+from fedjax_sel.statistics import Comparison
+
+BASELINE = "random"
+LAST_ROUNDS_MEASURE, RESTRICTED_ROUNDS = f"last_{LAST_ROUNDS}_rounds", "rounds_to_target_restricted"
+_DIGITS = {LAST_ROUNDS_MEASURE: 4, RESTRICTED_ROUNDS: 1}
+
+
+class Pair(NamedTuple):
+    """A strategy against the baseline of its conditions, in one measure."""
+
+    setting: str
+    optimizer: str  # empty where only one is compared
+    algo: str
+    baseline: str
+    measure: str  # LAST_ROUNDS_MEASURE or RESTRICTED_ROUNDS
+    words: str  # the measure for people
+    horizon: int | None  # rounds that a seed counts which never arrives; None: the measure is not censored
+    arrived: float | None  # share of the strategy's seeds that reach the target; None likewise
+    baseline_arrived: float | None
+    found: Comparison | None  # strategy minus baseline; None: some seed of either was not measured
+
+    @property
+    def conditions(self) -> str:
+        """Of the rows; pairs of the same conditions stand behind one table."""
+        return conditions(self.setting, self.optimizer)
+
+
+def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
+    """Return every strategy against `random`, or against the first strategy of its conditions where that is not there.
+
+    A family of Holm's correction is one measure of all strategies under one setting and optimizer.
+
+    Args:
+        rows: finished runs.
+        results: theirs, in the same order.
+    """
+    found = []
+    for shared in dict.fromkeys(row.conditions for row in rows):
+        here = [(row, result) for row, result in zip(rows, results) if row.conditions == shared]
+        baseline = next((one for one in here if one[0].algo == BASELINE), here[0])
+        others = [one for one in here if one is not baseline]
+        found += _of_last_rounds(baseline, others)
+        found += _of_restricted_rounds(baseline, others) if baseline[0].target_accuracy is not None else []
+    return found
+
+
+def _of_last_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]]) -> list[Pair]:
+    first, result = baseline
+    values = [
+        metrics.mean_of_last_rounds(one.measured[one.test_measure], LAST_ROUNDS) for _, one in [baseline, *others]
+    ]
+    words = f"test {result.measure_in_words}, mean of the last {LAST_ROUNDS} rounds"
+    return [
+        Pair(row.setting, row.optimizer, row.algo, first.algo, LAST_ROUNDS_MEASURE, words, None, None, None, compared)
+        for (row, _), compared in zip(others, _family(values, result.higher_is_better))
+    ]
+
+
+def _of_restricted_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]]) -> list[Pair]:
+    first, result = baseline
+    target = result.config.run.target_accuracy
+    assert target is not None
+    horizon = first.rounds
+    rounds = [one.rounds_to_target(target) for _, one in [baseline, *others]]
+    words = f"rounds to {result.target_in_words}, restricted to {horizon}"
+    shares = [float(statistics.share_arrived(one, horizon)) for one in rounds]
+    families = _family([statistics.restricted(one, horizon) for one in rounds], higher_is_better=False)
+    return [
+        Pair(
+            row.setting,
+            row.optimizer,
+            row.algo,
+            first.algo,
+            RESTRICTED_ROUNDS,
+            words,
+            horizon,
+            share,
+            shares[0],
+            compared,
+        )
+        for (row, _), share, compared in zip(others, shares[1:], families)
+    ]
+
+
+def _family(values: Sequence[np.ndarray], higher_is_better: bool) -> list[Comparison | None]:
+    """Return all but the first against the first; those that are NaN for some seed are no part of the family."""
+    differences = [np.asarray(one, np.float64) - values[0] for one in values[1:]]
+    measured = [one for one in differences if np.isfinite(one).all()]
+    compared = iter(statistics.compare(np.stack(measured), higher_is_better) if measured else [])
+    return [next(compared) if np.isfinite(one).all() else None for one in differences]
+
+
+def as_csv(pairs: Iterable[Pair]) -> str:
+    """Return the pairs for programs: one line a strategy and measure, "N/A" where a seed was not measured."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    given = [name for name in Pair._fields if name not in ("words", "found")]
+    writer.writerow([*given, *Comparison._fields])
+    for pair in pairs:
+        cells = [_plain(getattr(pair, name)) for name in given]
+        numbers = [NOT_REACHED] * len(Comparison._fields) if pair.found is None else map(_plain, pair.found)
+        writer.writerow([*cells, *numbers])
+    return text.getvalue()
+
+
+def _plain(value: str | float | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "" if np.isnan(value) else f"{value:.7g}"
+
+
+def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
+    """Return the tables for people, in Markdown: conditions -> one table for each measure."""
+    found: dict[str, dict[str, list[Pair]]] = {}
+    for pair in pairs:
+        found.setdefault(pair.conditions, {}).setdefault(pair.measure, []).append(pair)
+    return {shared: "\n\n".join(map(_table, measures.values())) for shared, measures in found.items()}
+
+
+def _table(pairs: Sequence[Pair]) -> str:
+    digits = _DIGITS[pairs[0].measure]
+    lines = [f"| {pairs[0].words} | difference | interval | p after Holm | verdict |", "|---|---|---|---|---|"]
+    compared = [pair.found for pair in pairs if pair.found is not None]
+    for pair in pairs:
+        lines.append(f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(_cells(pair.found, digits))} |")
+    if any(found.verdict == statistics.TOO_FEW_SEEDS for found in compared):
+        family = f"{len(compared)} comparisons" if len(compared) > 1 else "one comparison"
+        lines += ["", f"Too few seeds, {compared[0].seeds}: {statistics.least_pairs(len(compared))} or more can tell"]
+        lines[-1] += f" {family} from chance, whatever the differences."
+    return "\n".join(lines)
+
+
+def _cells(found: Comparison | None, digits: int) -> list[str]:
+    if found is None:
+        return [NOT_REACHED, NOT_REACHED, NOT_REACHED, "not measured"]
+    interval = f"{found.low:+.{digits}f} to {found.high:+.{digits}f} ({100 * found.level:.4g} %)"
+    return [
+        f"{found.difference:+.{digits}f}",
+        "" if np.isnan(found.low) else interval,
+        f"{found.p_holm:.2g}",
+        found.verdict,
+    ]

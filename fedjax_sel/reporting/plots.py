@@ -1,0 +1,141 @@
+"""Curves of runs, with their spread over seeds."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedjax_sel.config import Config
+from fedjax_sel.core import texts
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import run_files
+from fedjax_sel.runs.records import Result
+
+COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#000000",
+)  # Okabe and Ito: colour-blind safe
+SMOOTHING = 0.02  # window of the running mean, as a share of the rounds
+
+
+def title(config: Config, data_source: str) -> str:
+    """A line that names a run's setting, and the pixels' source."""
+    settings = config.partition
+    detail = {
+        "shards": f", {settings.shards_per_client} a client",
+        "skewness": f" {settings.skewness}",
+        "dirichlet_qp": f" {settings.alpha:g}",
+        "dirichlet": f" {settings.alpha:g} ({settings.dirichlet_form})",
+    }.get(settings.partition, "")
+    seeds = len(config.run.seeds)
+    training = config.training
+    arguments = ", ".join(f"{key}={value}" for key, value in training.optimizer_args)
+    optimizer = f"; {training.optimizer}" + (f" ({arguments})" if arguments else "")
+    return (
+        f"{config.data.dataset.split(':')[0]} ({data_source}), {settings.partition}{detail}; "
+        f"{settings.num_clients} clients, "
+        f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
+        f"{'' if training.optimizer == 'fedavg' else optimizer}"
+    )
+
+
+def curves_if_lost(results: Mapping[str, Result], path: Path) -> None:
+    """Draw the curves of a run where its picture is not there; see `curves`."""
+    if not path.exists():
+        curves(results, path)
+
+
+def curves(results: Mapping[str, Result], path: Path) -> None:
+    """Draws accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
+
+    A line is the mean over seeds and a band one sample standard deviation to either side, as far as there can be such
+    a value; with 100 rounds or more a running mean over 2 % of them is drawn on top of the faint raw values.
+
+    Args:
+        results: name -> run.
+        path: PNG to write.
+
+    Raises:
+        UserError: it cannot be written there.
+    """
+    from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
+
+    first = next(iter(results.values()))
+    test, _, train, *_ = first.measured
+    words = first.measure_in_words
+    trained = any(not np.isnan(result.measured[train]).all() for result in results.values())
+    panels = ["test accuracy", *(["training accuracy"] if trained else []), "test loss", "GEMD", "by megabytes"]
+    columns = 2 if len(panels) <= 4 else 3
+    figure = Figure(figsize=(5.2 * columns, 7.2), layout="constrained")
+    axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
+    measures = {
+        "test accuracy": (test, f"test {words}"),
+        "training accuracy": (train, f"{words} on all clients' training data"),
+        "test loss": ("test_loss", "test loss (nats)"),
+        "GEMD": ("gemd", "GEMD of the cohort (lower: more diverse)"),
+        "by megabytes": (test, f"test {words}"),
+    }
+    for axis, panel in zip(axes.flat, panels):
+        name, label = measures[panel]
+        for (run, result), color in zip(results.items(), COLORS * 9):
+            values = np.asarray(result.measured[name], np.float64)
+            known = ~np.isnan(values)
+            # an empty cohort has no GEMD, and the seeds' empty cohorts are not in the same rounds; any other measure
+            # is there for all seeds at once, and one that is not finite leaves no mean
+            measured = known.any(axis=0) if name == "gemd" else known.all(axis=0)
+            if not measured.any():
+                continue
+            moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
+            x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
+            highest = 1.0 if "accuracy" in name else np.inf
+            _band(axis, x[measured], values[:, measured], texts.label(run), color, highest)
+        axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
+        axis.set_ylabel(label)
+        axis.grid(alpha=0.25)
+        target = next(iter(results.values())).config.run.target_accuracy
+        if target is not None and panel in ("test accuracy", "by megabytes"):
+            axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
+        axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    axes.flat[0].legend(loc="lower right", frameon=False)
+    figure.suptitle(texts.label(title(first.config, first.data_source)))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture = io.BytesIO()  # nobody sees half of it
+        figure.savefig(picture, format=path.suffix.removeprefix(".") or "png", dpi=110)
+        run_files.write(path, picture.getvalue())
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error
+
+
+def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str, largest: float) -> None:
+    """One run's line and band; some seed has a value in every place of [seeds, places], NaN stands for none.
+
+    The measure lies between 0 and `largest`, and so does the band.
+    """
+    counts = (~np.isnan(values)).sum(axis=0)
+    mean = np.nansum(values, axis=0) / counts
+    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
+    window = round(SMOOTHING * len(x))
+    if window > 1:
+        axis.plot(x, mean, color=color, alpha=0.25, linewidth=0.7)
+        mean, spread = running_mean(mean, window), running_mean(spread, window)
+    axis.plot(x, mean, color=color, label=name, linewidth=1.6, marker="o" if len(x) == 1 else None)
+    if len(values) > 1:
+        low, high = np.maximum(mean - spread, 0.0), np.minimum(mean + spread, largest)
+        axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean of the last `window` values, of fewer at the beginning."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[begins]) / (ends - begins)

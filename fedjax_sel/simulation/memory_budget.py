@@ -1,0 +1,91 @@
+"""How many seeds the devices hold together: estimated from shapes, before anything is allocated."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.data import federation as fed
+from fedjax_sel.data.federation import Federation, Segment
+from fedjax_sel.devices import memory
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.problem import Problem
+from fedjax_sel.models.weights import Weights
+from fedjax_sel.simulation import layout, run
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.plan import Plan
+from fedjax_sel.training import client
+
+
+def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tuple[int, int, int]:
+    """How many seeds the devices' memory holds together: all of them, or as many as make equal groups.
+
+    Args:
+        problem: from `pose`.
+        available_bytes: of a device; default: as it says itself.
+
+    Returns:
+        Seeds of a group, the bytes that they need on a device, and the bytes that all would need: estimates that err on
+        the high side.
+
+    Raises:
+        UserError: not even one seed fits.
+    """
+    count = len(problem.config.run.seeds)
+    limit = memory.of_device() if available_bytes is None else available_bytes
+    everything = needed = 0
+    for together in sorted((size for size in range(1, count + 1) if count % size == 0), reverse=True):
+        needed = needed_bytes(problem, together)
+        everything = everything or needed
+        if limit is None or needed <= limit:
+            return together, needed, everything
+    raise UserError(
+        f"--seeds: one seed needs about {needed / 1e9:.1f} GB of a device's memory, and there are "
+        f"{(limit or 0) / 1e9:.1f}; choose a smaller model, fewer --num-clients, a strategy that keeps less of each "
+        "client, or --cohort-batch 1"
+    )
+
+
+def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
+    """What a device needs for so many seeds.
+
+    Data, the state (old, new, and one that is being saved), the cohort's models, and training's arrays.
+    """
+    laid_out = layout.lay_out(problem, seeds_at_once)
+    host, plan, _ = laid_out
+    tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
+    federation = host._replace(**tables)
+    carry = run.shapes_of_group(problem, laid_out)
+    images = memory.of_arrays(federation) - memory.of_arrays(tables)
+    groups, share = plan.mesh.devices.shape
+    cohort = seeds_at_once // groups * plan.num_selected
+    jobs = -(-cohort // share)
+    together = min(plan.clients_at_once or jobs, jobs)
+    model_bytes = plan.trainer.model.size * BYTES_PER_FLOAT
+    step = memory.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, federation))
+    return (
+        images
+        + (memory.of_arrays(tables) + layout.COPIES * memory.of_arrays(carry)) // groups
+        + (jobs + cohort) * model_bytes
+        + together * (3 * model_bytes + step)
+    )
+
+
+def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
+    trainer, everyone = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
+
+    def loss(trained: Any) -> jax.Array:
+        return client.mean_loss(
+            trainer.model, trainer.task, weights._replace(trained=trained), inputs, targets, everyone
+        )
+
+    return jax.grad(loss)(weights.trained)
+
+
+def _batch_shapes(plan: Plan, federation: Federation) -> tuple[Any, ...]:
+    """Shapes of a model and one batch."""
+    positions = jnp.arange(plan.trainer.work.batch_size)
+    part = Segment(*[jnp.int32(0)] * 3)
+    examples = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
+    return jax.eval_shape(plan.trainer.model.init, jax.random.key(0)), *examples

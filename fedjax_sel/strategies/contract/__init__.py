@@ -1,0 +1,230 @@
+"""What every strategy must keep, looked at on shapes alone: in a moment, before any data are read.
+
+A run refuses a strategy that breaks it; the conformance kit (`fedjax_sel.testing`) reports the same sentences beside
+what only playing can show. A small stand-in takes the model's place, for no rule depends on the model.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies.base import (
+    CANDIDATES,
+    Env,
+    Evaluation,
+    Information,
+    Outcome,
+    Request,
+    Schedule,
+    ServerMetrics,
+    Strategy,
+    Unrequested,
+)
+from fedjax_sel.strategies.contract.answers import (
+    BrokenContractError,
+    Hook,
+    candidates,
+    explained,
+    is_selection,
+    same_state,
+    selection,
+    trace,
+)
+from fedjax_sel.strategies.kinds import Counts
+
+MODEL: Mapping[str, tuple[int, ...]] = {"bias": (3,), "kernel": (2, 3)}
+COUNTS = Counts(num_params=9, num_classes=4, profile_size=5)
+
+__all__ = [
+    "COUNTS",
+    "MODEL",
+    "BrokenContractError",
+    "Hook",
+    "candidates",
+    "check",
+    "explained",
+    "hooks",
+    "is_selection",
+    "knows_inclusion",
+    "outcome",
+    "requests",
+    "same_state",
+    "selection",
+    "trace",
+    "traced",
+]  # fmt: skip
+
+_shape: Any = jax.ShapeDtypeStruct
+
+
+def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
+    """Traces every hook, without running anything.
+
+    Args:
+        strategy: whose requests are known to be sound (`requests`, `data_needs.check`).
+        num_clients: N.
+        num_selected: K.
+        num_rounds: T, that the strategy is told of.
+        everyone_available: whether `available` is None or bool [N].
+
+    Raises:
+        UserError: the first rule that is broken, or what a hook raised for the user to read.
+    """
+    with _named(strategy):
+        for name in ("init", "select", "prepare", "observe", "update"):
+            if not callable(getattr(strategy, name)):
+                kind = type(getattr(strategy, name)).__name__
+                raise BrokenContractError(f"`{name}` is of type {kind}; give a function, or leave it out")
+        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+        state = table["prepare"][1][0]
+        if strategy.candidates is not None:
+            candidates(trace("candidates", table["candidates"]), num_clients)
+        for name in ("prepare", "observe", "update"):
+            same_state(name, state, trace(name, table[name]))
+
+
+def knows_inclusion(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> bool:
+    """Whether a strategy can say how often it selects each client; arguments as for `check`.
+
+    Raises:
+        UserError: it says it in another form.
+    """
+    if strategy.inclusion is None:
+        return False
+    table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+    with _named(strategy):
+        found = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
+        if found is not None and (getattr(found, "shape", None) != (num_clients,) or found.dtype != jnp.float32):
+            raise BrokenContractError("`inclusion` must answer float32 [N], or None where it cannot say")
+    return found is not None
+
+
+def traced(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> dict[str, Hook]:
+    """Every hook with the shapes of its arguments in a run of such a size: `init` and `select` are traced for them.
+
+    Args:
+        strategy: whose hooks.
+        num_clients: N.
+        num_selected: K.
+        num_rounds: T.
+        everyone_available: whether `available` is None or bool [N].
+
+    Returns:
+        name -> (function, shapes).
+
+    Raises:
+        UserError: see `check`.
+    """
+    sizes = _shape((num_clients,), jnp.int32)
+
+    def init(key, sizes):
+        counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
+        return strategy.init(key, Env(*counts, sizes, (sizes / sizes.sum()).astype(jnp.float32)))
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = trace("init", (init, (key, sizes)))
+    info = jax.eval_shape(lambda: protocol.nothing_known(strategy, COUNTS, num_clients))
+    available = None if everyone_available else _shape((num_clients,), jnp.bool_)
+    given = (strategy, key, state, info, available)
+    answer = trace("select", hooks(*given, None, None)["select"])
+    selection(answer, num_selected)
+    return {"init": (init, (key, sizes)), **hooks(*given, answer, outcome(strategy, num_selected))}
+
+
+def hooks(
+    strategy: Strategy, key: Any, state: Any, info: Information, available: Any, answer: Any, outcome: Any
+) -> dict[str, Hook]:
+    """Every hook of a strategy with the shapes of its arguments.
+
+    Args:
+        strategy: whose hooks.
+        key: the shape of a key.
+        state: that of the state.
+        info: those of the tables.
+        available: that of bool [N], or None.
+        answer: the shapes of what `select` answers; None: unknown, and `update` is left out.
+        outcome: those of an Outcome.
+
+    Returns:
+        name -> (function, shapes), in the order of a round.
+    """
+    round = _shape((), jnp.int32)
+    table: dict[str, Hook] = {
+        "prepare": (strategy.prepare, (state, info)),
+        "observe": (strategy.observe, (state, info, round, available)),
+        "select": (strategy.select, (key, state, info, round, available)),
+    }
+    if strategy.candidates is not None:
+        table["candidates"] = (strategy.candidates, (key, state, info, round, available))
+    if answer is not None:
+        table["update"] = (strategy.update, (state, info, round, answer, outcome))
+    return table
+
+
+def outcome(strategy: Strategy, num_selected: int) -> Any:
+    """The shapes of an Outcome of the stand-in."""
+    k, scalar = num_selected, _shape((), jnp.float32)
+    evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
+    bought = any(request.kind == "server_metrics" for request in strategy.requests)
+    return Outcome(
+        updates={name: _shape((k, *shape), jnp.float32) for name, shape in MODEL.items()},
+        losses_before=_shape((k,), jnp.float32),
+        losses_after=_shape((k,), jnp.float32),
+        step={name: _shape(shape, jnp.float32) for name, shape in MODEL.items()},
+        finite=_shape((k,), jnp.bool_),
+        metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
+    )
+
+
+def requests(strategy: Strategy) -> None:
+    """A strategy has a name, and its requests are requests that have a time at which they are due.
+
+    Raises:
+        BrokenContractError: the first that is not.
+    """
+    with _named(strategy):
+        if not isinstance(strategy.name, str) or not strategy.name:
+            raise BrokenContractError("its name must be a text, for messages")
+        if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
+            raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
+        for request in strategy.requests:
+            shown = f"Request({request.kind!r}, {request.who!r}, ..)"
+            if not isinstance(request.when, Schedule):
+                raise BrokenContractError(
+                    f"{shown} has no schedule; give at_start(), always(), every(..) or rounds(..)"
+                )
+            if not request.when.before_first_round and not request.when.rules:
+                raise BrokenContractError(f"{shown} is never due; give at_start(), always(), every(..) or rounds(..)")
+            for rule in request.when.rules:
+                if rule.first < 0 or rule.period < 1 or (rule.last is not None and rule.last < rule.first):
+                    raise BrokenContractError(
+                        f"{shown} has the rounds {tuple(rule)} (first, last, period), of which there are none"
+                    )
+            if not _pairs(request.options):
+                raise BrokenContractError(f"{shown} has options that are no pairs; write options=((name, value),)")
+        asks = any(request.who == CANDIDATES for request in strategy.requests)
+        if strategy.candidates is not None and not asks:
+            raise BrokenContractError(
+                "`candidates` names clients whom no request asks; drop it, or add a request to CANDIDATES"
+            )
+
+
+@contextlib.contextmanager
+def _named(strategy: Strategy) -> Iterator[None]:
+    """Says which strategy it is that breaks the contract."""
+    try:
+        yield
+    except BrokenContractError as error:
+        raise BrokenContractError(f"strategy {strategy.name!r}: {error}") from error
+
+
+def _pairs(options: Any) -> bool:
+    return isinstance(options, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in options)

@@ -1,0 +1,164 @@
+"""Synthetic federations for the conformance kit: what clients would answer, without training anything.
+
+A world is a table over (round, client), drawn on the host, so that relabelling the clients is a gather. Shapes: T
+rounds, N clients, Q profile floats, P parameters, C classes, S probes.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_sel.strategies.base import Evaluation, Request, ServerMetrics, Strategy, always
+from fedjax_sel.strategies.contract import COUNTS
+from fedjax_sel.strategies.kinds import KINDS, shape
+
+LARGEST_LOSS = 1e6  # the simulator clips there
+
+
+class World(NamedTuple):
+    """NumPy arrays; leaves of `facts` and `updates` are [T, N, ...]."""
+
+    sizes: Any  # training examples, int32 [N]
+    facts: dict[str, Any]  # kind -> float32 [T, N, ...]
+    missing: Any  # whether a measured loss was not finite, bool [T, N]
+    updates: dict[str, Any]  # a model's pytree
+    losses_after: Any  # float32 [T, N]
+    finite: Any  # whether the update holds only finite numbers, bool [T, N]
+    available: Any  # bool [T, N], or None
+    metrics: ServerMetrics  # leaves [T]
+
+
+def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -> World:
+    """Clients of unequal sizes with label mixtures of their own; what they answer follows from the mixture.
+
+    Args:
+        strategy: its requests say which facts there are, and how long.
+        num_clients: N.
+        num_rounds: T.
+        seed: of NumPy's generator.
+    """
+    rng = np.random.default_rng(seed)
+    n, t = num_clients, num_rounds
+    sizes = rng.permutation(np.linspace(10, 40, n).astype(np.int32))
+    mixture = rng.dirichlet(np.full(COUNTS.num_classes, 0.3), n)  # [N, C]
+
+    def of_mixture(entry: tuple[int, ...], noise: float) -> np.ndarray:
+        length = math.prod(entry)
+        features = mixture @ rng.normal(size=(COUNTS.num_classes, length))
+        values = (features + noise * rng.normal(size=(t, n, length))).astype(np.float32)
+        return values.reshape(t, n, *entry)
+
+    losses = (np.exp(of_mixture((), 0.2)) * 0.9 ** np.arange(t)[:, None] + 0.1).astype(np.float32)
+    flat = of_mixture((COUNTS.num_params,), 0.3)
+    histogram = np.round(mixture * sizes[:, None])
+    facts = {
+        "loss": losses,
+        "training_loss": losses * np.float32(0.9),
+        "update": flat,
+        "label_histogram": np.broadcast_to(histogram, (t, n, COUNTS.num_classes)).astype(np.float32),
+    }
+    bought = {request.kind: request for request in strategy.requests}
+    for kind in KINDS:  # all others, also those that are not bought, so that every strategy has the same world
+        if KINDS[kind].has_table and kind not in facts:
+            request = bought.get(kind, Request(kind, KINDS[kind].who[0], always()))
+            facts[kind] = of_mixture(shape(request, COUNTS), 0.1 if kind == "profile" else 0.3)
+    accuracy = np.linspace(0.1, 0.9, t + 1)
+
+    def evaluation(part: slice) -> Evaluation:
+        share = accuracy[part].astype(np.float32)
+        values: Any = ((100 * share).astype(np.int32), share, 1 - share)
+        return Evaluation(*values)
+
+    return World(
+        sizes=sizes,
+        facts={kind: value for kind, value in facts.items() if kind in bought},
+        missing=np.zeros((t, n), bool),
+        updates={"bias": flat[..., :3], "kernel": flat[..., 3:].reshape(t, n, 2, 3)},
+        losses_after=losses * np.float32(0.8),
+        finite=np.ones((t, n), bool),
+        available=None,
+        metrics=ServerMetrics(evaluation(slice(0, t)), evaluation(slice(1, t + 1))),
+    )
+
+
+def relabelled(world: World, order: np.ndarray) -> World:
+    """The same federation under other names: the new client j is the old order[j]."""
+    return _of_clients(world, lambda table: table[:, order])
+
+
+def alike(world: World) -> World:
+    """Every client is like the first one."""
+    return _of_clients(world, lambda table: np.repeat(table[:, :1], table.shape[1], axis=1))
+
+
+def twins(world: World) -> World:
+    """The second half of the clients are copies of the first."""
+    half = world.sizes.shape[0] // 2
+    return _of_clients(
+        world, lambda table: np.concatenate([table[:, :half], table[:, : table.shape[1] - half]], axis=1)
+    )
+
+
+def extreme(world: World) -> World:
+    """Losses at the limits to which the simulator clips, and large vectors."""
+    t, n = world.missing.shape
+    pattern = (np.arange(t)[:, None] + np.arange(n)) % 4
+    losses = np.array([LARGEST_LOSS, 0.0, LARGEST_LOSS, 1.0], np.float32)[pattern]
+
+    def of_kind(kind: str, value: np.ndarray) -> np.ndarray:
+        if KINDS[kind].is_loss and value.ndim == 2:
+            return losses
+        if KINDS[kind].is_loss:
+            return np.broadcast_to(np.where(pattern == 1, -1, 1)[..., None] * losses[..., None], value.shape).copy()
+        return value if kind == "label_histogram" else value * np.float32(1e4)
+
+    return world._replace(
+        facts={kind: of_kind(kind, value) for kind, value in world.facts.items()},
+        updates={name: value * np.float32(1e4) for name, value in world.updates.items()},
+        losses_after=losses[::-1].copy(),
+    )
+
+
+def diverging(world: World) -> World:
+    """In every round a third of the clients, and in one round all of them, send updates that are not finite."""
+    t, n = world.missing.shape
+    broken = (np.arange(t)[:, None] + np.arange(n)) % 3 == 0
+    broken[t // 2] = True
+    # Half of them also answered a loss that was not finite.
+    missing = broken & ((np.arange(t)[:, None] + np.arange(n)) % 2 == 0)
+    bad = np.where(np.arange(n) % 2 == 0, np.nan, np.inf).astype(np.float32)
+
+    def spoil(table: np.ndarray) -> np.ndarray:
+        shape = (t, n) + (1,) * (table.ndim - 2)
+        return np.where(broken.reshape(shape), bad.reshape((1, n, *shape[2:])), table)
+
+    return world._replace(
+        updates={name: spoil(value) for name, value in world.updates.items()},
+        losses_after=np.where(broken, np.float32(LARGEST_LOSS), world.losses_after),
+        finite=~broken,
+        missing=missing,
+    )
+
+
+def sparse(world: World, num_selected: int) -> World:
+    """Few clients can be reached: all, half, K, one less than K, one, nobody, and so on."""
+    t, n = world.missing.shape
+    rng = np.random.default_rng(n)
+    counts = [n, n // 2, num_selected, num_selected - 1, n - 1, 1, 0, num_selected + 1]
+    rows = [rng.permutation(n) < counts[round % len(counts)] for round in range(t)]
+    return world._replace(available=np.array(rows))
+
+
+def _of_clients(world: World, change: Any) -> World:
+    """A world whose tables [T, N, ...] went through `change`."""
+    available = world.available
+    return world._replace(
+        sizes=change(world.sizes[None])[0],
+        facts={kind: change(value) for kind, value in world.facts.items()},
+        missing=change(world.missing),
+        updates={name: change(value) for name, value in world.updates.items()},
+        losses_after=change(world.losses_after),
+        finite=change(world.finite),
+        available=None if available is None else change(available),
+    )

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 
 def group_earth_movers_distance(label_counts: jax.Array, population_counts: jax.Array) -> jax.Array:
-    """GEMD: how far a cohort's pooled labels are from the population's (FL-DP3S, Eq. 15). Lower is more diverse.
+    """Return the GEMD: how far a cohort's pooled labels are from the population's (FL-DP3S, Eq. 15); lower is better.
 
     G(S) = sum_j | sum_{c in S} n_c P_c(j) / sum_{c in S} n_c - P_g(j) |, over labels j.
 
@@ -53,7 +53,7 @@ def rounds_to_target(values: ArrayLike, target: float, higher_is_better: bool = 
 
 
 def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
-    """What was spent up to and with a round, such as the bytes until a target was reached.
+    """Return what was spent up to and with a round, such as the bytes until a target was reached.
 
     Args:
         amounts: spent in each round, [seeds, rounds].
@@ -69,7 +69,7 @@ def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
 
 
 def mean_of_last_rounds(values: ArrayLike, count: int) -> np.ndarray:
-    """The mean of what was measured in the last rounds; NaN for a seed where nothing was.
+    """Return the mean of what was measured in the last rounds; NaN for a seed where nothing was.
 
     Args:
         values: [seeds, rounds], NaN in rounds without a measurement.
@@ -98,7 +98,7 @@ def mean_of_measured(values: ArrayLike, axis: int) -> np.ndarray:
 
 
 def selection_counts(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
-    """How many rounds each client trained in.
+    """Count the rounds in which each client trained.
 
     Args:
         cohorts: client ids, int [seeds, rounds, K]; -1 where nobody trained.
@@ -111,7 +111,7 @@ def selection_counts(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 
 
 def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
-    """How many clients have trained at least once, after each round.
+    """Count the clients that have trained at least once, after each round.
 
     Args:
         cohorts: client ids, int [seeds, rounds, K]; -1 where nobody trained.
@@ -124,7 +124,7 @@ def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 
 
 def rounds_until_all_seen(seen: ArrayLike, num_clients: int) -> np.ndarray:
-    """The first round (from 1) after which every client has trained; NaN for a seed where one never did.
+    """Return the first round (from 1) after which every client has trained; NaN for a seed where one never did.
 
     Args:
         seen: from `clients_seen`, [seeds, rounds].
@@ -142,7 +142,7 @@ def _first_round(holds: np.ndarray) -> np.ndarray:
 
 
 def _trained(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
-    """Who trained when, bool [seeds, rounds, N]."""
+    """Return who trained when, bool [seeds, rounds, N]."""
     cohorts = np.asarray(cohorts)
     seeds, rounds, _ = cohorts.shape
     trained = np.zeros((seeds, rounds, num_clients + 1), bool)  # nobody, -1, is the last column
@@ -151,7 +151,7 @@ def _trained(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 
 
 def last_measured(values: ArrayLike) -> np.ndarray:
-    """The last value of each seed that is not NaN; NaN where there is none.
+    """Return the last value of each seed that is not NaN; NaN where there is none.
 
     Args:
         values: [seeds, rounds].
@@ -166,7 +166,7 @@ def last_measured(values: ArrayLike) -> np.ndarray:
 
 
 def worst_decile(values: jax.Array) -> jax.Array:
-    """The mean of the lowest tenth (at least one) of the clients' values.
+    """Return the mean of the lowest tenth (at least one) of the clients' values.
 
     Args:
         values: one a client, [N].

@@ -64,7 +64,7 @@ class Config:
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
     def replace(self, **flat_names: Any) -> "Config":
-        """A copy with some fields changed, by the flat names of the flags.
+        """Return a copy with some fields changed, by the flat names of the flags.
 
         Values are converted to the field's type; `local_steps` and `local_epochs` displace one another.
 
@@ -90,7 +90,7 @@ class Config:
         return dataclasses.replace(self, **parts)
 
     def flat(self) -> dict[str, Any]:
-        """All values by flat name."""
+        """Return all values by flat name."""
         return {
             field.name: getattr(getattr(self, concern), field.name)
             for concern, kind in CONCERNS.items()
@@ -98,7 +98,7 @@ class Config:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Nested plain values, as `config.json` holds them."""
+        """Return nested plain values, as `config.json` holds them."""
         nested = dataclasses.asdict(self)
         for concern in nested.values():
             concern.update({name: dict(value) for name, value in concern.items() if name in PAIRS})
@@ -106,11 +106,11 @@ class Config:
 
     @classmethod
     def from_json(cls, nested: Mapping[str, Mapping[str, Any]]) -> "Config":
-        """The inverse of `to_json`."""
+        """Make a configuration of nested plain values, the inverse of `to_json`."""
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
     def plugins(self) -> tuple[str, ...]:
-        """Return the `mypackage.module:factory` that it names, for whatever part."""
+        """Return every `mypackage.module:factory` that the configuration names, for whatever part."""
         named = (
             self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
             self.data.dataset,
@@ -118,7 +118,7 @@ class Config:
         return tuple(name for name in named if _is_plugin(name))
 
     def has_effect(self, name: str) -> bool:
-        """Whether a field changes anything, beside the values of the others.
+        """Return whether a field changes anything, beside the values of the others.
 
         Args:
             name: flat name.
@@ -132,7 +132,7 @@ class Config:
         return self.replace(**idle)
 
     def fingerprint(self) -> str:
-        """Twelve hex digits of everything that changes what happens in the run's rounds."""
+        """Return twelve hex digits of everything that changes what happens in the run's rounds."""
         flat = self.effective().flat()
         for name in PAIRS:  # 0.5 from Python is "0.5" from a command line
             flat[name] = [

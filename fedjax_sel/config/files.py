@@ -10,7 +10,7 @@ from fedjax_sel.errors import UserError
 
 
 def read(path: Path, base: Config) -> Config:
-    """Return a configuration with what a file says.
+    """Read a file of settings, and return the configuration with them.
 
     Args:
         path: ends in .json or .toml.

@@ -14,7 +14,7 @@ class OnlyWith(NamedTuple):
 
 
 def _setting(default: Any, help: str, only_with: OnlyWith | None = None) -> Any:
-    """A field with its help text, and what it is of no effect without."""
+    """Make a field with its help text, and what it is of no effect without."""
     return dataclasses.field(default=default, metadata={"help": help, "only_with": only_with})
 
 
@@ -159,7 +159,7 @@ class TrainingConfig:
 
     @property
     def epochs(self) -> tuple[int, int] | None:
-        """The fewest and the most passes; None where local work is counted in steps."""
+        """The fewest and the most passes over a client's data in a round; None where local work is counted in steps."""
         if self.local_epochs is None:
             return None
         low, _, high = str(self.local_epochs).partition(":")
@@ -182,7 +182,7 @@ class SelectionConfig:
 
     @property
     def available_share(self) -> float | None:
-        """Of the clients in each round; None where a file says who."""
+        """The share of the clients that can be reached in each round; None where a file says who."""
         try:
             return float(self.available)
         except ValueError:
@@ -265,12 +265,12 @@ NOT_OF_THE_TRAJECTORY = {
 
 
 def concerns() -> dict[str, type]:
-    """The parts of a configuration: name -> dataclass."""
+    """Return the parts of a configuration: name -> dataclass."""
     return dict(CONCERNS)
 
 
 def concern_of(name: str) -> str:
-    """The part that holds a flat name."""
+    """Return the part of a configuration that holds a flat name."""
     return next(key for key, kind in CONCERNS.items() if name in {field.name for field in dataclasses.fields(kind)})
 
 
@@ -280,10 +280,10 @@ def fields() -> dict[str, dataclasses.Field]:
 
 
 def only_with(name: str) -> OnlyWith | None:
-    """What a field is of no effect without, by flat name; None where it always has one."""
+    """Return what a field is of no effect without, by flat name; None where it always has one."""
     return fields()[name].metadata["only_with"]
 
 
 def flat_types() -> dict[str, Any]:
-    """The type of every field by flat name."""
+    """Return the type of every field by flat name."""
     return {name: hint for kind in CONCERNS.values() for name, hint in typing.get_type_hints(kind).items()}

@@ -9,7 +9,7 @@ _LARGEST_SHARE = 1 - 2.0**-24  # below 1 there
 
 
 def validate(config: Config) -> None:
-    """Refuses values that cannot work, before any data are read.
+    """Refuse values that cannot work, before any data are read.
 
     Raises:
         UserError: one sentence with the field, the value and the way out.

@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
 
 
 def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
-    """The keyword parameters of a factory.
+    """Return the keyword parameters of a factory.
 
     Args:
         factory: any callable.
@@ -50,7 +50,7 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
 
 
 def convert(flag: str, owner: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters of the types that a factory wants.
+    """Convert hyperparameters to the types that a factory wants.
 
     Args:
         flag: that gives them, for messages.
@@ -92,7 +92,7 @@ class _Asked(NamedTuple):
     name: str
 
     def says(self, value: Any) -> str:
-        """The beginning of a message, e.g. "--algo-args steps=many of fedcor"."""
+        """Return the beginning of a message, e.g. "--algo-args steps=many of fedcor"."""
         text = value if isinstance(value, str) else shown(value)
         return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
 
@@ -111,7 +111,7 @@ def _convert(asked: _Asked, value: Any, kind: Any) -> Any:
 
 
 def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
-    """A value of `int | None` and the like: the first of the types that it can be."""
+    """Convert a value of `int | None` and the like to the first of the types that it can be."""
     if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
         return None
     failures = []
@@ -129,7 +129,7 @@ def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A text that reads as a number becomes one; everything else stays."""
+    """Return the number that a text reads as, and everything else as it is."""
     if isinstance(value, str):
         for kind in (int, float):
             try:

@@ -10,7 +10,7 @@ LONGEST = 80  # characters of a value in a message
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: its repr, cut where it is long."""
+    """Return a value as a message shows it: its repr, cut where it is long."""
     try:
         text = repr(value)
     except ValueError:  # an integer that Python does not write out
@@ -19,7 +19,7 @@ def shown(value: Any) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A phrase that offers the nearest known names, or all of them where none is near.
+    """Return a phrase that offers the nearest known names, or all of them where none is near.
 
     Args:
         given: the name that does not exist.
@@ -36,7 +36,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
-    """Returns the value if it is allowed.
+    """Return a value if it is allowed.
 
     Args:
         what: the field, for the message.

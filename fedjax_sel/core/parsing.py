@@ -12,14 +12,14 @@ _COUNT = re.compile(r"0*[1-9][0-9]{0,8}")  # so many devices there are nowhere
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list from a text, a single value, or anything that can be gone through."""
+    """Make a list of a text, a single value, or anything that can be gone through."""
     if isinstance(value, str):
         return value.replace(",", " ").split()
     return list(value) if isinstance(value, Iterable) else [value]
 
 
 def scalar(flag: str, value: Any, kind: type) -> Any:
-    """One number, truth value or text.
+    """Read one number, truth value or text.
 
     Args:
         flag: for messages.
@@ -37,7 +37,7 @@ def scalar(flag: str, value: Any, kind: type) -> Any:
 
 
 def as_kind(value: Any, kind: type) -> Any:
-    """The same without a sentence: one of TypeError, ValueError, KeyError and OverflowError where it is not one."""
+    """Convert a value to a type, or raise one of TypeError, ValueError, KeyError and OverflowError."""
     if kind is bool:
         return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
     if kind is str:
@@ -58,7 +58,7 @@ SMALLEST, LARGEST = 2.0**-126, 2.0**128 - 2.0**104  # of the normal numbers in f
 
 
 def misfit(value: Any) -> str | None:
-    """Why a number cannot be computed with on a device, where all have 32 bits; None where it can."""
+    """Return why a number cannot be computed with on a device, where all have 32 bits; None where it can."""
     if isinstance(value, float) and 0 < abs(value) < SMALLEST:
         return "is 0 in the 32-bit numbers that a run computes with; give more"
     if isinstance(value, float) and LARGEST < abs(value) < float("inf"):
@@ -69,7 +69,7 @@ def misfit(value: Any) -> str | None:
 
 
 def availability(value: Any) -> str:
-    """A share in its shortest form, or the name of a file."""
+    """Return a share in its shortest form, or the name of a file."""
     text = scalar("--available", value, str)
     try:
         return repr(as_kind(text, float)).removesuffix(".0")
@@ -90,7 +90,7 @@ _EXAMPLES = {
 
 
 def epochs(value: Any) -> int | str | None:
-    """A count, or a range as lowest:highest."""
+    """Read a count, or a range as lowest:highest."""
     if value is None or (isinstance(value, str) and value.lower() == "none"):
         return None
     if not isinstance(value, str) or ":" not in value:
@@ -109,7 +109,7 @@ def _passes(value: Any) -> int:
 
 
 def seeds(value: Any) -> tuple[int, ...]:
-    """A count, or the seeds themselves. One number is a count; "7," is the one seed 7."""
+    """Read a count of seeds, or the seeds themselves: one number is a count, and "7," is the one seed 7."""
     items = as_list(value)
     if not isinstance(value, Iterable) or (isinstance(value, str) and len(items) == 1 and "," not in value):
         count = scalar("--seeds", items[0], int)
@@ -120,7 +120,7 @@ def seeds(value: Any) -> tuple[int, ...]:
 
 
 def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
-    """(key, value) pairs, sorted, from a mapping, from pairs, or from texts of the form key=value."""
+    """Return sorted (key, value) pairs of a mapping, of pairs, or of texts of the form key=value."""
     if isinstance(value, Mapping):
         return tuple(sorted(value.items()))
     found: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def _pair(item: Any) -> tuple[Any, bool, Any]:
 
 
 def mesh_shape(text: str) -> tuple[int, int]:
-    """Devices along seeds and along clients, from `seeds=2,clients=4`; what is left out is 1.
+    """Return devices along seeds and along clients, from `seeds=2,clients=4`; what is left out is 1.
 
     Raises:
         UserError: it is not of that form.

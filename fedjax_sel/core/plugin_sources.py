@@ -61,13 +61,13 @@ def edited(before: Mapping[str, Sources], now: Mapping[str, Sources]) -> list[st
 
 
 def _file(module_name: str) -> Path | None:
-    """The file of a loaded module, where it has one."""
+    """Return the file of a loaded module, where it has one."""
     file = getattr(sys.modules.get(module_name), "__file__", None)
     return Path(file) if isinstance(file, str) else None
 
 
 def _beside(folder: Path, module_name: str, file: Path) -> bool:
-    """Whether a module lies in the folder, or below, and was not installed there, nor is this package."""
+    """Return whether a module lies in the folder, or below, was not installed there, and is not of this package."""
     if module_name.partition(".")[0] == __name__.partition(".")[0]:
         return False
     nearest = next((parent for parent in file.parents if parent == folder or parent in _INSTALLED), None)
@@ -75,7 +75,7 @@ def _beside(folder: Path, module_name: str, file: Path) -> bool:
 
 
 def _imports(module_name: str, content: bytes) -> Iterator[str]:
-    """The names that its import statements may load, with the packages that these lie in."""
+    """Yield the names that a module's import statements may load, with the packages that these lie in."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError):  # not written in Python

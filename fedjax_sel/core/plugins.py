@@ -21,12 +21,12 @@ class Wanted(NamedTuple):
 
 
 def is_plugin(name: Any) -> bool:
-    """Whether a name is of the form `module:factory`."""
+    """Return whether a name is of the form `module:factory`."""
     return isinstance(name, str) and ":" in name
 
 
 def load(name: str, wanted: Wanted) -> Callable[..., Any]:
-    """The function that a name points at.
+    """Return the function that a name points at.
 
     A module may also lie in the working directory, whichever way Python was started.
 
@@ -59,7 +59,7 @@ def load(name: str, wanted: Wanted) -> Callable[..., Any]:
 
 
 def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """Calls somebody's factory.
+    """Call somebody's factory.
 
     Args:
         name: as given, for messages.
@@ -136,7 +136,7 @@ def _a_kind(wanted: Wanted) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """An exception in half a line."""
+    """Describe an exception in half a line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

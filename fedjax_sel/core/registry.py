@@ -26,11 +26,11 @@ class Registry(Generic[Made]):
     factories: Mapping[str, Callable[..., Made]] = dataclasses.field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names, in the order of the table."""
+        """Return the names that can be made, in the order of the table."""
         return tuple(self.factories)
 
     def make(self, name: str, **hyperparameters: Any) -> Made:
-        """Build one.
+        """Build what a name stands for.
 
         Args:
             name: one of `names()`, or `mypackage.module:factory`.
@@ -53,7 +53,7 @@ class Registry(Generic[Made]):
         return hyper.of(self.factory(name))[0]
 
     def factory(self, name: str) -> Callable[..., Made]:
-        """Return what a name stands for, not yet called.
+        """Return the factory that a name stands for, not yet called.
 
         Raises:
             UserError: there is no such factory.

@@ -26,7 +26,7 @@ class Unbroken:
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write, or drop the text."""
+        """Write a text, or drop it."""
         try:
             return self._stream.write(text)
         except OSError as error:

@@ -2,11 +2,11 @@
 
 
 def cell(name: str) -> str:
-    """A name as a cell of a Markdown table: it neither ends the cell nor the line."""
+    """Return a name as a cell of a Markdown table: it neither ends the cell nor the line."""
     return " ".join(name.split()).replace("|", r"\|")
 
 
 def label(name: str) -> str:
-    """A name as Matplotlib shows it: no formula between dollars, and none of those that a legend leaves out."""
+    """Return a name as Matplotlib shows it: no formula between dollars, and none of those that a legend leaves out."""
     text = " ".join(name.split()).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

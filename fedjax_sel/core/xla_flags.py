@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def known(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the flags that the installed jaxlib knows.
+    """Return those of some flags that the installed jaxlib knows.
 
     It is asked in a process of its own, since XLA ends a process on a flag that it does not know. Answers are kept in
     the environment variable VARIABLE, for this process and those that it starts.
@@ -51,7 +51,7 @@ def _answers() -> dict[str, bool]:
 
 
 def _parses(flags: Sequence[str]) -> bool:
-    """Whether a process with these flags in XLA_FLAGS gets past the reading of them."""
+    """Return whether a process with these flags in XLA_FLAGS gets past the reading of them."""
     environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu"}
     try:
         process = subprocess.run(

@@ -23,7 +23,7 @@ EPILOG = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command.
+    """Run the command.
 
     Args:
         arguments: without the program's name.
@@ -69,7 +69,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
 
 
 def _about_labels(summary: preview.Summary) -> dict[str, str]:
-    """Rows of the table that there are where targets are classes."""
+    """Return the rows of the table that there are where targets are classes."""
     fewest, mean, largest = summary.labels_per_client
     return {
         "labels a client": f"{fewest} to {largest}, mean {mean:.2f}",

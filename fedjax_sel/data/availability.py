@@ -11,7 +11,7 @@ MOST_BYTES = 2**28  # of an array; of a text a quarter
 
 
 def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
-    """Reads a trace.
+    """Read a trace of who can be reached when.
 
     Args:
         path: a .npy file of Booleans or of 0 and 1, or a text file with commas or blanks between them.
@@ -40,7 +40,7 @@ def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
 
 
 def _of_array(path: Path) -> np.ndarray:
-    """Bool [clients, columns] from a .npy file."""
+    """Read a trace, bool [clients, columns], from a .npy file."""
     table = files.read_array(path, MOST_BYTES)
     if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
         raise ValueError("it holds something else than rows of 0 and 1")
@@ -48,7 +48,7 @@ def _of_array(path: Path) -> np.ndarray:
 
 
 def _of_text(text: str) -> np.ndarray:
-    """Bool [clients, columns] from lines of numbers."""
+    """Read a trace, bool [clients, columns], from lines of numbers."""
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         if cells := line.replace(",", " ").split():

@@ -31,7 +31,7 @@ _WRITER_LOG_STD = float(np.sqrt(np.log1p((88.94 / 226.83) ** 2)))
 
 
 def digits() -> Dataset:
-    """The 1,797 handwritten digits (8 x 8) that scikit-learn carries with it.
+    """Return the 1,797 handwritten digits (8 x 8) that scikit-learn carries with it.
 
     Returns:
         The data set, split by a fixed rule: every fifth example of each label is a test example (355 of them).
@@ -61,7 +61,7 @@ def digits() -> Dataset:
 
 
 def synthetic(options: str = "") -> Dataset:
-    """Gaussian class blobs, clipped to uint8: one mean image per label, independent pixel noise around it.
+    """Draw Gaussian class blobs, clipped to uint8: one mean image per label, independent pixel noise around it.
 
     Args:
         options: ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``,
@@ -126,7 +126,7 @@ def _blobs(
 
 
 def _check_size(chosen: dict[str, int]) -> None:
-    """Refuses what does not fit into this machine's memory, before anything is asked of it."""
+    """Refuse what does not fit into this machine's memory, before anything is asked of it."""
     pixels = chosen["image_size"] ** 2 * chosen["channels"]
     images = chosen["train_size"] + chosen["test_size"]
     drawn = min(_CHUNK_EXAMPLES, max(chosen["train_size"], chosen["test_size"])) + chosen["num_classes"]
@@ -139,7 +139,7 @@ def _check_size(chosen: dict[str, int]) -> None:
 
 
 def _memory() -> int:
-    """Bytes of main memory; where the system does not tell, a terabyte."""
+    """Return the bytes of main memory; where the system does not tell, a terabyte."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):

@@ -32,7 +32,7 @@ class DamagedCopyError(Exception):
 
 
 def root() -> Path:
-    """The folder of decoded copies: FEDJAX_SEL_CACHE, else below XDG_CACHE_HOME, else below ~/.cache.
+    """Return the folder of decoded copies: FEDJAX_SEL_CACHE, else below XDG_CACHE_HOME, else below ~/.cache.
 
     Returns:
         The folder, which need not exist.
@@ -53,7 +53,7 @@ def root() -> Path:
 
 
 def folder(parent: Path, name: str, fingerprint: str) -> Path:
-    """Where the copy of one data set from one source lies.
+    """Return where the copy of one data set from one source lies.
 
     Args:
         parent: the folder of decoded copies.
@@ -67,7 +67,7 @@ def folder(parent: Path, name: str, fingerprint: str) -> Path:
 
 
 def find(parent: Path, name: str) -> list[Path]:
-    """Copies of a data set in a folder, whatever their source.
+    """Return the copies of a data set in a folder, whatever their source.
 
     Args:
         parent: the folder of decoded copies, or one copy itself.
@@ -93,7 +93,7 @@ def find(parent: Path, name: str) -> list[Path]:
 
 
 def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset]) -> Dataset:
-    """The copy of a data set; made first where it is missing, and made again where it is damaged.
+    """Return the copy of a data set; make it first where it is missing, and again where it is damaged.
 
     Args:
         parent: the folder of decoded copies.
@@ -123,7 +123,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
 
 
 def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
-    """Writes a copy: into a temporary folder beside it, then renamed, so that nobody sees half a copy.
+    """Write a copy into a temporary folder beside it, then rename that, so that nobody sees half a copy.
 
     Args:
         copy: the folder to make; a copy that is already there and sound is kept.
@@ -159,7 +159,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
 
 
 def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
-    """Reads a copy and checks the digest of every file.
+    """Read a copy and check the digest of every file.
 
     Args:
         copy: the copy's folder.
@@ -226,7 +226,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
-    """Renames a finished folder into place; where another writer was first, a sound copy of theirs stays."""
+    """Rename a finished folder into place; where another writer was first, keep a sound copy of theirs."""
     for _ in range(10):
         try:
             temporary.rename(copy)

@@ -80,7 +80,7 @@ class Dataset:
         return trees.num_examples(self.server_images)
 
     def digest(self) -> str:
-        """SHA-256 of the inputs and targets of both splits, 64 hexadecimal digits.
+        """Return the SHA-256 of the inputs and targets of both splits, 64 hexadecimal digits.
 
         Names, dtypes, shapes and bytes are in it, and the number of classes; of images with classes no names and no
         number, so that the digests in older run folders stay right.
@@ -116,11 +116,11 @@ class Dataset:
 
     @property
     def server_labels(self) -> Tree:
-        """Their targets, such as int32 ``[v]``."""
+        """Targets of the examples that the server holds itself, such as int32 ``[v]``."""
         return trees.take(self.train_labels, slice(0)) if self.held_by_server is None else self.held_by_server[1]
 
     def give_server(self, share: float, seed: int) -> Dataset:
-        """A data set whose server keeps a share of the training examples of every label; clients share the rest.
+        """Return a data set whose server keeps a share of every label's training examples; clients share the rest.
 
         Args:
             share: of the training examples; every label gives its share to within one example. Without classes the
@@ -159,7 +159,7 @@ class Dataset:
 
     @classmethod
     def build(cls, name: str, train_images: Tree, **fields: Any) -> Dataset:
-        """Makes a data set with the normalisation that belongs to its name.
+        """Make a data set with the normalisation that belongs to its name.
 
         Args:
             name: name of the data set.
@@ -288,7 +288,7 @@ class Dataset:
 
 
 def _normalisation(name: str, inputs: Tree) -> tuple[Any, Any]:
-    """Means and standard deviations in the places of images, None in those of other inputs; None where none are."""
+    """Return means and standard deviations in the places of images, None in other inputs'; None where none are."""
     found = trees.transform(lambda array: mean_and_std(name, array) if examples.is_images(array) else None, inputs)
     if not any(examples.is_images(array) for _, array in trees.leaves(inputs)):
         return None, None

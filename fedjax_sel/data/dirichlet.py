@@ -24,7 +24,7 @@ def dirichlet_qp(
     min_size: int = 5,
     rounding: str = "largest-remainder",
 ) -> Assignment:
-    """Label proportions ~ Dir(alpha * label frequencies), sizes as even as using up every label allows.
+    """Deal label proportions ~ Dir(alpha * label frequencies), sizes as even as using up every label allows.
 
     Args:
         rng: source of randomness.
@@ -81,7 +81,7 @@ def dirichlet(
     form: str = "hsu",
     min_size: int = 5,
 ) -> Assignment:
-    """Dirichlet proportions with ``alpha`` for each label (or client), as most other libraries have it.
+    """Deal Dirichlet proportions with ``alpha`` for each label (or client), as most other libraries have it.
 
     Args:
         rng: source of randomness.
@@ -125,7 +125,7 @@ def dirichlet(
 
 
 def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows: int) -> np.ndarray:
-    """Draws from a Dirichlet law that stay proper for concentrations near zero.
+    """Draw from a Dirichlet law, with rows that stay proper for concentrations near zero.
 
     Args:
         rng: source of randomness.
@@ -155,7 +155,7 @@ def _rounded(rng: np.random.Generator, shares: np.ndarray, totals: np.ndarray, r
 
 
 def _with_floor(counts: np.ndarray, shares: np.ndarray, min_size: int) -> np.ndarray:
-    """Moves single examples to clients that rounding has left below the floor, from where rounding gave most."""
+    """Move single examples to clients that rounding has left below the floor, from where rounding gave most."""
     counts = counts.copy()
     sizes = counts.sum(axis=1)
     for client in np.flatnonzero(sizes < min_size):
@@ -176,7 +176,7 @@ def _with_floor(counts: np.ndarray, shares: np.ndarray, min_size: int) -> np.nda
 
 
 def _filled(rng: np.random.Generator, proportions: np.ndarray, totals: np.ndarray, size: int) -> np.ndarray:
-    """Fills clients in random order; where a label has run out, its share goes to the labels that have not."""
+    """Fill clients in random order; where a label has run out, its share goes to the labels that have not."""
     counts = np.zeros(proportions.shape, np.int64)
     left = totals.copy()
     for client in rng.permutation(len(proportions)):

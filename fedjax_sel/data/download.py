@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def official(dataset: str, parent: Path) -> Dataset:
-    """A data set from its official files, downloaded where they are not there yet.
+    """Return a data set from its official files, downloaded where they are not there yet.
 
     Args:
         dataset: a name in ``official_files.OFFICIAL``.
@@ -52,7 +52,7 @@ def official(dataset: str, parent: Path) -> Dataset:
 
 
 def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
-    """Downloads files that are not in a folder yet, and checks all of them.
+    """Download files that are not in a folder yet, and check all of them.
 
     Args:
         files: what is needed.
@@ -128,7 +128,7 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
 
 
 def _open(address: str) -> Any:
-    """Opens an address within ``CONNECT_SECONDS``, name look-up and redirects included.
+    """Open an address within ``CONNECT_SECONDS``, name look-up and redirects included.
 
     A socket's timeout does not cover the look-up of the host's name, which can hang for much longer; so the opening
     happens in a thread that is left behind when it takes too long.
@@ -160,7 +160,7 @@ def _open(address: str) -> Any:
 
 
 def _read(response: Any) -> bytes:
-    """The next bytes, as soon as there are any; a wait beyond the socket's timeout raises TimeoutError."""
+    """Return the next bytes, as soon as there are any; a wait beyond the socket's timeout raises TimeoutError."""
     return response.read1(_CHUNK_BYTES) if hasattr(response, "read1") else response.read(_CHUNK_BYTES)
 
 

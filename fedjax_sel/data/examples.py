@@ -15,7 +15,7 @@ _INT32 = np.iinfo(np.int32)
 
 
 def is_images(array: Any) -> bool:
-    """Say whether inputs are images, uint8 [n, H, W, channels], which are normalised on the device."""
+    """Return whether inputs are images, uint8 [n, H, W, channels], which are normalised on the device."""
     return array.dtype == np.uint8 and array.ndim == 4
 
 

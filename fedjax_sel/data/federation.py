@@ -66,7 +66,7 @@ def build(
     on_host: bool = False,
     reachable: np.ndarray | None = None,
 ) -> Federation:
-    """Lays the data out.
+    """Lay the data out as clients hold them.
 
     Args:
         dataset: inputs and targets.
@@ -110,7 +110,7 @@ def build(
 
 
 def _affine(dataset: Dataset) -> tuple[Any, Any]:
-    """What pixels are multiplied by, and what is then added; None in the places of what is no images."""
+    """Return what pixels are multiplied by, and what is then added; None in the places of what is no images."""
 
     def scale(_: Any, std: Any) -> Any:
         return None if std is None else 1.0 / (255.0 * np.asarray(std, np.float32))
@@ -125,7 +125,7 @@ def _affine(dataset: Dataset) -> tuple[Any, Any]:
 
 
 def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -> dict[str, np.ndarray]:
-    """One replicate's tables."""
+    """Return one replicate's tables."""
     parts = split_holdout(partition, holdout, seed)
     num_clients = len(parts)
     train_sizes = np.array([len(train) for train, _ in parts], np.int32)
@@ -146,17 +146,17 @@ def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -
 
 
 def train_part(federation: Federation, replicate: jax.Array, client: jax.Array) -> Segment:
-    """The examples that a client trains on."""
+    """Return the examples that a client trains on."""
     return Segment(replicate, federation.starts[replicate, client], federation.train_sizes[replicate, client])
 
 
 def all_parts(federation: Federation, replicate: jax.Array, client: jax.Array) -> Segment:
-    """All examples of a client."""
+    """Return all examples of a client."""
     return Segment(replicate, federation.starts[replicate, client], federation.sizes[replicate, client])
 
 
 def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, loss_on: str) -> Segment:
-    """The examples that a client's reported loss is on: train, holdout (train where that is empty), or all."""
+    """Return the examples that a client's loss is on: train, holdout (train where that is empty), or all."""
     if loss_on == "all":
         return all_parts(federation, replicate, client)
     train = train_part(federation, replicate, client)
@@ -168,7 +168,7 @@ def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, l
 
 
 def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tuple[Any, Any]:
-    """Inputs (images normalised) and targets at positions of a segment; positions beyond its end give its last example.
+    """Return inputs (images normalised) and targets at positions of a segment; beyond its end its last example's.
 
     Args:
         federation: the data.
@@ -197,7 +197,7 @@ def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> A
 
 
 def normalise(federation: Federation, images: Any) -> Any:
-    """uint8 pixels -> float32, by the data set's mean and standard deviation; other inputs stay as they are."""
+    """Normalise uint8 pixels to float32, by the data set's mean and standard deviation; leave other inputs alone."""
     if federation.scale is None:
         return images
     return jax.tree.map(_normalised, images, federation.scale, federation.shift)

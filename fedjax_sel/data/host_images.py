@@ -23,7 +23,7 @@ class HostImages:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of an array."""
+        """Shape of the inputs, as of an array."""
         return self.array.shape
 
     def _rows(self, rows: Any) -> np.ndarray:
@@ -35,7 +35,7 @@ Images = Any
 
 
 def take(images: Images, rows: jax.Array) -> Any:
-    """Images, or other inputs, by number.
+    """Return images, or other inputs, by number.
 
     Args:
         images: such as uint8 [n, H, W, channels].
@@ -48,7 +48,7 @@ def take(images: Images, rows: jax.Array) -> Any:
 
 
 def block(images: Images, start: jax.Array, size: int) -> Any:
-    """`size` images, or other inputs, in a row, such as uint8 [size, H, W, channels].
+    """Return `size` images, or other inputs, in a row, such as uint8 [size, H, W, channels].
 
     Args:
         images: such as uint8 [n, H, W, channels].

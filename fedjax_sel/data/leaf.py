@@ -131,7 +131,10 @@ def _pair(split: _Split, form: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
-    """Folder and form of targets. A comma may be part of a folder's name, only `name=value` after one is an option."""
+    """Return the folder and the form of targets.
+
+    A comma may be part of a folder's name, only `name=value` after one is an option.
+    """
     name, form = description, "next"
     while match := re.fullmatch(r"(.*),\s*(\w+)\s*=([^,/\\]*)", name, re.DOTALL):
         name, option, value = match.groups()
@@ -190,7 +193,7 @@ def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]
 
 
 def _users(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
-    """Each user's x and y, of equal and promised length."""
+    """Read each user's x and y, of equal and promised length."""
     try:
         content = files.read_json(path, _MOST_BYTES)
     except (OSError, ValueError) as problem:

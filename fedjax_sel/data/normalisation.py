@@ -16,7 +16,7 @@ _CHUNK_EXAMPLES = 4096
 
 
 def mean_and_std(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel that inputs are normalised with.
+    """Return the mean and standard deviation per channel that inputs are normalised with.
 
     Args:
         name: name of the data set; three sets have published constants.

@@ -93,7 +93,7 @@ OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
 
 
 def fingerprint(dataset: str) -> str:
-    """Identifies the official files of a data set.
+    """Identify the official files of a data set.
 
     Args:
         dataset: a name in ``OFFICIAL``.
@@ -106,7 +106,7 @@ def fingerprint(dataset: str) -> str:
 
 
 def parse(dataset: str, folder: Path) -> Dataset:
-    """Parses downloaded files.
+    """Parse downloaded files.
 
     Args:
         dataset: a name in ``OFFICIAL``.
@@ -141,7 +141,7 @@ def parse(dataset: str, folder: Path) -> Dataset:
 
 
 def _parse_idx(path: Path) -> np.ndarray:
-    """IDX: two zero bytes, type 8 (uint8), number of axes, each axis as a big-endian int32, then the values."""
+    """Parse IDX: two zero bytes, type 8 (uint8), number of axes, each axis as a big-endian int32, then the values."""
     with gzip.open(path) as file:
         content = file.read()
     num_axes = content[3] if len(content) > 3 else 0
@@ -152,7 +152,7 @@ def _parse_idx(path: Path) -> np.ndarray:
 
 
 def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """CIFAR binary: rows of a byte a label and 3 x 32 x 32 pixels, red first."""
+    """Parse CIFAR binary: rows of a byte a label and 3 x 32 x 32 pixels, red first."""
     batches = {}
     # Members are read into memory by their base name: nothing is extracted, so no path in the archive matters.
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:

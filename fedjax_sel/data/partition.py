@@ -92,7 +92,7 @@ class Partition:
         return np.array([len(own) for own in self.indices], np.int64)
 
     def digest(self) -> str:
-        """SHA-256 of the contents, the order inside each client included.
+        """Return the SHA-256 of the contents, the order inside each client included.
 
         Returns:
             64 hexadecimal digits, equal on every machine for equal partitions.
@@ -103,7 +103,7 @@ class Partition:
         return digest.hexdigest()
 
     def label_counts(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """How many examples of each label each client holds.
+        """Count the examples of each label that each client holds.
 
         Args:
             labels: int ``[n]``, the training labels.
@@ -121,7 +121,7 @@ class Partition:
 
 
 def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any) -> Partition:
-    """Deals the examples of a training set to clients.
+    """Deal the examples of a training set to clients.
 
     Args:
         scheme: one of ``SCHEMES``; each is described at its function.
@@ -149,7 +149,7 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
 
 
 def _labels(scheme: str, targets: Tree) -> np.ndarray:
-    """What a scheme deals by: int [n]; zeros for one that does not look at them."""
+    """Return what a scheme deals by: int [n]; zeros for one that does not look at them."""
     if scheme in WITHOUT_LABELS:
         arrays = [np.asarray(array) for _, array in trees.leaves(targets)]
         if not arrays or not arrays[0].ndim or not len(arrays[0]):
@@ -166,7 +166,7 @@ def _labels(scheme: str, targets: Tree) -> np.ndarray:
 
 
 def _positions(client: int, given: Any, num_examples: int) -> np.ndarray:
-    """One client's positions as int64, checked."""
+    """Return one client's positions as int64, checked."""
     try:
         own = np.asarray(given)
     except ValueError:
@@ -193,7 +193,7 @@ def _positions(client: int, given: Any, num_examples: int) -> np.ndarray:
 
 
 def check_options(scheme: str, names: Iterable[str]) -> None:
-    """Refuses a scheme, or names of options, that do not exist; needs no data.
+    """Refuse a scheme, or names of options, that do not exist; needs no data.
 
     Args:
         scheme: what should be one of ``SCHEMES``.
@@ -210,7 +210,7 @@ def check_options(scheme: str, names: Iterable[str]) -> None:
 
 
 def options(scheme: str) -> dict[str, Any]:
-    """The options of a scheme, with their defaults.
+    """Return the options of a scheme, with their defaults.
 
     Args:
         scheme: one of ``SCHEMES``.
@@ -228,13 +228,13 @@ def options(scheme: str) -> dict[str, Any]:
 
 
 def holdout_size(size: int, fraction: float) -> int:
-    """Examples that a client of `size` holds out: floor(fraction * size), but one always stays for training."""
+    """Return how many of `size` examples a client holds out: floor(fraction * size), but it trains on at least one."""
     # The small term undoes binary rounding: 0.29 * 100 is 28.999999999999996.
     return min(int(fraction * size + 1e-9), max(size - 1, 0))
 
 
 def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Keeps a share of each client's examples apart.
+    """Keep a share of each client's examples apart.
 
     Args:
         partition: who holds what.

@@ -39,7 +39,7 @@ class Summary:
 
 
 def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: int, seed: int) -> Summary:
-    """Describes a partition by numbers.
+    """Describe a partition by numbers.
 
     Args:
         label_counts: int ``[N, C]``, examples of each label at each client.
@@ -70,7 +70,7 @@ def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: in
 
 
 def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
-    """A line a client, a character a label: the darker, the larger the label's share of the client's data.
+    """Draw a line a client, a character a label: the darker, the larger the label's share of the client's data.
 
     Args:
         label_counts: int ``[N, C]``.
@@ -98,7 +98,7 @@ def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
 
 
 def figure(label_counts: np.ndarray, title: str) -> Figure:
-    """Draws who holds what: stacked bars, or a heat map where there are many clients or labels, and the client sizes.
+    """Draw who holds what, as stacked bars or as a heat map where many do, and the client sizes.
 
     Args:
         label_counts: int ``[N, C]``.
@@ -133,7 +133,7 @@ def figure_of_sizes(sizes: np.ndarray, title: str) -> Figure:
 
 
 def save(drawing: Figure, path: Path) -> None:
-    """Writes a figure.
+    """Write a figure.
 
     Args:
         drawing: the figure.

@@ -16,7 +16,7 @@ _PATIENCE_SECONDS = 1.0
 
 @contextlib.contextmanager
 def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """Shows progress once the work has taken a second and somebody is watching a terminal.
+    """Show progress once the work has taken a second and somebody is watching a terminal.
 
     Args:
         title: what is being done.

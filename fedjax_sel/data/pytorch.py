@@ -61,7 +61,7 @@ def _items(part: str, dataset: Any) -> list[tuple[Tree, Tree]]:
 
 
 def _of_tuples(tree: Tree) -> Tree:
-    """Lists that hold tensors are containers in PyTorch."""
+    """Return a tree whose lists that hold tensors are tuples; in PyTorch they are containers."""
     if isinstance(tree, dict):
         return {key: _of_tuples(child) for key, child in tree.items()}
     if isinstance(tree, tuple) or (isinstance(tree, list) and any(hasattr(child, "shape") for child in tree)):
@@ -94,7 +94,7 @@ def _channels_last(array: np.ndarray) -> np.ndarray:
 
 
 def _array(value: Any) -> np.ndarray:
-    """An array of a tensor, a picture or a number."""
+    """Return a tensor, a picture or a number as an array."""
     for method in ("detach", "cpu"):  # a tensor that needs gradients, or lies on a device, does not convert itself
         if hasattr(value, method):
             value = getattr(value, method)()

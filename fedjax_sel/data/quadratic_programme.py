@@ -11,7 +11,7 @@ _SMALLEST_STEP = 1e-10
 
 
 def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarray | None:
-    """Minimises ``|x|^2 / 2`` subject to ``proportions @ x = totals`` and ``x >= lower``.
+    """Minimise ``|x|^2 / 2`` subject to ``proportions @ x = totals`` and ``x >= lower``.
 
     The minimiser is ``x = max(lower, proportions.T @ multipliers)``, where the multipliers maximise a concave,
     piecewise quadratic dual; Newton's method with backtracking finds them with C x C systems only, so N may be large.

@@ -24,7 +24,7 @@ class Assignment(NamedTuple):
 
 
 def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: int = 1) -> Assignment:
-    """Label-sorted shards: s of them a client, at random without replacement (1SPC, 2SPC).
+    """Deal label-sorted shards: s of them a client, at random without replacement (1SPC, 2SPC).
 
     Args:
         rng: source of randomness.
@@ -54,7 +54,7 @@ def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, sh
 
 
 def iid(rng: np.random.Generator, labels: np.ndarray, num_clients: int) -> Assignment:
-    """Equal random parts of ``n // N`` examples; the rest is left over.
+    """Deal equal random parts of ``n // N`` examples; the rest is left over.
 
     Args:
         rng: source of randomness.
@@ -76,7 +76,7 @@ def natural(
     client_ids: np.ndarray | None = None,
     min_size: int = 5,
 ) -> Assignment:
-    """The clients that the data set itself names, such as the writers of FEMNIST.
+    """Deal to the clients that the data set itself names, such as the writers of FEMNIST.
 
     Args:
         rng: source of randomness.
@@ -114,7 +114,7 @@ def natural(
 
 
 def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
-    """The examples of each label that occurs, in random order.
+    """Return the examples of each label that occurs, in random order.
 
     Args:
         rng: source of randomness.
@@ -130,7 +130,7 @@ def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
 
 
 def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
-    """Deals so many examples of each label to each client.
+    """Deal so many examples of each label to each client.
 
     Args:
         counts: int ``[N, C]``.
@@ -147,7 +147,7 @@ def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """Checks an integer option.
+    """Check an integer option.
 
     Args:
         name: the option, for the message.
@@ -170,7 +170,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def positive_number(name: str, value: Any) -> float:
-    """Checks a real option that must be above zero.
+    """Check a real option that must be above zero.
 
     Args:
         name: the option, for the message.

@@ -31,7 +31,7 @@ def skewness(
     skewness: float | str = 1.0,
     main: str = "balanced",
 ) -> Assignment:
-    """A share of each client's examples has its main label; the rest is spread evenly over the others.
+    """Deal each client a share of examples of its main label, and the rest evenly over the others.
 
     Args:
         rng: source of randomness.
@@ -76,7 +76,7 @@ def skewness(
 
 
 def _parse(skewness: float | str) -> float | None:
-    """The share as a float, None for "H"."""
+    """Return the share as a float, None for "H"."""
     if isinstance(skewness, str) and skewness.strip().upper() == "H":
         return None
     try:
@@ -89,7 +89,7 @@ def _parse(skewness: float | str) -> float | None:
 
 
 def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, halves: bool) -> _Plan:
-    """Rounds of one client a label. Within a round the i-th preferences of all clients are all labels once.
+    """Plan rounds of one client a label, in which the i-th preferences of all clients are all labels once.
 
     So whatever the first preferences are used for, each label's total is the same after each whole round.
     """
@@ -118,7 +118,7 @@ def _random_plan(rng: np.random.Generator, num_clients: int, num_labels: int, ha
 
 
 def _derangement(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A uniformly random permutation without a fixed point, by rejection (about e tries)."""
+    """Draw a uniformly random permutation without a fixed point, by rejection (about e tries)."""
     while True:
         permutation = rng.permutation(size)
         if (permutation != np.arange(size)).all():
@@ -126,7 +126,7 @@ def _derangement(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
-    """Examples of each label for each client, int64 ``[N, C]``, rows sum to ``size``."""
+    """Return how many examples of each label each client gets, int64 ``[N, C]``, rows sum to ``size``."""
     num_clients, num_others = plan.others.shape
     clients = np.arange(num_clients)
     counts = np.zeros((num_clients, num_others + 1), np.int64)
@@ -143,7 +143,7 @@ def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest size up to ``most`` that fits, by bisection, 0 if none; needs grow with the size."""
+    """Return the largest size up to ``most`` that fits, by bisection, 0 if none; needs grow with the size."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

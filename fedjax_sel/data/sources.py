@@ -17,7 +17,7 @@ _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 
 
 def names() -> tuple[str, ...]:
-    """Names that need no prepared folder.
+    """Return the names of data sets that need no prepared folder.
 
     Returns:
         The names; beside them, any image-classification set that is prepared for TFDS can be loaded by its name, and
@@ -27,7 +27,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """Loads a data set by name.
+    """Load a data set by name.
 
     ``digits`` and ``synthetic`` need no files. All others are looked for in this order: in ``data_dir``, if given, and
     nowhere else; in TFDS_DATA_DIR; in ~/tensorflow_datasets; among the decoded copies of the cache; and the official
@@ -111,7 +111,7 @@ def _from_cache_or_official_files(name: str, searched: Path) -> Dataset:
 
 
 def _home() -> Path:
-    """The user's home folder; where there is none, its sign, under which there is nothing."""
+    """Return the user's home folder; where there is none, its sign, under which there is nothing."""
     try:
         return Path.home()
     except RuntimeError:
@@ -119,7 +119,7 @@ def _home() -> Path:
 
 
 def _usable(folder: Path, name: str) -> Path | None:
-    """A prepared set in a folder that nobody named: one that cannot be read is passed over, not complained about."""
+    """Return a prepared set in a folder that nobody named: one that cannot be read is passed over without complaint."""
     try:
         prepared = tfds_folder.find(folder, name)
         if prepared is not None:
@@ -147,7 +147,7 @@ def _from_official_files(name: str, parent: Path, damage: str) -> Dataset:
 
 
 def _from_copies(name: str, parent: Path) -> tuple[Dataset | None, str]:
-    """The first sound copy, or what is wrong with the others."""
+    """Return the first sound copy, or what is wrong with the others."""
     damage = ""
     for copy in cache.find(parent, name):
         try:

@@ -18,7 +18,7 @@ _NUM_SAMPLES = 16
 
 
 def find(data_dir: Path, name: str) -> Path | None:
-    """The newest prepared version of a data set.
+    """Return the newest prepared version of a data set.
 
     Args:
         data_dir: folder in TFDS layout, ``<data_dir>/<name>[/<config>]/<version>/dataset_info.json``.
@@ -54,7 +54,7 @@ def find(data_dir: Path, name: str) -> Path | None:
 
 
 def info(folder: Path) -> dict[str, Any]:
-    """The contents of dataset_info.json.
+    """Return the contents of dataset_info.json.
 
     Args:
         folder: a version's folder.
@@ -75,7 +75,7 @@ def info(folder: Path) -> dict[str, Any]:
 
 
 def check_readable(folder: Path) -> None:
-    """Refuses record formats that cannot be read without TensorFlow.
+    """Refuse record formats that cannot be read without TensorFlow.
 
     Args:
         folder: a version's folder.
@@ -92,7 +92,7 @@ def check_readable(folder: Path) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Identifies the contents of a prepared folder, cheaply.
+    """Identify the contents of a prepared folder, cheaply.
 
     Large record files are not hashed as a whole, for they may lie on a slow network drive: their names, their sizes
     and samples over their whole length are. Sizes alone would not do, because they are multiples of 64 KiB.
@@ -120,7 +120,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def listing(data_dir: Path) -> list[str]:
-    """Names of the data sets that are prepared in a folder.
+    """Return the names of the data sets that are prepared in a folder.
 
     Args:
         data_dir: folder in TFDS layout.

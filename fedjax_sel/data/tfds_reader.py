@@ -41,7 +41,7 @@ class _Formats(NamedTuple):
 
 
 def read(folder: Path, name: str) -> Dataset:
-    """Decodes both splits of a prepared data set.
+    """Decode both splits of a prepared data set.
 
     Args:
         folder: the version's folder, with ``dataset_info.json``.
@@ -110,7 +110,7 @@ def _shards(split_info: Any) -> _Shards:
 
 
 def _check_shards(shards: _Shards) -> None:
-    """A file cut short opens without complaint and has no records, so each is counted before anything is decoded."""
+    """Count each shard's records before anything is decoded; a file cut short opens without complaint and has none."""
     from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
     for path, length in zip(shards.paths, shards.lengths, strict=True):
@@ -245,7 +245,7 @@ def _import_tfds() -> tuple[Any, _Formats]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """TFDS and absl talk through the logger "absl"; nothing they say helps somebody who wants images."""
+    """Silence the logger "absl", through which TFDS and absl say nothing that helps somebody who wants images."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

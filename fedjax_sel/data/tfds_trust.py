@@ -49,7 +49,7 @@ def check(folder: Path) -> None:
 
 
 def _read(path: Path) -> Any:
-    """The decoded file; None where there is none, which TFDS tells."""
+    """Return the decoded file; None where there is none, which TFDS tells."""
     try:
         return files.read_json(path)
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def _check_classes(path: Path, table: Any) -> None:
 
 
 def _texts(path: Path, value: Any) -> Iterator[tuple[str, str]]:
-    """Every key whose value is a text, however deep, also inside of texts that hold JSON."""
+    """Yield every key whose value is a text, however deep, also inside of texts that hold JSON."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -90,7 +90,7 @@ def _texts(path: Path, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _records(path: Path, info: dict[str, Any]) -> Iterator[str]:
-    """Where each split's records are said to be, as TFDS writes it."""
+    """Yield where each split's records are said to be, as TFDS writes it."""
     splits = info.get("splits")
     for split in splits if isinstance(splits, list) else []:
         if isinstance(split, dict):

@@ -59,5 +59,5 @@ def take(tree: Tree, rows: Any) -> Tree:
 
 
 def is_array(tree: Tree) -> bool:
-    """Say whether the tree is one array and no container."""
+    """Return whether the tree is one array and no container."""
     return not isinstance(tree, dict | tuple)

@@ -101,7 +101,7 @@ def make(
     precision: str = "float32",
     convolution: str = DEFAULT_CONVOLUTION,
 ) -> Model:
-    """Builds a model.
+    """Build a model.
 
     Args:
         name: one of TABLE.
@@ -133,7 +133,7 @@ def make(
 def of_module(
     name: str, module: nn.Module, image_shape: tuple[int, int, int], cpu_block: int, cpu_micro_batch: int
 ) -> Model:
-    """A Flax module, of this package's layers and called with (images, train), as a model.
+    """Make a model of a Flax module of this package's layers, which is called with (images, train).
 
     Args:
         name: for messages.

@@ -111,7 +111,7 @@ def _from_nnx(name: str, module: Any, profile_layer: str | None, fast_convolutio
 
 
 def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) -> Model:
-    """A model of pure functions, for inputs of some shapes [B, ...]."""
+    """Make a model of pure functions, for inputs of some shapes [B, ...]."""
     trained, carried = jax.eval_shape(pure.init, jax.random.key(0))
     _check_weights(name, trained, "weights")
     _check_weights(name, carried, "collections")
@@ -156,7 +156,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
 
 
 def _with_profile(pure: PureModule, profile_layer: str | None) -> tuple[Any, bool]:
-    """The function that gives the layer's output too, and whether there is such a layer."""
+    """Return the function that gives the layer's output too, and whether there is such a layer."""
     try:
         return pure.apply_with_layer(profile_layer), True
     except UserError:
@@ -179,7 +179,7 @@ def _count(arrays: Any) -> int:
 
 
 def _reads_key(function: Callable[[jax.Array], Any]) -> bool:
-    """Whether a function of a key does anything with it."""
+    """Return whether a function of a key does anything with it."""
     jaxpr = jax.make_jaxpr(lambda data: function(jax.random.wrap_key_data(data)))(
         jax.random.key_data(jax.random.key(0))
     ).jaxpr

@@ -30,7 +30,7 @@ class CharLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """int32 [B, L] -> logits of the next character [B, C], or [B, L, C] of every position's."""
+        """Map tokens, int32 [B, L], to logits of the next character [B, C], or [B, L, C] of every position's."""
         x: Any = nn.Embed(self.num_classes, self.features)(tokens)
         for _ in range(2):
             cell = nn.OptimizedLSTMCell(self.units, recurrent_kernel_init=nn.initializers.glorot_uniform())

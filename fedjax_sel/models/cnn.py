@@ -28,7 +28,7 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
-        """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 64]."""
+        """Map images [B, H, W, channels] to logits [B, C] and the first fully-connected layer [B, 64]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
         conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
         x = nn.relu(conv(32, 3, pooled=True)(images))
@@ -58,7 +58,7 @@ class SmallCNN(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
-        """[B, H, W, channels] -> logits [B, C] and first fully-connected layer [B, 500]."""
+        """Map images [B, H, W, channels] to logits [B, C] and the first fully-connected layer [B, 500]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
         conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
         x = nn.relu(conv(20, 5, pooled=True)(images))

@@ -25,7 +25,7 @@ INITIALIZERS = ("pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform"
 
 
 def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
-    """An initialiser of weights by name (FL-DP3S section 4.2 compares the last four).
+    """Return an initialiser of weights by name (FL-DP3S section 4.2 compares the last four).
 
     Args:
         name: one of INITIALIZERS.
@@ -49,7 +49,7 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
 
 
 def bias_initializer(fan_in: int) -> Initializer:
-    """Uniform in +-1/sqrt(fan_in), PyTorch's default, whatever initialises the weights."""
+    """Return the uniform law in +-1/sqrt(fan_in), PyTorch's default, whatever initialises the weights."""
     return _uniform(1.0 / math.sqrt(fan_in))
 
 
@@ -62,7 +62,7 @@ Product = Callable[..., jax.Array]
 
 
 def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
-    """[..., inputs] times the transpose of [features, inputs]."""
+    """Multiply [..., inputs] by the transpose of [features, inputs]."""
     return products.dot(x, kernel, (((x.ndim - 1,), (1,)), ((), ())), precision)
 
 
@@ -90,7 +90,7 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """What the product takes -> [..., features]."""
+        """Map what the product takes to [..., features]."""
         is_wide = self.product is matmul and wide.is_wide(self.inputs, self.features)
 
         def initial(key: jax.Array) -> jax.Array:
@@ -122,7 +122,7 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., inputs] -> [..., features]."""
+        """Map [..., inputs] to [..., features]."""
         fan_in = x.shape[-1] * self.window
         kernel = kernel_initializer(self.initializer, fan_in, self.features * self.window)
         bias = bias_initializer(fan_in)
@@ -153,7 +153,7 @@ class Conv(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, H, W, channels] -> [B, H - size + 1, W - size + 1, features], or half as high and wide."""
+        """Map [B, H, W, channels] to [B, H - size + 1, W - size + 1, features], or half as high and wide."""
         product = partial(CONVOLUTIONS[self.form], size=self.size, pooled=self.pooled)
         return Dense(self.features, self.initializer, self.precision, self.size**2, product)(x)
 
@@ -161,7 +161,7 @@ class Conv(nn.Module):
 def by_patches(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """Patches and one multiplication.
+    """Convolve by patches and one multiplication.
 
     Args:
         x: [B, H, W, channels].
@@ -182,7 +182,7 @@ def by_patches(
 def by_shifts(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """The sum of size^2 multiplications of shifted slices; arguments as `by_patches`."""
+    """Convolve as the sum of size^2 multiplications of shifted slices; arguments as `by_patches`."""
     x = _read_by_pooling(x, size) if pooled else x
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     parts = kernel.reshape(kernel.shape[0], size, size, -1)
@@ -192,7 +192,7 @@ def by_shifts(
 
 
 def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False) -> jax.Array:
-    """XLA's own convolution, grouped under `vmap` over kernels; arguments as `by_patches`."""
+    """Convolve by XLA's own operation, grouped under `vmap` over kernels; arguments as `by_patches`."""
     x = _read_by_pooling(x, size) if pooled else x
     window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
     y = lax.conv_general_dilated(
@@ -205,7 +205,7 @@ def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32
 def by_winograd(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """Fewer multiplications where they are many enough to tell, by patches elsewhere; arguments as `by_patches`.
+    """Convolve by Winograd's fewer multiplications where that tells, by patches elsewhere; arguments as `by_patches`.
 
     In less than float32 by patches too: its sums and differences would magnify what rounding takes away.
     """
@@ -227,7 +227,7 @@ def by_winograd(
 
 
 def _in_turn(function: Callable[[jax.Array], jax.Array], images: jax.Array, at_once: int) -> jax.Array:
-    """What a function makes of each image, so many of them at once."""
+    """Return what a function makes of each image, so many of them at once."""
     if at_once == len(images):
         return function(images)
     y = lax.map(function, images.reshape(-1, at_once, *images.shape[1:]))
@@ -246,20 +246,20 @@ CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
 
 
 def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
-    """The pixels whose windows `max_pool` does not drop."""
+    """Return the pixels whose windows `max_pool` does not drop."""
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     return x[..., : height // 2 * 2 + size - 1, : width // 2 * 2 + size - 1, :]
 
 
 def _assembled(tiles: jax.Array, height: int, width: int) -> jax.Array:
-    """[m, m, B, rows, columns, features], as `winograd.convolve` gives it -> [B, height, width, features]."""
+    """Assemble tiles [m, m, B, rows, columns, features] of `winograd.convolve` to [B, height, width, features]."""
     m, _, batch, rows, columns, features = tiles.shape
     y = tiles.transpose(2, 3, 0, 4, 1, 5).reshape(batch, m * rows, m * columns, features)
     return y[:, :height, :width]
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
-    """All size x size windows, as slices joined along the channels, first across columns and then across rows.
+    """Join all size x size windows, as slices, along the channels, first across columns and then across rows.
 
     Two stages join 2 * size slices instead of size^2.
 
@@ -276,7 +276,7 @@ def patches(x: jax.Array, size: int) -> jax.Array:
 
 
 def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
-    """`patches` in the order in which max-pooling wants their products: the four of a pooling window far apart.
+    """Return `patches` in the order that max-pooling wants for their products: a pooling window's four far apart.
 
     The maximum of four arrays is fast where that over strides in one is not. Only what pooling reads is made.
 
@@ -317,7 +317,7 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        """The same shape; the identity outside training."""
+        """Drop random elements of an array in training, and return the array as it is outside."""
         if not train or self.rate == 0.0:
             return x
         probability = 1.0 - self.rate
@@ -335,7 +335,7 @@ def _bits_a_unit(probability: float) -> int:
 
 
 def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
-    """Independent Booleans, True with the given probability (to within 2^-32)."""
+    """Draw independent Booleans, True with the given probability (to within 2^-32)."""
     size, bits = math.prod(shape), _bits_a_unit(probability)
     words = jax.random.bits(key, (-(-size // (32 // bits)),), jnp.uint32)
     highest = jnp.uint32(min(round(probability * 2**bits), 2**32 - 1))

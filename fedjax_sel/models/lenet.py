@@ -18,7 +18,7 @@ class LeNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        """[B, H, W, channels] -> logits [B, C]; H and W at least 12."""
+        """Map images [B, H, W, channels] to logits [B, C]; H and W are at least 12."""
         padding = 2 if min(images.shape[1:3]) < 32 else 0
         x = nn.relu(nn.Conv(6, (5, 5), padding=padding)(images))
         x = nn.max_pool(x, (2, 2), (2, 2))

@@ -17,5 +17,5 @@ class Logistic(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """[B, ...] -> logits [B, C]."""
+        """Map inputs [B, ...] to logits [B, C]."""
         return nn.Dense(self.num_classes)(inputs.reshape(inputs.shape[0], -1))

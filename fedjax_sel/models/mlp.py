@@ -28,7 +28,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
-        """[B, H, W, channels] -> logits [B, C] and first layer [B, 64]."""
+        """Map images [B, H, W, channels] to logits [B, C] and the first layer [B, 64]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
         x = first = dense(self.hidden[0])(images.reshape(images.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(x, train))

@@ -10,7 +10,7 @@ from jax import lax
 
 
 def max_pool(x: jax.Array) -> jax.Array:
-    """2 x 2 max-pooling without overlap; an odd last row or column is dropped, as in PyTorch.
+    """Max-pool 2 x 2 without overlap; an odd last row or column is dropped, as in PyTorch.
 
     Args:
         x: [B, H, W, channels].
@@ -25,7 +25,7 @@ def max_pool(x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def pool_tiles(tiles: jax.Array) -> jax.Array:
-    """2 x 2 max-pooling within tiles, whose pixels come first; numbers that are equal share the gradient.
+    """Max-pool 2 x 2 within tiles, whose pixels come first; numbers that are equal share the gradient.
 
     Args:
         tiles: [m, m, ...] with an even m.
@@ -54,5 +54,5 @@ pool_tiles.defvjp(_pool_forward, _pool_backward)
 
 
 def _corners(tiles: jax.Array) -> list[list[jax.Array]]:
-    """Of all windows of 2 x 2: the pixels at each of their four places, [m / 2, m / 2, ...]."""
+    """Return the pixels at each of the four places of all windows of 2 x 2, [m / 2, m / 2, ...]."""
     return [[tiles[i::2, j::2] for j in range(2)] for i in range(2)]

@@ -17,7 +17,7 @@ PRECISIONS = tuple(LEVELS)
 
 
 def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "float32") -> jax.Array:
-    """`lax.dot_general` of float32 arrays.
+    """Return `lax.dot_general` of float32 arrays.
 
     Args:
         left: as `lax.dot_general` takes it.
@@ -33,7 +33,7 @@ def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "fl
 
 
 def narrowed(factor: jax.Array, precision: str) -> jax.Array:
-    """A factor as it is multiplied.
+    """Return a factor as it is multiplied.
 
     Numbers in bfloat16 have 8 bits and so does their product, summed up in more: then what comes back through it in the
     backward pass has 8 as well, and the gradients' products are in bfloat16 like PyTorch's under autocast.

@@ -26,7 +26,7 @@ class ResidualBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[B, H, W, channels] -> [B, H / stride, W / stride, features]."""
+        """Map [B, H, W, channels] to [B, H / stride, W / stride, features]."""
         conv = partial(nn.Conv, self.features, use_bias=False)
         y = nn.relu(nn.GroupNorm(self.groups)(conv((3, 3), strides=self.stride, padding=1)(x)))
         y = nn.GroupNorm(self.groups)(conv((3, 3), padding=1)(y))
@@ -52,7 +52,7 @@ class ResNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        """[B, H, W, channels] -> logits [B, C]."""
+        """Map images [B, H, W, channels] to logits [B, C]."""
         x = nn.Conv(self.features[0], (3, 3), padding=1, use_bias=False)(images)
         x = nn.relu(nn.GroupNorm(self.groups)(x))
         for stage, features in enumerate(self.features):

@@ -16,12 +16,12 @@ FEW_EXAMPLES = 16
 
 
 def is_wide(inputs: int, features: int) -> bool:
-    """Whether a layer is one of these."""
+    """Return whether a layer is wide."""
     return inputs * features >= MIN_WEIGHTS
 
 
 def product(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
-    """A matrix product; in float32 with a gradient for small batches.
+    """Return a matrix product; in float32 with a gradient for small batches.
 
     Args:
         x: [..., inputs].

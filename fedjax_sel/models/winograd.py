@@ -34,16 +34,16 @@ class Tiling(NamedTuple):
 
     @property
     def outputs_a_side(self) -> int:
-        """The m."""
+        """Outputs along a side of a tile, m."""
         return len(self.outputs)
 
     @property
     def pixels_a_side(self) -> int:
-        """Of a tile, m + 2."""
+        """Pixels along a side of a tile, m + 2."""
         return len(self.pixels)
 
     def num_tiles(self, side: int) -> int:
-        """Tiles along a side of so many outputs; the last may hang over."""
+        """Return the number of tiles along a side of so many outputs; the last may hang over."""
         return -(-side // self.outputs_a_side)
 
 
@@ -68,13 +68,13 @@ TILES_AT_ONCE = 100  # of large ones on a CPU: with 32 to 64 channels, what is m
 
 
 def tiling_of(batch: int, height: int, width: int) -> Tiling:
-    """Which is faster for so many outputs."""
+    """Return the tiling that is faster for so many outputs."""
     large = batch * FOUR.num_tiles(height) * FOUR.num_tiles(width)
     return FOUR if large >= FEW_TILES else TWO
 
 
 def images_at_once(batch: int, height: int, width: int) -> int:
-    """How many images are best convolved together: all, but on a CPU, where their tiles are to stay in the cache.
+    """Return how many images are best convolved together: all, but on a CPU few enough for tiles to stay in the cache.
 
     Args:
         batch: B.
@@ -94,7 +94,7 @@ def images_at_once(batch: int, height: int, width: int) -> int:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
-    """G g G', what `convolve` multiplies by.
+    """Return G g G', what `convolve` multiplies by.
 
     Args:
         tiling: TWO or FOUR.
@@ -115,7 +115,7 @@ of_kernel.defvjp(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def convolve(tiling: Tiling, x: jax.Array, kernels: jax.Array) -> jax.Array:
-    """A 3x3 convolution without padding, stride one, tile by tile.
+    """Convolve with a 3x3 kernel without padding, stride one, tile by tile.
 
     Args:
         tiling: TWO or FOUR.
@@ -150,12 +150,12 @@ convolve.defvjp(_forward, _backward)
 
 
 def _batched(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
-    """One matrix product for each pixel of a tile, of which the given axes are summed over."""
+    """Multiply matrices, one product for each pixel of a tile, and sum over the given axes."""
     return products.dot(left, right, (((left_axis,), (right_axis,)), ((0,), (0,))))
 
 
 def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
-    """B' d B of every tile: [B, H, W, channels] -> [(m + 2)^2, tiles, channels]."""
+    """Return B' d B of every tile: [B, H, W, channels] -> [(m + 2)^2, tiles, channels]."""
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width, channels = x.shape
     rows, columns = tiling.num_tiles(height - 2), tiling.num_tiles(width - 2)
@@ -166,7 +166,7 @@ def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
 
 
 def _to_pixels(tiling: Tiling, tiles: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The transpose of `_of_pixels`: what each pixel is given by the tiles that it lies in."""
+    """Apply the transpose of `_of_pixels`: what each pixel is given by the tiles that it lies in."""
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width = shape
     rows, columns = tiling.num_tiles(height - 2), tiling.num_tiles(width - 2)
@@ -178,7 +178,7 @@ def _to_pixels(tiling: Tiling, tiles: jax.Array, shape: tuple[int, ...]) -> jax.
 
 
 def _overlap(tiling: Tiling, parts: list[jax.Array], axis: int) -> jax.Array:
-    """B of a side, tiles laid over each other m apart: an axis of n tiles becomes two, of n + 1 blocks and m."""
+    """Multiply by B along a side, tiles laid over each other m apart: n tiles become two axes, n + 1 blocks and m."""
     m = tiling.outputs_a_side
     pixels = _combine(_transposed(tiling.pixels), parts)
     widths = [(0, 0)] * pixels[0].ndim
@@ -190,7 +190,7 @@ def _overlap(tiling: Tiling, parts: list[jax.Array], axis: int) -> jax.Array:
 
 
 def _to_kernel(tiling: Tiling, parts: jax.Array) -> jax.Array:
-    """The transpose of `of_kernel`."""
+    """Apply the transpose of `of_kernel`."""
     side, (features, channels) = tiling.pixels_a_side, parts.shape[1:]
     parts = parts.reshape(side, side, features, channels)
     rows = _combine(_transposed(tiling.kernels), list(parts))  # 3 of [m + 2, features, channels]
@@ -199,14 +199,14 @@ def _to_kernel(tiling: Tiling, parts: jax.Array) -> jax.Array:
 
 
 def _to_outputs(tiling: Tiling, products: jax.Array) -> jax.Array:
-    """A' M A of every tile: [(m + 2)^2, tiles, features] -> [m^2, tiles, features]."""
+    """Return A' M A of every tile: [(m + 2)^2, tiles, features] -> [m^2, tiles, features]."""
     side = tiling.pixels_a_side
     down = _combine(tiling.outputs, list(products.reshape(side, side, *products.shape[1:])))
     return _stack([_combine(tiling.outputs, list(d)) for d in down])
 
 
 def _of_outputs(tiling: Tiling, y: jax.Array) -> jax.Array:
-    """The transpose of `_to_outputs`: [m, m, B, rows, columns, features] -> [(m + 2)^2, tiles, features]."""
+    """Apply the transpose of `_to_outputs`: [m, m, B, rows, columns, features] -> [(m + 2)^2, tiles, features]."""
     down = _combine(_transposed(tiling.outputs), list(y))
     both = [_combine(_transposed(tiling.outputs), list(d)) for d in down]
     return _stack(both).reshape(tiling.pixels_a_side**2, -1, y.shape[-1])
@@ -225,7 +225,7 @@ def _transposed(matrix: Matrix) -> Matrix:
 
 
 def _combine(matrix: Matrix, parts: Sequence[jax.Array]) -> list[jax.Array]:
-    """The linear combinations that the rows of a small matrix name; most entries are 0, 1 or -1."""
+    """Return the linear combinations that the rows of a small matrix name; most entries are 0, 1 or -1."""
     return [reduce(operator.add, [_times(c, part) for c, part in zip(row, parts) if c != 0]) for row in matrix]
 
 

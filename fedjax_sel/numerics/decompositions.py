@@ -27,13 +27,16 @@ def _in_turn_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
 @jax.custom_jvp
 @_in_turn_on_cpus
 def cholesky(matrix: jax.Array) -> jax.Array:
-    """The lower factor of one symmetric matrix, [N, N]; NaN if it is not positive definite."""
+    """Return the lower factor of one symmetric matrix, [N, N]; NaN if it is not positive definite."""
     return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
 @cholesky.defjvp
 def _(primals, tangents):
-    """The change L F(L^-1 dM L^-T), where F halves the diagonal and drops what is above it (Murray 2016, Eq. 8)."""
+    """Return L and its change L F(L^-1 dM L^-T), where F keeps the lower triangle and half the diagonal.
+
+    Murray 2016, Eq. 8.
+    """
     factor = cholesky(*primals)
     inverse = inverse_of_lower(factor)
     whitened = inverse @ tangents[0] @ inverse.T
@@ -43,7 +46,7 @@ def _(primals, tangents):
 @jax.custom_jvp
 @_in_turn_on_cpus
 def inverse_of_lower(factor: jax.Array) -> jax.Array:
-    """The inverse of one lower triangular matrix, [N, N]."""
+    """Return the inverse of one lower triangular matrix, [N, N]."""
     identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
     return lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
 
@@ -56,14 +59,14 @@ def _(primals, tangents):
 
 @_in_turn_on_cpus
 def eigh(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Eigenvalues of one symmetric matrix, [N], ascending, and its eigenvectors as columns, [N, N]."""
+    """Return one symmetric matrix's eigenvalues, [N], ascending, and its eigenvectors as columns, [N, N]."""
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors
 
 
 @_in_turn_on_cpus
 def right_singular_vectors(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Singular values of one matrix [M, N], descending, and its right singular vectors as rows, [min(M, N), N]."""
+    """Return one matrix's [M, N] singular values, descending, and right singular vectors as rows, [min(M, N), N]."""
     _, values, vectors = jnp.linalg.svd(matrix, full_matrices=False)
     return values, vectors
 

@@ -33,5 +33,5 @@ def split(number: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def joined(rounded: jax.Array, rest: jax.Array) -> jax.Array:
-    """Return the inverse of `split`, within `precision`."""
+    """Join the two float32 numbers of `split` to a float64 one, within `precision`."""
     return rounded.astype(jnp.float64) + rest.astype(jnp.float64)

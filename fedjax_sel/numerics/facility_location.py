@@ -13,7 +13,7 @@ BLOCK = 512  # entries of two vectors that are compared at once: N of them fit i
 
 
 def euclidean_distances(rows: jax.Array, others: jax.Array) -> jax.Array:
-    """Distances between two sets of vectors, as explicit differences.
+    """Return the distances between two sets of vectors, as explicit differences.
 
     They are exactly zero between equal vectors, and equal to the last bit for copies of a vector. A Gram matrix in
     float32 keeps neither: at N = 100, P = 52,500 its relative error is 1e-1 on distances of 1e-3 of the vectors'
@@ -47,7 +47,7 @@ def select_greedily(
     available: jax.Array | None = None,
     subset_size: int | None = None,
 ) -> jax.Array:
-    """Takes, K times, the item whose addition leaves the smallest cost.
+    """Take, K times, the item whose addition leaves the smallest cost.
 
     Ties are the rule with symmetric distances: two items that nobody but the other one is near to cost the same, and
     sums of floats would tell them apart by the order of the terms. So terms are summed as integers, in units of at most
@@ -99,7 +99,7 @@ def select_greedily(
 
 
 def cost(distances: jax.Array, ids: jax.Array) -> jax.Array:
-    """G(S) = sum_j min_{i in S} D_ji.
+    """Return G(S) = sum_j min_{i in S} D_ji.
 
     Args:
         distances: [N, N].
@@ -112,7 +112,7 @@ def cost(distances: jax.Array, ids: jax.Array) -> jax.Array:
 
 
 def shares(distances: jax.Array, ids: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-    """The share of all items that each chosen one is nearest to; an item as near to several counts in equal parts.
+    """Return the share of all items that each chosen one is nearest to; one as near to several counts in equal parts.
 
     Args:
         distances: [N, N].

@@ -33,7 +33,7 @@ _SMALLEST_VARIANCE = 1e-12
 
 
 def covariance(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
-    """Sigma = X^T X + noise^2 I.
+    """Return Sigma = X^T X + noise^2 I.
 
     Args:
         embeddings: X, [d, N].
@@ -49,7 +49,7 @@ def covariance(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
 def posterior(
     mean: jax.Array, covariance: jax.Array, index: int | jax.Array, value: float | jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Conditions on the loss change of one client (Tang et al., FedCor, Eq. 10 and 11).
+    """Condition on the loss change of one client (Tang et al., FedCor, Eq. 10 and 11).
 
     Args:
         mean: [N].
@@ -69,7 +69,7 @@ def posterior(
 def log_likelihood(
     embeddings: jax.Array, residuals: jax.Array, weights: jax.Array, noise: float | jax.Array
 ) -> jax.Array:
-    """Weighted log-likelihood of loss changes, sum_s g_s log N(r_s; 0, Sigma), in O(N d^2 + S N d).
+    """Return the weighted log-likelihood of loss changes, sum_s g_s log N(r_s; 0, Sigma), in O(N d^2 + S N d).
 
     In float32 a quadratic form is off by about 6e-8 |r|^2 / noise^2; use float64 where likelihoods are compared.
 
@@ -94,7 +94,7 @@ def log_likelihood(
 def log_likelihood_gradient(
     embeddings: jax.Array, residuals: jax.Array, weights: jax.Array, noise: float | jax.Array
 ) -> jax.Array:
-    """The gradient of `log_likelihood`, X (Sigma^-1 A Sigma^-1 - W Sigma^-1), A = sum g_s r_s r_s^T, W = sum g_s.
+    """Return `log_likelihood`'s gradient, X (Sigma^-1 A Sigma^-1 - W Sigma^-1), A = sum g_s r_s r_s^T, W = sum g_s.
 
     Args:
         embeddings: X, [d, N].
@@ -120,7 +120,7 @@ def fit_embeddings(
     steps: int | jax.Array,
     learning_rate: float | jax.Array,
 ) -> jax.Array:
-    """Adam on the negative log-likelihood, started from the given embeddings with fresh moments.
+    """Run Adam on the negative log-likelihood, started from the given embeddings with fresh moments.
 
     Without weight the embeddings stay as they are, and so they do where the fit is not finite.
 
@@ -149,7 +149,7 @@ def fit_embeddings(
 
 
 def _inverse_factor(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
-    """L^-1 of M = L L^T, [d, d]. Where rounding has made M indefinite, of M with a larger diagonal.
+    """Return L^-1 of M = L L^T, [d, d]; where rounding has made M indefinite, of M with a larger diagonal.
 
     A triangular solve with N right-hand sides would cost ten times as much on a CPU, and is no more accurate.
     """

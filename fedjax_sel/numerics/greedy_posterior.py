@@ -38,7 +38,7 @@ def select_greedily(
     key: jax.Array | None = None,
     available: jax.Array | None = None,
 ) -> jax.Array:
-    """Picks clients one by one, each the best guess given those before it (Tang et al., FedCor, Alg. 1).
+    """Pick clients one by one, each the best guess given those before it (Tang et al., FedCor, Alg. 1).
 
     A pick is the client k with the largest predicted decrease of the weighted loss, scale_k c_k / sqrt(v_k) with
     c_k = sum_i p_i Sigma_ik and v_k = Sigma_kk; Sigma is then conditioned on it. O(K N d) time, O(N) memory beside X.
@@ -78,7 +78,7 @@ def select_greedily(
 def posterior_gains(
     embeddings: jax.Array, importance: jax.Array, scale: jax.Array, ids: jax.Array, noise: float | jax.Array
 ) -> jax.Array:
-    """What each pick promises: g^{t,j}(k_j) = alpha_k sum_i p_i sigma_i r_ik given the picks before it.
+    """Return what each pick promises: g^{t,j}(k_j) = alpha_k sum_i p_i sigma_i r_ik given the picks before it.
 
     Their sum is the one-round advantage A^t (Tang et al., FedCor, supplement, Eq. 51-57).
 
@@ -112,13 +112,16 @@ def _prior(embeddings: jax.Array, importance: jax.Array, noise: float | jax.Arra
 
 
 def _squares(embeddings: jax.Array) -> jax.Array:
-    """|x_k|^2, row by row: summed as columns, a million of them take XLA forty times as long on a CPU."""
+    """Return |x_k|^2, row by row: summed as columns, a million of them take XLA forty times as long on a CPU."""
     zero = jnp.zeros(embeddings.shape[1], embeddings.dtype)
     return lax.scan(lambda total, row: (total + row**2, None), zero, embeddings)[0]
 
 
 def _scores(pool: _Pool, importance, scale, noise) -> jax.Array:
-    """alpha_k c_k / sqrt(v_k), [N]; |c_k| / sqrt(v_k) is bounded by Cauchy and Schwarz, so a small v_k is harmless."""
+    """Return alpha_k c_k / sqrt(v_k), [N].
+
+    By Cauchy and Schwarz |c_k| / sqrt(v_k) is bounded, so a small v_k is harmless.
+    """
     weighted = pool.along + noise**2 * importance
     return scale * weighted * lax.rsqrt(jnp.maximum(pool.variance, _SMALLEST_VARIANCE))
 

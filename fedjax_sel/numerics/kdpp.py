@@ -20,7 +20,7 @@ _HIGHEST = lax.Precision.HIGHEST  # a bfloat16 or TF32 Gram matrix is not positi
 
 
 def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Eigenpairs of L = S^T S for a symmetric S, from S itself.
+    """Return the eigenpairs of L = S^T S for a symmetric S, from S itself.
 
     Squaring the eigenvalues of S instead of decomposing S^T S halves the dynamic range that the arithmetic must hold.
     Values that are zero up to rounding are returned as exactly zero, so that the rank of L can be counted.
@@ -37,7 +37,7 @@ def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Eigenpairs of L restricted to the available items: the k-DPP of the sub-matrix.
+    """Return the eigenpairs of L restricted to the available items: the k-DPP of the sub-matrix.
 
     With D = diag(available), the restricted L is (S D)^T (S D), so the singular values of S D serve, at the precision
     of S and not of S^2. A large entry for every unavailable item keeps the null spaces of the two parts from mixing:
@@ -71,12 +71,12 @@ def _squared_spectrum(magnitudes: jax.Array, vectors: jax.Array) -> tuple[jax.Ar
 
 
 def rank(eigenvalues: jax.Array) -> jax.Array:
-    """The number of eigenvalues that are not zero, int32."""
+    """Return the number of eigenvalues that are not zero, int32."""
     return jnp.sum(eigenvalues > 0, dtype=jnp.int32)
 
 
 def _log_terms(eigenvalues: jax.Array, k: int) -> jax.Array:
-    """log(lambda_n e_{j-1}(lambda_1 .. lambda_{n-1})) for j = 1..k (rows) and n = 1..N (columns), [k, N].
+    """Return log(lambda_n e_{j-1}(lambda_1 .. lambda_{n-1})) for j = 1..k (rows) and n = 1..N (columns), [k, N].
 
     Row j is, up to normalisation, the law of the last picked eigenvector when j are picked among the first n; its
     running sum over n is e_j(lambda_1 .. lambda_n).
@@ -94,7 +94,7 @@ def _log_terms(eigenvalues: jax.Array, k: int) -> jax.Array:
 
 
 def log_elementary_symmetric_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
-    """Log e_0 .. log e_k of the eigenvalues; -inf where a polynomial is zero.
+    """Return log e_0 .. log e_k of the eigenvalues; -inf where a polynomial is zero.
 
     Args:
         eigenvalues: non-negative, [N].
@@ -109,7 +109,7 @@ def log_elementary_symmetric_polynomials(eigenvalues: jax.Array, k: int) -> jax.
 
 
 def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
-    """Draws K distinct items, the set Y with probability det(L_Y) / e_K.
+    """Draw K distinct items, the set Y with probability det(L_Y) / e_K.
 
     Args:
         key: consumed.
@@ -127,7 +127,7 @@ def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: i
 
 
 def _sample_eigenvectors(key: jax.Array, eigenvalues: jax.Array, k: int) -> jax.Array:
-    """Phase 1: k distinct eigenvector numbers J with probability prod_J lambda / e_k, from the last to the first.
+    """Draw k distinct eigenvector numbers J with probability prod_J lambda / e_k, from the last to the first (phase 1).
 
     The textbook walks over n = N .. 1 and takes n with probability lambda_n e_{j-1} / e_j. Drawing the position of the
     next taken one directly is the same law in k steps instead of N.
@@ -145,7 +145,7 @@ def _sample_eigenvectors(key: jax.Array, eigenvalues: jax.Array, k: int) -> jax.
 
 
 def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
-    """Phase 2: the projection DPP of K orthonormal columns, basis [N, K], by Gram-Schmidt on the picked rows."""
+    """Draw from the projection DPP of orthonormal columns, basis [N, K], by Gram-Schmidt on picked rows (phase 2)."""
     num_items, k = basis.shape
     residual = jnp.sum(basis**2, axis=1)
 
@@ -167,7 +167,7 @@ def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
 
 
 def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
-    """P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda).
+    """Return P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda).
 
     Args:
         eigenvalues: of L, [N], at least k of them positive.
@@ -187,7 +187,7 @@ def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: 
 
 
 def _log_prefix_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
-    """Log e_j(lambda_1 .. lambda_{n-1}) for j = 0..k (rows) and n = 1..N (columns), [k + 1, N]."""
+    """Return log e_j(lambda_1 .. lambda_{n-1}) for j = 0..k (rows) and n = 1..N (columns), [k + 1, N]."""
     log_values = jnp.log(jnp.maximum(eigenvalues, 0.0))
     terms = _log_terms(eigenvalues, k + 1)  # row j - 1 is log lambda_n + log e_{j-1}(.. n-1)
     shifted = terms - log_values

@@ -20,7 +20,7 @@ LAST = np.uint32(2**32 - 1)
 
 
 def ascending(values: jax.Array) -> jax.Array:
-    """Words in the order of floats; 0 and -0 are equal, as are subnormal numbers, NaN comes after infinity.
+    """Return words in the order of floats; 0 and -0 are equal, as are subnormal numbers, NaN comes after infinity.
 
     Args:
         values: float32 [N].
@@ -35,7 +35,7 @@ def ascending(values: jax.Array) -> jax.Array:
 
 
 def descending(values: jax.Array) -> jax.Array:
-    """Words in the reverse order of floats: the largest comes first, NaN before it.
+    """Return words in the reverse order of floats: the largest comes first, NaN before it.
 
     Args:
         values: float32 [N].
@@ -47,7 +47,7 @@ def descending(values: jax.Array) -> jax.Array:
 
 
 def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
-    """The word in a place of the sorted list.
+    """Return the word in a place of the sorted list.
 
     Args:
         words: uint32 [N].
@@ -70,7 +70,7 @@ def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
 
 
 def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
-    """The number in a place of the ascending list: `jnp.sort(values)[place]`.
+    """Return the number in a place of the ascending list: `jnp.sort(values)[place]`.
 
     Args:
         values: float32 [N].
@@ -85,7 +85,7 @@ def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
 
 
 def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array:
-    """Which items are among the first.
+    """Return which items are among the first.
 
     Args:
         words: uint32 [N] each, the first the most significant; the last tie-break is the index.
@@ -108,7 +108,7 @@ def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array
 
 
 def first(words: Sequence[jax.Array], k: int) -> jax.Array:
-    """The first k items, in order.
+    """Return the first k items, in order.
 
     Args:
         words: uint32 [N] each, the first the most significant; the last tie-break is the index.

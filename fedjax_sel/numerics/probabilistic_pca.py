@@ -7,7 +7,7 @@ from fedjax_sel.numerics import decompositions
 
 
 def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | jax.Array) -> jax.Array:
-    """X with rows sqrt(max(lambda_i - noise^2, 0)) u_i of the leading eigenpairs (Tipping and Bishop 1999, Eq. 7).
+    """Return X with rows sqrt(max(lambda_i - noise^2, 0)) u_i of leading eigenpairs (Tipping and Bishop 1999, Eq. 7).
 
     Args:
         second_moment: S = sum_s g_s r_s r_s^T / sum_s g_s, [N, N].

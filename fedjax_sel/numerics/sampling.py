@@ -17,7 +17,7 @@ _BLOCK = 1024  # items of one block, of which an independent draw chooses one fi
 
 
 def random_words(key: jax.Array, num_items: int) -> tuple[jax.Array, ...]:
-    """A uniformly random order of the items, as words for `partial_order`.
+    """Draw a uniformly random order of the items, as words for `partial_order`.
 
     Two words of 32 bits each: of a million items some hundred pairs have a word in common, and none has two.
 
@@ -35,7 +35,7 @@ def random_words(key: jax.Array, num_items: int) -> tuple[jax.Array, ...]:
 
 
 def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
-    """The k largest scores; equal scores in random order, in index order without a key.
+    """Return the k largest scores; equal scores in random order, in index order without a key.
 
     `lax.top_k` alone always returns the lowest indices among equals: on clients sorted by label, one class only.
 
@@ -57,7 +57,7 @@ def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
 
 
 def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> jax.Array:
-    """Which items have the largest scores; ties at the edge are decided at random.
+    """Return which items have the largest scores; ties at the edge are decided at random.
 
     Args:
         key: consumed.
@@ -75,7 +75,7 @@ def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> 
 
 
 def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
-    """The number in a place of the ascending list.
+    """Return the number in a place of the ascending list.
 
     Args:
         values: float32 [N], without NaN.
@@ -88,7 +88,7 @@ def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
 
 
 def without_replacement(key: jax.Array, weights: jax.Array, k: int, available: jax.Array | None = None) -> jax.Array:
-    """Draws k distinct items, one after another, each with probability proportional to its weight.
+    """Draw k distinct items, one after another, each with probability proportional to its weight.
 
     The law of NumPy's `choice(replace=False, p=weights)` (Plackett and Luce), by perturbing log-weights with Gumbel
     noise. If fewer than k weights are positive, the remaining places go to items of weight zero, uniformly; items that
@@ -123,7 +123,7 @@ def without_replacement(key: jax.Array, weights: jax.Array, k: int, available: j
 def uniform_without_replacement(
     key: jax.Array, num_items: int, k: int, available: jax.Array | None = None
 ) -> jax.Array:
-    """Draws k distinct items, every k-subset equally likely; items that are not available come last.
+    """Draw k distinct items, every k-subset equally likely; items that are not available come last.
 
     Args:
         key: consumed.
@@ -144,7 +144,7 @@ def uniform_without_replacement(
 
 
 def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
-    """Draws k items independently, each with probability proportional to its weight.
+    """Draw k items independently, each with probability proportional to its weight.
 
     Args:
         key: consumed.
@@ -166,6 +166,6 @@ def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
 
 
 def first_occurrence(ids: jax.Array) -> jax.Array:
-    """True where an id stands for the first time, bool [K]."""
+    """Return True where an id stands for the first time, bool [K]."""
     earlier = jnp.tril(ids[:, None] == ids[None, :], k=-1)
     return ~earlier.any(axis=1)

@@ -18,7 +18,7 @@ _LARGEST = 2.0**30  # of K n after scaling; the other half of int32 is room for 
 
 
 def fitting(sizes: jax.Array, num_urns: int) -> jax.Array:
-    """The sizes themselves where K n is at most 2^30, else in units of a power of two, rounded down to at least 1.
+    """Return sizes as they are where K n is at most 2^30, else in units of a power of two, rounded down to at least 1.
 
     Args:
         sizes: n_i, non-negative integers [N].
@@ -34,7 +34,7 @@ def fitting(sizes: jax.Array, num_urns: int) -> jax.Array:
 
 
 def pour_by_size(sizes: jax.Array, num_urns: int) -> jax.Array:
-    """Algorithm 1: the largest client first, each urn filled before the next one is begun.
+    """Pour the largest client first, each urn filled before the next one is begun (Algorithm 1).
 
     Args:
         sizes: n_i, int32 [N].
@@ -49,7 +49,7 @@ def pour_by_size(sizes: jax.Array, num_urns: int) -> jax.Array:
 
 
 def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.Array:
-    """Algorithm 2: the K largest clusters have an urn each, which the other clusters fill up.
+    """Pour the K largest clusters into an urn each, which the other clusters fill up (Algorithm 2).
 
     1. A client whose mass is that of whole urns is given them; what is left of it goes on.
     2. The clusters with most mass left are seeds of the urns that are free, one each.
@@ -88,7 +88,7 @@ def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.A
 
 
 def draw(key: jax.Array, masses: jax.Array) -> jax.Array:
-    """One client from every urn, with probabilities in exact proportion to the masses.
+    """Draw one client from every urn, with probabilities in exact proportion to the masses.
 
     Args:
         key: consumed.
@@ -104,7 +104,7 @@ def draw(key: jax.Array, masses: jax.Array) -> jax.Array:
 
 
 def _overlaps(masses: jax.Array, order: jax.Array, capacities: jax.Array) -> jax.Array:
-    """Pours masses [N] in the given order into capacities [K], one after the other: [K, N]."""
+    """Pour masses [N] in the given order into capacities [K], one after the other: [K, N]."""
     poured = masses[order]
     upper, brim = jnp.cumsum(poured), jnp.cumsum(capacities)[:, None]
     lower, floor = upper - poured, brim - capacities[:, None]

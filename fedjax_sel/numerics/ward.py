@@ -27,7 +27,7 @@ class Tree(NamedTuple):
 
 
 def linkage(distances: jax.Array) -> Tree:
-    """Clusters items from their distances, which need not be Euclidean.
+    """Cluster items from their distances, which need not be Euclidean.
 
     The tree of SciPy's `linkage(condensed_distances, "ward")`.
 
@@ -64,7 +64,7 @@ def linkage(distances: jax.Array) -> Tree:
 
 
 def distances_of_rows(matrix: jax.Array) -> jax.Array:
-    """Euclidean distances between the rows, up to a common factor: exactly zero between equal rows.
+    """Return the Euclidean distances between rows, up to a common factor: exactly zero between equal rows.
 
     Args:
         matrix: [N, D], finite.
@@ -77,7 +77,7 @@ def distances_of_rows(matrix: jax.Array) -> jax.Array:
 
 
 def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array:
-    """The largest subtrees whose mass is at most `capacity`.
+    """Return the largest subtrees whose mass is at most `capacity`.
 
     Masses grow along the tree, so that a cluster above capacity is never part of one below: no tree has to be walked.
     An item above capacity on its own stays alone.
@@ -104,7 +104,7 @@ def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array
 
 
 def _scale(values: jax.Array) -> jax.Array:
-    """The power of two that takes the largest value to [1/2, 1): squares of what is not scaled could leave float32.
+    """Return the power of two that scales the largest value to [1/2, 1); squares of unscaled ones could leave float32.
 
     As scaling by it is exact, it tears no ties apart, also where a compiler fuses it with a subtraction.
     """

@@ -9,7 +9,7 @@ PRESETS: dict[str, Config] = {"quickstart": Config(), **fedcor.PRESETS, **fl_dp3
 
 
 def preset(name: str) -> Config:
-    """A published experiment as a configuration.
+    """Return a published experiment as a configuration.
 
     Args:
         name: one of PRESETS, e.g. "fedcor/fmnist-1spc".

@@ -46,7 +46,7 @@ class Task(NamedTuple):
 
     @property
     def measure(self) -> Measure:
-        """The one that targets and curves speak of."""
+        """The measure that targets and curves speak of."""
         return self.measures[0]
 
 

@@ -8,13 +8,13 @@ from fedjax_sel.tasks.base import Measure, Task, shown
 
 
 def classification() -> Task:
-    """Cross-entropy of one class an example, in nats; logits [B, C], targets int32 [B]."""
+    """Make the task of cross-entropy of one class an example, in nats; logits [B, C], targets int32 [B]."""
     losses = optax.softmax_cross_entropy_with_integer_labels
     return Task("classification", losses, (Measure("accuracy", _is_right),), _not_classes, of_classes=True)
 
 
 def multilabel() -> Task:
-    """Mean binary cross-entropy over C labels, in nats; logits [B, C], targets 0 or 1 of the same shape.
+    """Make the task of mean binary cross-entropy over C labels, in nats; logits [B, C], targets 0 or 1 of that shape.
 
     Measures: the share of an example's labels that are right, and whether all of them are.
     """

@@ -8,7 +8,7 @@ from fedjax_sel.tasks.base import Measure, Task, shown
 
 
 def next_token() -> Task:
-    """Cross-entropy in nats, averaged over the positions that count; logits [B, L, V], targets int32 [B, L].
+    """Make the task of cross-entropy in nats, averaged over counted positions; logits [B, L, V], targets int32 [B, L].
 
     A position counts where its target is not negative: -1 stands for padding. An example without any has loss zero.
     """

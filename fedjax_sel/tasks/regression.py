@@ -7,7 +7,7 @@ from fedjax_sel.tasks.base import Measure, Task, shown
 
 
 def regression() -> Task:
-    """Mean squared error; prediction and targets [B, ...] of one shape.
+    """Make the task of mean squared error; prediction and targets [B, ...] of one shape.
 
     Measures, of which less is better: the mean absolute error of an example, and its squared error.
     """

@@ -21,7 +21,7 @@ ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PR
 
 
 def start() -> None:
-    """Joins the other machines, once.
+    """Join the other machines, once.
 
     TPU pods, SLURM, Open MPI and Kubernetes are recognised by JAX; elsewhere three variables of the environment say
     where the first machine listens, how many there are, and which one this is (docs/devices.md).
@@ -50,17 +50,20 @@ def _number(name: str) -> int | None:
 
 
 def is_first() -> bool:
-    """Whether this is the machine that owns the folder and the terminal."""
+    """Return whether this is the machine that owns the folder and the terminal."""
     return _alone() or jax.process_index() == 0
 
 
 def _alone() -> bool:
-    """Whether there are no others. Does not start JAX's devices, after which `devices.use_every_core` is too late."""
+    """Return whether there are no other machines.
+
+    Does not start JAX's devices, after which `devices.use_every_core` is too late.
+    """
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 
 def on_first(action: Callable[[], Any]) -> Any:
-    """Does something on the first machine alone.
+    """Do something on the first machine alone.
 
     Args:
         action: what to do; its result consists of dictionaries, lists, plain values and NumPy arrays.
@@ -90,7 +93,7 @@ def on_first(action: Callable[[], Any]) -> Any:
 
 
 def _encode(value: Any) -> bytes:
-    """Arrays as NumPy stores them, the rest as JSON."""
+    """Encode arrays as NumPy stores them, the rest as JSON."""
     arrays: dict[str, np.ndarray] = {}
 
     def set_apart(leaf: Any) -> Any:
@@ -115,14 +118,14 @@ _ARRAY, _TEXT = "__array__", "text"
 
 
 def _broadcast(message: bytes) -> bytes:
-    """The first machine's bytes."""
+    """Return the first machine's bytes."""
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
     content = np.frombuffer(message, np.uint8) if is_first() else np.zeros(size, np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(content), np.uint8).tobytes()
 
 
 def anybody(wish: bool) -> bool:
-    """Whether any machine wishes it: all of them must ask at the same time."""
+    """Return whether any machine wishes something; all of them must ask at the same time."""
     if _alone():
         return wish
     return bool(np.any(multihost_utils.process_allgather(np.bool_(wish))))

@@ -11,7 +11,7 @@ from jax.experimental import multihost_utils
 
 
 def of_arrays(tree: Any) -> int:
-    """Bytes of all arrays in a pytree, or of what has their shapes and dtypes.
+    """Return the bytes of all arrays in a pytree, or of what has their shapes and dtypes.
 
     Args:
         tree: arrays or `jax.ShapeDtypeStruct`.
@@ -20,7 +20,7 @@ def of_arrays(tree: Any) -> int:
 
 
 def of_program(compiled: Any) -> int:
-    """Bytes that a compiled program needs at once: arguments, results that are not donated arguments, temporaries.
+    """Return the bytes that a compiled program needs at once: arguments, results not donated, temporaries.
 
     Args:
         compiled: from `jitted.lower(...).compile()`.
@@ -35,7 +35,7 @@ def of_program(compiled: Any) -> int:
 
 
 def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
-    """Bytes of everything that a function computes on its way: above what a compiled program holds at once.
+    """Return the bytes of all that a function computes on its way: above what its compiled program holds at once.
 
     Args:
         function: traceable.
@@ -46,7 +46,7 @@ def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def of_device() -> int | None:
-    """Bytes that a device has for a program: of the smallest, where several machines take part; None if one is silent.
+    """Return the bytes that the smallest device of all machines has for a program; None if one is silent.
 
     Every machine must come to the same answer, since it decides how the work is laid out. The cores of a CPU share its
     memory.

@@ -17,7 +17,7 @@ WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # the same on all devic
 
 
 def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:
-    """The devices as groups of seeds x shares of their clients.
+    """Lay the devices out as groups of seeds x shares of their clients.
 
     By default the shape in which a round takes the fewest turns, and of those the one with the most groups; no more
     devices than end the work in as many turns.
@@ -41,7 +41,7 @@ def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[
 
 
 def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
-    """Groups of seeds, and devices of a group; `need_all`: every machine must take part, so every device does."""
+    """Return groups of seeds, and devices of a group; with `need_all` every machine, so every device, takes part."""
 
     def turns(groups: int, jobs: int) -> int:
         return -(-(num_seeds // groups) * jobs // (most // groups))
@@ -57,7 +57,7 @@ def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, n
 
 
 def check_shape(shape: tuple[int, int], num_seeds: int, num_selected: int, num_devices: int | None = None) -> None:
-    """Refuses a mesh that cannot be had.
+    """Refuse a mesh that cannot be had.
 
     Args:
         shape: devices along seeds and along clients.
@@ -91,7 +91,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-    """A function of some replicates as one of all of them: each group of devices runs it on its own.
+    """Make of a function of some replicates one of all: each group of devices runs it on its own.
 
     Args:
         mesh: the devices.
@@ -104,7 +104,7 @@ def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_spec
 
 
 def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
-    """Puts arrays on the devices.
+    """Put arrays on the devices.
 
     Args:
         mesh: the devices.
@@ -115,12 +115,12 @@ def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
 
 
 def sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    """Where arrays lie."""
+    """Return where arrays lie."""
     return NamedSharding(mesh, spec)
 
 
 def fetch(tree: Any) -> Any:
-    """Arrays of all devices, also of other machines', in host memory: on every machine the same."""
+    """Fetch arrays of all devices, also of other machines', into host memory: on every machine the same."""
     leaves = jax.tree.leaves(tree)
     if all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
         return jax.device_get(tree)
@@ -128,5 +128,5 @@ def fetch(tree: Any) -> Any:
 
 
 def of_all_seeds(mesh: Mesh, tree: Any, axis: int) -> Any:
-    """Within `over_seeds`: what the groups hold, one after another along an axis, on every device."""
+    """Join, within `over_seeds`, what the groups hold, one after another along an axis, on every device."""
     return lax.all_gather(tree, SEEDS, axis=axis, tiled=True) if mesh.shape[SEEDS] > 1 else tree

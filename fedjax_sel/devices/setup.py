@@ -11,12 +11,12 @@ from fedjax_sel.errors import UserError
 
 
 def num_cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_every_core() -> None:
-    """Makes each CPU core a JAX device, unless JAX has already started.
+    """Make each CPU core a JAX device, unless JAX has already started.
 
     XLA does not split batched matmuls of this size over the threads of one CPU device; as devices the cores work side
     by side, on the same mesh that GPUs and TPUs form.
@@ -48,7 +48,7 @@ def check_that_jax_starts() -> None:
 
 
 def be_deterministic() -> None:
-    """Makes a GPU choose operations that repeat to the bit; before JAX starts its devices.
+    """Make a GPU choose operations that repeat to the bit; before JAX starts its devices.
 
     Where XLA does not know the flag for it, nothing is set, and `check_deterministic` decides.
 
@@ -85,7 +85,7 @@ def check_deterministic() -> None:
 
 
 def keep_programs() -> None:
-    """Keeps compiled programs on disk for the next start, on GPUs and TPUs, unless JAX was told where or not to.
+    """Keep compiled programs on disk for the next start, on GPUs and TPUs, unless JAX was told where or not to.
 
     Programs for a CPU are compiled in seconds, and fit that CPU alone.
     """

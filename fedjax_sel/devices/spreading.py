@@ -13,7 +13,7 @@ from fedjax_sel.devices.mesh import CLIENTS
 
 
 def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:
-    """Within `over_seeds`: runs a function on every job of the group, shared among the group's devices.
+    """Run a function on every job of a group within `over_seeds`, shared among the group's devices.
 
     Args:
         mesh: the devices.
@@ -43,7 +43,7 @@ def spread_and_add(
     at_once: int,
     weights: Any,
 ) -> tuple[Any, Any]:
-    """The same where of a part of each result only the weighted sum over a replicate's jobs is wanted.
+    """Run a function on every job as `spread` does, and sum a weighted part of the results over a replicate's jobs.
 
     Each device adds up those of its own jobs before any of it travels, and where jobs run one after another it never
     holds two of them.
@@ -103,7 +103,7 @@ def spread_and_add(
 
 
 def _own_share(mesh: Mesh, jobs: Any) -> tuple[Any, jax.Array, int]:
-    """This device's jobs; their places among all, from J on where the place is empty and a job repeated; and J."""
+    """Return this device's jobs; their places among all, from J on where empty and a job repeated; and J."""
     num_jobs, share = jax.tree.leaves(jobs)[0].shape[0], mesh.shape[CLIENTS]
     if share == 1:
         return jobs, jnp.arange(num_jobs), num_jobs
@@ -113,7 +113,7 @@ def _own_share(mesh: Mesh, jobs: Any) -> tuple[Any, jax.Array, int]:
 
 
 def _gather(mesh: Mesh, results: Any, num_jobs: int) -> Any:
-    """What the devices of a group hold, on all of them, without the padding."""
+    """Gather what the devices of a group hold, on all of them, without the padding."""
     if mesh.shape[CLIENTS] == 1:
         return results
     return jax.tree.map(lambda leaf: leaf[:num_jobs], lax.all_gather(results, CLIENTS, tiled=True))
@@ -124,14 +124,14 @@ def _in_turn(places: jax.Array, at_once: int) -> bool:
 
 
 def _shapes(function: Callable[[Any], Any], jobs: Any) -> Any:
-    """Of the result of one job."""
+    """Return the shapes and dtypes of the result of one job."""
     return jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], jobs))
 
 
 def _unless_empty(
     mesh: Mesh, function: Callable[[Any], Any], jobs: Any, num_jobs: int
 ) -> Callable[[jax.Array, Any], Any]:
-    """(place, job) -> the result; in an empty place, which a device only has where jobs are dealt unevenly, zeros."""
+    """Return (place, job) -> the job's result, or zeros in an empty place, which uneven dealing leaves to a device."""
     if num_jobs % mesh.shape[CLIENTS] == 0:
         return lambda place, job: function(job)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _shapes(function, jobs))
@@ -146,7 +146,7 @@ def _together(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:
 
 
 def pairs(num_replicates: int, per_replicate: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """All (replicate, item) pairs as two flat axes, int32 [S * items] each.
+    """Return all (replicate, item) pairs as two flat axes, int32 [S * items] each.
 
     Args:
         num_replicates: S.
@@ -158,10 +158,10 @@ def pairs(num_replicates: int, per_replicate: jax.Array) -> tuple[jax.Array, jax
 
 
 def unflatten(tree: Any, num_replicates: int) -> Any:
-    """[S * items, ...] -> [S, items, ...] on every leaf."""
+    """Reshape every leaf from [S * items, ...] to [S, items, ...]."""
     return jax.tree.map(lambda leaf: leaf.reshape(num_replicates, -1, *leaf.shape[1:]), tree)
 
 
 def of_replicate(tree: Any, replicate: jax.Array | int) -> Any:
-    """The replicate's slice of every leaf: [S, ...] -> [...]."""
+    """Return the replicate's slice of every leaf: [S, ...] -> [...]."""
     return jax.tree.map(lambda leaf: leaf[replicate], tree)

@@ -21,7 +21,7 @@ SERVER_SHARE = 0.05  # of the training set, where a strategy needs the server to
 
 
 def server_validation(config: Config, strategy: Strategy) -> float:
-    """The share of the training set that the server keeps."""
+    """Return the share of the training set that the server keeps."""
     if config.data.server_validation is not None:
         return config.data.server_validation
     return SERVER_SHARE if any(map(data_needs.needs_validation, strategy.requests)) else 0.0
@@ -36,7 +36,7 @@ class Checked(NamedTuple):
 
 
 def check(given: Experiment | Config) -> Checked:
-    """Checks an experiment as far as that needs no data, and builds its strategy, optimizers and task.
+    """Check an experiment as far as that needs no data, and build its strategy, optimizers and task.
 
     Raises:
         UserError: a value that cannot work, or a strategy that refuses its hyperparameters, asks for too much, or

@@ -74,7 +74,7 @@ def _whole_dataset(config: Config) -> Dataset:
 
 
 def trace(experiment: Experiment) -> np.ndarray | None:
-    """Who can be reached in each round, bool [T or more, N], where a file says so.
+    """Return who can be reached in each round, bool [T or more, N], where a file says so.
 
     Raises:
         UserError: the file is not such a trace.
@@ -91,7 +91,7 @@ def trace(experiment: Experiment) -> np.ndarray | None:
 
 
 def deal(given: Experiment | Config, dataset: Dataset, seed: int) -> Partition:
-    """One replicate's partition.
+    """Deal one replicate's partition.
 
     Raises:
         UserError: it cannot be made, or leaves a client without data.
@@ -140,7 +140,7 @@ def deal(given: Experiment | Config, dataset: Dataset, seed: int) -> Partition:
 
 
 def _dealer(config: Config) -> Deal | None:
-    """The function of a plug-in that deals the data; None where a scheme does."""
+    """Return the function of a plug-in that deals the data; None where a scheme does."""
     name, arguments = config.partition.partition, dict(config.partition.partition_args)
     if not plugins.is_plugin(name):
         if arguments:

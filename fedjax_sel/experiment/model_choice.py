@@ -62,13 +62,13 @@ def _refuse_what_plain_models_lack(settings: ModelConfig) -> None:
 
 
 def _width(dataset: Dataset) -> int:
-    """Numbers that a prediction of targets without classes has."""
+    """Return how many numbers a prediction of targets without classes has."""
     first = trees.leaves(dataset.train_labels, "targets")
     return next(int(np.prod(array.shape[1:])) for _, array in first)
 
 
 def shapes(arrays: Any) -> Any:
-    """Shapes [2, ...] of examples as a model or a task sees them: pixels are normalised to float32."""
+    """Return the shapes [2, ...] of examples as a model or a task sees them: pixels are normalised to float32."""
 
     def of(array: Any) -> jax.ShapeDtypeStruct:
         pixels = array.dtype == np.uint8

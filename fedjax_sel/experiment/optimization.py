@@ -23,7 +23,7 @@ class Optimizers(NamedTuple):
 
 
 def of(training: TrainingConfig, federated: FederatedOptimizer | None = None) -> Optimizers:
-    """What a configuration names, or what stands in for the federated one.
+    """Return the optimizers that a configuration names, or with what stands in for the federated one.
 
     Raises:
         UserError: one sentence with the flag, the value and the way out.
@@ -34,7 +34,7 @@ def of(training: TrainingConfig, federated: FederatedOptimizer | None = None) ->
 
 
 def keeps_client_states(training: TrainingConfig) -> bool:
-    """Whether a client's own optimizer goes on from where it stopped when the client last trained."""
+    """Return whether a client's own optimizer goes on from where it stopped when the client last trained."""
     has_state = training.momentum > 0 or training.client_optimizer != SGD
     return has_state and training.momentum_buffer == "persistent"
 

@@ -78,7 +78,7 @@ def _shape(leaf: Any) -> tuple[int, ...]:
 
 @contextmanager
 def _named(optimizer: FederatedOptimizer) -> Iterator[None]:
-    """Says which optimizer it is that breaks the contract."""
+    """Name the optimizer in an error that says it breaks the contract."""
     try:
         yield
     except BrokenContractError as error:

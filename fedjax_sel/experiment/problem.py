@@ -35,12 +35,12 @@ class Problem:
 
     @property
     def given(self) -> Given:
-        """Return its data."""
+        """The experiment's data as they were read and dealt out."""
         return Given(self.dataset, self.partitions, self.reachable)
 
 
 def pose(given: Experiment | Config) -> Problem:
-    """Checks an experiment, loads the data and deals them out.
+    """Check an experiment, load the data and deal them out.
 
     Raises:
         UserError: one sentence with the field, the value and the way out.

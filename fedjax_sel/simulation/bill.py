@@ -26,7 +26,7 @@ class Bill(NamedTuple):
 
 
 def nothing(num_replicates: int, num_clients: int, num_requests: int) -> Bill:
-    """The bill of a round without requests."""
+    """Return the bill of a round without requests."""
     zero = jnp.zeros((num_replicates,), jnp.int32)
     nobody = jnp.zeros((num_replicates, num_clients), bool)
     return Bill(nobody, nobody, jnp.zeros((num_replicates, num_requests), jnp.int32), *[zero] * 6)
@@ -41,7 +41,7 @@ def add(
     answered: jax.Array,
     loss_on: str,
 ) -> Bill:
-    """Adds what it costs that some clients are asked, and that their answers arrive.
+    """Add what it costs that some clients are asked, and that their answers arrive.
 
     Args:
         bill: so far.
@@ -66,7 +66,7 @@ def add(
 
 
 def add_probe(bill: Bill, took_part: jax.Array, reported: jax.Array, num_examples: jax.Array, asked: jax.Array) -> Bill:
-    """Adds the models of a probe round: its cohort's uploads, and averaged copies to everyone who is asked.
+    """Add the models of a probe round: its cohort's uploads, and averaged copies to everyone who is asked.
 
     Args:
         bill: so far.

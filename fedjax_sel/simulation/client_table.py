@@ -37,13 +37,13 @@ class HostStore:
     structure: Any
 
     def read(self, slots: Any, version: Any, clients: Any) -> tuple[np.ndarray, ...]:
-        """Rows of some clients; all arguments of the same shape."""
+        """Return the rows of some clients; all arguments have the same shape."""
         del version
         slots, clients = np.asarray(slots), np.asarray(clients)
         return tuple(array[slots, clients] for array in self.arrays)
 
     def write(self, slots: Any, version: Any, clients: Any, kept: Any, *rows: Any) -> np.ndarray:
-        """Writes the rows [S, K, ...] of those clients [S, K] who keep what they have now; returns the version [S]."""
+        """Write the rows [S, K, ...] of those clients [S, K] who keep what they have now; return the version [S]."""
         kept, clients = np.asarray(kept), np.asarray(clients)
         of_seed = np.broadcast_to(np.asarray(slots)[:, None], clients.shape)
         for array, values in zip(self.arrays, rows):
@@ -51,22 +51,22 @@ class HostStore:
         return np.asarray(version) + np.int32(1)
 
     def copy(self) -> Kept:
-        """The whole table, [seeds, N, ...]."""
+        """Return a copy of the whole table, [seeds, N, ...]."""
         return jax.tree.unflatten(self.structure, [array.copy() for array in self.arrays])
 
     def load(self, seeds: slice, table: Kept) -> None:
-        """Replaces the rows of some seeds."""
+        """Replace the rows of some seeds."""
         for array, values in zip(self.arrays, jax.tree.leaves(table), strict=True):
             array[seeds] = values
 
     def fill(self, seeds: slice, rows: Kept) -> None:
-        """Gives all clients of some seeds the same row, [seeds, ...]."""
+        """Give all clients of some seeds the same row, [seeds, ...]."""
         for array, values in zip(self.arrays, jax.tree.leaves(rows), strict=True):
             if np.any(values):
                 array[seeds] = np.asarray(values)[:, None]
 
     def shapes(self) -> Kept:
-        """Of the whole table."""
+        """Return the shapes and dtypes of the whole table."""
         return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.arrays])
 
 
@@ -81,7 +81,7 @@ class HostTable:
 
 
 def make_store(row: Kept, num_seeds: int, num_clients: int) -> HostStore:
-    """A store of zeros. On most systems memory that is never written is never taken.
+    """Make a store of zeros; on most systems memory that is never written is never taken.
 
     Args:
         row: shapes and dtypes of what is kept of one client.
@@ -93,7 +93,7 @@ def make_store(row: Kept, num_seeds: int, num_clients: int) -> HostStore:
 
 
 def on_devices(init: Callable[[Any], Kept], params: Any, num_clients: int) -> Kept:
-    """A table on the devices, where every client has what `init` gives.
+    """Make a table on the devices, where every client has what `init` gives.
 
     Args:
         init: params -> what is kept of one client.
@@ -107,12 +107,12 @@ def on_devices(init: Callable[[Any], Kept], params: Any, num_clients: int) -> Ke
 
 
 def on_host(store: HostStore, slots: Any) -> HostTable:
-    """A table in host memory, for the replicates that have these places in the store, int32 [S]."""
+    """Make a table in host memory, for the replicates that have these places in the store, int32 [S]."""
     return HostTable(slots, jnp.zeros(slots.shape, jnp.int32), store)
 
 
 def row(table: Kept | HostTable, replicate: jax.Array, client: jax.Array) -> Kept:
-    """What is kept of one client, of a table of either kind."""
+    """Return what is kept of one client, of a table of either kind."""
     if not isinstance(table, HostTable):
         return jax.tree.map(lambda leaf: leaf[replicate, client], table)
     store = table.store
@@ -123,7 +123,7 @@ def row(table: Kept | HostTable, replicate: jax.Array, client: jax.Array) -> Kep
 
 
 def write(table: Kept | HostTable, clients: jax.Array, kept: jax.Array, rows: Kept, after: Any) -> Kept | HostTable:
-    """The table with new rows.
+    """Return the table with new rows.
 
     Args:
         table: of either kind.

@@ -35,7 +35,7 @@ class TrainMetrics(NamedTuple):
 
 
 def block_size(num_examples: int, largest: int) -> int:
-    """Examples in a block: equal blocks, none above `largest`, as little padding as possible."""
+    """Return the examples of a block: equal blocks, none above `largest`, as little padding as possible."""
     return -(-num_examples // -(-num_examples // largest))
 
 
@@ -113,7 +113,7 @@ def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights
 def _sums_of_clients(
     evaluator: Evaluator, federation: Federation, weights: Weights
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """The task's measures and the losses, added up over each client's training examples: float32 [S, N] each."""
+    """Add up the task's measures and the losses over each client's training examples: float32 [S, N] each."""
     values = _per_example(evaluator, federation, federation.images, federation.labels, weights)
     num_clients = federation.starts.shape[1]
 
@@ -126,7 +126,7 @@ def _sums_of_clients(
 def _per_example(
     evaluator: Evaluator, federation: Federation, inputs: Any, targets: Any, weights: Weights
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """The task's measures and the loss of each example, float32 [S, examples] each."""
+    """Return the task's measures and the loss of each example, float32 [S, examples] each."""
     mesh, model, task, block, at_once = evaluator
     num_replicates = jax.tree.leaves(weights)[0].shape[0]
     num_examples = jax.tree.leaves(targets)[0].shape[0]

@@ -40,12 +40,12 @@ class Question(NamedTuple):
 
     @property
     def segment(self) -> fed.Segment:
-        """The examples that its loss is on."""
+        """The examples that the client's loss is on."""
         return fed.loss_part(self.federation, self.replicate, self.who, self.request.option("on") or self.loss_on)
 
     @property
     def everything(self) -> fed.Segment:
-        """All its examples."""
+        """All examples of the client."""
         return fed.all_parts(self.federation, self.replicate, self.who)
 
 
@@ -90,7 +90,7 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
 
 
 def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
-    """Examples that each client evaluates to answer, int32 [S, N]."""
+    """Count the examples that each client evaluates to answer, int32 [S, N]."""
     kind = kinds.KINDS[request.kind]
     if kind.evaluates == "part":
         examples = _on(federation, request.option("on") or loss_on)
@@ -108,5 +108,5 @@ def _on(federation: Federation, part: str) -> jax.Array:
 
 
 def reported(federation: Federation, loss_on: str) -> jax.Array:
-    """Examples that each client evaluates to report a loss with its upload, int32 [S, N]."""
+    """Count the examples that each client evaluates to report a loss with its upload, int32 [S, N]."""
     return _on(federation, loss_on)

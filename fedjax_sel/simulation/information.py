@@ -27,7 +27,7 @@ from fedjax_sel.strategies.requests import ALL, NEVER, SELECTED, Request
 
 
 def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
-    """The floats that a client sends up to answer each request."""
+    """Return the floats that a client sends up to answer each request."""
     counts = counts_of(model, num_classes)
     return tuple(kinds.floats(request, counts) for request in strategy.requests)
 
@@ -38,7 +38,7 @@ def counts_of(model: Model, num_classes: int) -> Counts:
 
 
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
-    """The tables before anything is known."""
+    """Return the tables before anything is known."""
     return protocol.nothing_known(strategy, counts_of(model, num_classes), num_replicates, num_clients)
 
 
@@ -51,7 +51,7 @@ def measure(
     mask=None,
     arrives=None,
 ) -> tuple[Information, Bill]:
-    """Serves the requests to one group of clients that are due in this round: the `serve` of the protocol.
+    """Serve the requests to one group of clients that are due in this round: the `serve` of the protocol.
 
     Whether a request is due depends on the round number alone, which is never batched: `cond` stays a real branch.
 
@@ -83,7 +83,7 @@ def measure(
 
 
 def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
-    """Serves the requests that are due before the first round. The first round bills them."""
+    """Serve the requests that are due before the first round, which bills them."""
     for position, _ in protocol.requests_at_start(context.plan.strategy):
         info, bill = _serve(context, info, bill, position, None, None, None)
     return info, bill
@@ -92,7 +92,7 @@ def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tu
 def learn(
     context: RoundContext, info: Information, bill: Bill, ids, mask, losses: jax.Array
 ) -> tuple[Information, Bill]:
-    """Takes the training losses that the cohort reports with its updates, where they were requested.
+    """Enter the training losses that the cohort reports with its updates, where they were requested.
 
     Args:
         context: the federation as the round opened.
@@ -116,7 +116,7 @@ def learn(
 def _serve(
     context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives
 ) -> tuple[Information, Bill]:
-    """Asks clients (everyone without `ids`) and enters what they answer, as far as it arrives."""
+    """Ask clients (everyone without `ids`) and enter what they answer, as far as it arrives."""
     request = context.plan.strategy.requests[position]
     num_replicates, num_clients = context.federation.starts.shape
     if ids is None:
@@ -134,7 +134,7 @@ def _serve(
 def _enter(
     context: RoundContext, info: Information, bill: Bill, position: int, ids, asked, arrives, values
 ) -> tuple[Information, Bill]:
-    """Writes the answers that arrive into their table, losses made finite, and bills them and what all did for them."""
+    """Write the answers that arrive into their table, losses made finite, and bill them and what all did for them."""
     request = context.plan.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(ids.shape, jnp.int32)
@@ -159,7 +159,7 @@ def _enter(
 
 
 def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
-    """What each client answers at a model: [S, M, ...]."""
+    """Return what each client answers at a model: [S, M, ...]."""
     streams, round = context.streams, context.round
     replicates, clients = devices.pairs(ids.shape[0], ids)
 
@@ -181,7 +181,7 @@ def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.
 
 
 def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
-    """Loss on each probe's model less loss on the round's: [S, M, probes].
+    """Return the loss on each probe's model less the loss on the round's: [S, M, probes].
 
     Where the round's model is restored first, the second loss is the first one again. Clients train, receive a model
     and report all the same: the bill is that of any probe.

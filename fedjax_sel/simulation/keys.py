@@ -27,7 +27,7 @@ class Streams(NamedTuple):
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
-    """The root seed of every purpose.
+    """Return the root seed of every purpose.
 
     Args:
         seeds: one a replicate.
@@ -45,7 +45,7 @@ def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
 
 
 def streams(root_seeds: Streams) -> Streams:
-    """The keys of all replicates: typed keys, [S] each."""
+    """Return the keys of all replicates: typed keys, [S] each."""
 
     def of(purpose: str, seeds: jax.Array) -> jax.Array:
         return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose)))(seeds)
@@ -54,17 +54,17 @@ def streams(root_seeds: Streams) -> Streams:
 
 
 def of_round(stream: jax.Array, round: jax.Array) -> jax.Array:
-    """The key of a round, counted from 0."""
+    """Return the key of a round, counted from 0."""
     return jax.random.fold_in(stream, round)
 
 
 def of_client(stream: jax.Array, round: jax.Array, client: jax.Array) -> jax.Array:
-    """The key of a client in a round."""
+    """Return the key of a client in a round."""
     return jax.random.fold_in(of_round(stream, round), client)
 
 
 def of_probe(stream: jax.Array, round: jax.Array, probe: int) -> jax.Array:
-    """The stream of a probe: its cohort's key, and below it (`fold_in`) its clients'."""
+    """Return the stream of a probe: its cohort's key, and below it (`fold_in`) its clients'."""
     return jax.random.fold_in(of_round(stream, round), PROBES + probe)
 
 

@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> Layout:
-    """Lays a problem out.
+    """Lay a problem out on the devices.
 
     Args:
         problem: from `pose`.
@@ -57,13 +57,13 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 
 
 def images_stay_on_host(problem: Problem) -> bool:
-    """Whether the training images would take most of a device's memory. On a CPU both are the same memory."""
+    """Return whether the training images would take most of a device's memory, which on a CPU is the host's own."""
     limit = memory.of_device()
     return limit is not None and problem.dataset.train_images.nbytes > MOST_OF_A_DEVICE * limit
 
 
 def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None:
-    """Where what is kept of clients lies in host memory; None where devices keep it, or nothing is kept."""
+    """Return where what is kept of clients lies in host memory; None where devices keep it, or nothing is kept."""
     run, num_clients = problem.config.run, problem.config.partition.num_clients
     row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax.random.key(0)))
     groups = plan.mesh.devices.shape[0]
@@ -79,7 +79,7 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
 
 
 def _test_blocks(problem: Problem) -> int:
-    """Blocks of test images that a CPU would evaluate for one replicate: the other work that devices share."""
+    """Count the blocks of test images that a CPU would evaluate for one replicate: work that devices share, too."""
     return -(-len(problem.dataset.test_labels) // problem.model.cpu_block)
 
 

@@ -49,7 +49,7 @@ class Ledger(NamedTuple):
 
 
 def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], num_carried: int = 0) -> Ledger:
-    """Counts -> the ledger, in exact integers.
+    """Turn counts into the ledger, in exact integers.
 
     Args:
         events: NumPy arrays [seeds, rounds, ...].
@@ -82,5 +82,5 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], nu
 
 
 def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
-    """Which clients stand in a cohort: bool [N] from ids [K] and mask [K]."""
+    """Return which clients stand in a cohort: bool [N] from ids [K] and mask [K]."""
     return jnp.zeros((num_clients,), bool).at[ids].max(mask)

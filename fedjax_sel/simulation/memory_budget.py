@@ -19,7 +19,7 @@ from fedjax_sel.training import client
 
 
 def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tuple[int, int, int]:
-    """How many seeds the devices' memory holds together: all of them, or as many as make equal groups.
+    """Return how many seeds the devices' memory holds together: all, or as many as make equal groups.
 
     Args:
         problem: from `pose`.
@@ -48,7 +48,7 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
 
 
 def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
-    """What a device needs for so many seeds.
+    """Return the bytes that a device needs for so many seeds.
 
     Data, the state (old, new, and one that is being saved), the cohort's models, and training's arrays.
     """
@@ -84,7 +84,7 @@ def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
 
 
 def _batch_shapes(plan: Plan, federation: Federation) -> tuple[Any, ...]:
-    """Shapes of a model and one batch."""
+    """Return the shapes of a model and one batch."""
     positions = jnp.arange(plan.trainer.work.batch_size)
     part = Segment(*[jnp.int32(0)] * 3)
     examples = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)

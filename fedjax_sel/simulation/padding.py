@@ -9,7 +9,7 @@ COHORTS = 200  # random ones that are looked at
 
 
 def padded_share(plan: Plan, steps: np.ndarray) -> float:
-    """The share of training time, over all devices, in which a device waits for others or computes for nobody.
+    """Return the share of training time, over all devices, in which one waits for others or computes for nobody.
 
     Three things cost: clients that do not divide evenly among devices, clients of a batch that end before its longest,
     and devices whose clients have less to do. Averaged over uniformly random cohorts; all steps count alike.
@@ -37,6 +37,6 @@ def padded_share(plan: Plan, steps: np.ndarray) -> float:
 
 
 def _turn(jobs: np.ndarray, at_once: int) -> int:
-    """Steps' time that one device takes: batches one after another, each as long as its longest job."""
+    """Return the steps' time that a device takes: batches one after another, each as long as its longest job."""
     batches = [jobs[start : start + at_once] for start in range(0, len(jobs), at_once)]
     return int(sum(len(batch) * batch.max() for batch in batches))

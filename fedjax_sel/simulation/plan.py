@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     blocks_at_once: int
 
     def kept_at_first(self, weights: Weights) -> Kept:
-        """What is kept of a client that never trained."""
+        """Return what is kept of a client that never trained."""
         trainer = self.trainer
         of_own = client.fresh(trainer, weights.trained) if self.keep_client_optimizers else None
         return Kept(of_own, trainer.optimizer.init_own(weights.trained))

@@ -80,7 +80,7 @@ def probe(context: RoundContext, number: int) -> Probe:
 
 
 def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> jax.Array:
-    """Aggregation weights by the runner's rule, float32 [S, K]."""
+    """Return aggregation weights by the runner's rule, float32 [S, K]."""
     all_sizes = context.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
     there = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if context.available is None else context.available.sum(1)

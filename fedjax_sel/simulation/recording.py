@@ -101,7 +101,7 @@ def record(
 
 
 def _examples_of_training(context: RoundContext) -> jax.Array:
-    """Examples that each client's training of this round takes, int32 [S, N]."""
+    """Count the examples that each client's training of this round takes, int32 [S, N]."""
     work, sizes = context.plan.trainer.work, context.federation.train_sizes
     if not work.varies:
         return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
@@ -125,7 +125,7 @@ def _events(
     losses: int,
     evaluated: jax.Array | int,
 ) -> Events:
-    """The round's counts.
+    """Count what happened in a round.
 
     `work` is the examples that each client's training takes, int32 [S, N]; `trains` is the cohort and `reported` those
     of it whose training arrived, bool [S, N].
@@ -161,7 +161,7 @@ def _events(
 
 
 def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], nothing: Any) -> Any:
-    """Measures in every period-th round and in the last; 0: never."""
+    """Measure in every period-th round and in the last; with period 0 never."""
     if period == 0:
         return nothing
     if period == 1:

@@ -70,7 +70,7 @@ def many_rounds(
     federation: Federation,
     streams: Streams,
 ) -> tuple[Carry, Records]:
-    """A chunk: `length` rounds from `first`, on one program whatever `first` is. Rounds past the end do nothing.
+    """Play a chunk: `length` rounds, one program whatever `first` is, and nothing in rounds past the end.
 
     Args:
         plan: static.

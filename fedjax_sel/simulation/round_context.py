@@ -35,15 +35,15 @@ class ToTrain(NamedTuple):
     round: jax.Array
 
     def received(self, replicate: jax.Array) -> Weights:
-        """The model that the clients of a replicate receive."""
+        """Return the model that the clients of a replicate receive."""
         return devices.of_replicate(self.params, replicate)
 
     def kept(self, replicate: jax.Array, client: jax.Array) -> Kept:
-        """What is kept of a client."""
+        """Return what is kept of a client."""
         return client_table.row(self.clients, replicate, client)
 
     def memory(self, replicate: jax.Array, kept: Kept) -> Memory:
-        """What the federated optimizer remembers: of a client, of whom that is kept, and of the server."""
+        """Return what the federated optimizer remembers: of a client, of whom that is kept, and of the server."""
         return Memory(kept.own, devices.of_replicate(self.shared, replicate))
 
 

@@ -40,7 +40,7 @@ class Program(NamedTuple):
 
 
 def prepare(problem: Problem, eval_every: int | None = None) -> Program:
-    """Puts the data on the devices, measures what is due before the first round, and builds the program.
+    """Put the data on the devices, measure what is due before the first round, and build the program.
 
     Args:
         problem: from `pose`.
@@ -53,7 +53,7 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
 
 
 def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" = None) -> list[Program]:
-    """The same for groups of seeds that take turns: see `chunks`.
+    """Prepare a program, as `prepare` does, for each group of seeds that take turns (see `chunks`).
 
     Args:
         problem: from `pose`.
@@ -100,7 +100,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
 
 
 def _stored(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: bool) -> Carry:
-    """The carry with a table of clients in host memory, which it fills."""
+    """Return the carry with a table of clients in host memory, and fill the table."""
     if fresh:
         store.fill(seeds, devices.fetch(jax.jit(jax.vmap(plan.kept_at_first))(carry.params)))
     else:
@@ -118,7 +118,7 @@ class State(NamedTuple):
 
 
 def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
-    """The shapes and dtypes of the carry of all seeds."""
+    """Return the shapes and dtypes of the carry of all seeds."""
     group = shapes_of_group(problem, laid_out)
     count = len(problem.config.run.seeds)
     carry = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
@@ -127,7 +127,7 @@ def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
 
 
 def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
-    """The same of a group."""
+    """Return the shapes and dtypes of the carry of one group of seeds."""
     host, plan, seeds_at_once = laid_out
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
@@ -152,7 +152,7 @@ SPECS: Any = Federation(
 
 
 def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry, Records]]:
-    """A chunk of rounds on the plan's devices, not yet compiled.
+    """Return the function of a chunk of rounds on the plan's devices, not yet compiled.
 
     Args:
         plan: static.
@@ -173,7 +173,7 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
 
 
 def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
-    """The state before anything is known, and the random streams."""
+    """Return the state before anything is known, and the random streams."""
     model = plan.trainer.model
     num_classes = federation.label_counts.shape[-1]
     streams = keys.streams(root_seeds)
@@ -209,7 +209,7 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
 
 
 def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:
-    """Serves what is due at the start, and lets the strategy work on it once, in float64 on the CPU."""
+    """Serve what is due at the start, and let the strategy work on it once, in float64 on the CPU."""
     if protocol.requests_at_start(plan.strategy):
 
         def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
@@ -239,7 +239,7 @@ class Chunk(NamedTuple):
 
 
 def chunks(*programs: Program) -> Iterator[Chunk]:
-    """Runs all rounds of one program, or of several groups of seeds that take turns: a chunk of each, then the next.
+    """Run all rounds of one program, or of several groups of seeds that take turns: a chunk of each, then the next.
 
     Rounds past the end are not among the records.
     """
@@ -268,7 +268,7 @@ def _copy_state(rounds: int, carries: list[Any], store: HostStore | None) -> Sta
 
 
 def _joined(*leaves: Any) -> Any:
-    """Of groups, in host memory; random keys are jax arrays there too."""
+    """Join the leaves of groups in host memory, where random keys are jax arrays, too."""
     return np.concatenate(leaves) if isinstance(leaves[0], np.ndarray) else jnp.concatenate(leaves)
 
 

@@ -13,7 +13,7 @@ LARGEST = 1e6  # nats; also what infinity becomes
 def losses(
     values: jax.Array, answered: jax.Array, known_before: jax.Array | float = -jnp.inf
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Makes measured losses finite.
+    """Make measured losses finite.
 
     Args:
         values: float32 [M, ...].

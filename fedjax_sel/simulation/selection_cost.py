@@ -82,7 +82,7 @@ class _Stubs(NamedTuple):
 
 
 def of_problem(problem: Problem) -> Setting:
-    """The setting of a run."""
+    """Return the setting of a run."""
     config = problem.config
     return Setting(
         strategy=problem.strategy,
@@ -96,7 +96,7 @@ def of_problem(problem: Problem) -> Setting:
 
 
 def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDGET_SECONDS) -> float:
-    """Seconds that selection takes a round, all replicates together, on this machine.
+    """Return the seconds that selection takes a round, all replicates together, on this machine.
 
     Args:
         experiment: or a configuration.
@@ -106,7 +106,7 @@ def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDG
 
 
 def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes: int | None = None) -> Cost:
-    """Compiles and times a strategy's rounds, from the first one on.
+    """Compile and time a strategy's rounds, from the first one on.
 
     Args:
         setting: the strategy and the shapes.
@@ -154,7 +154,7 @@ def _refuse(what: str, size: int, most: int | None) -> None:
 
 
 def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
-    """State and tables before the first round, and the stubs."""
+    """Return the state and the tables before the first round, and the stubs."""
     strategy, model = setting.strategy, setting.model
     num_replicates, num_clients = setting.sizes.shape
     key_state, key_facts, key_updates, key_rounds = jax.random.split(key, 4)
@@ -183,7 +183,7 @@ def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
 
 
 def _prepared(setting: Setting, carry: _Carry) -> Any:
-    """The state after `prepare`, as a run calls it: replicate by replicate, in float64 on the CPU."""
+    """Return the state after `prepare`, as a run calls it: replicate by replicate, in float64 on the CPU."""
     if setting.strategy.prepare is keep_state:
         return carry.state
     state, info = jax.device_get((carry.state, carry.info))
@@ -193,7 +193,7 @@ def _prepared(setting: Setting, carry: _Carry) -> Any:
 
 
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
-    """A call: rounds first, first + 1, .. of all replicates; selections are [S, rounds, ...]."""
+    """Play rounds first, first + 1, .. of all replicates; selections are [S, rounds, ...]."""
 
     def body(carry: _Carry, round: jax.Array):
         return jax.vmap(partial(_round, setting), in_axes=(0, None, 0))(carry, round, stubs)
@@ -204,7 +204,7 @@ def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) ->
 
 
 def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
-    """One round of one replicate; the round number is not batched, as in a run."""
+    """Play one round of one replicate; the round number is not batched, as in a run."""
     strategy, num_clients = setting.strategy, setting.sizes.shape[1]
     keys = jax.random.split(jax.random.fold_in(stubs.keys, round), 5)
     level = jax.random.uniform(keys[0], minval=0.5, maxval=1.0)  # no two rounds have the same facts and updates

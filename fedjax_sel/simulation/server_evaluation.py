@@ -28,7 +28,7 @@ def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) 
 
 
 def server_examples(plan: Plan, federation: Federation) -> int:
-    """Return the examples of one such evaluation."""
+    """Count the examples that the server evaluates for the strategy in a round."""
     on_test = any(r.kind == "server_metrics" and r.option("on") == "test" for r in plan.strategy.requests)
     targets = federation.test_labels if on_test else federation.server_labels
     return jax.tree.leaves(targets)[0].shape[0]

@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> Strategy:
-    """Active Federated Learning.
+    """Make AFL, Active Federated Learning.
 
     Args:
         alpha1: share of the clients that are set aside, in [0, 1].
@@ -81,7 +81,7 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
 
 
 def valuations(losses: jax.Array, sizes: jax.Array) -> jax.Array:
-    """v_k = sqrt(n_k) l_k.
+    """Return v_k = sqrt(n_k) l_k.
 
     Args:
         losses: mean losses, [N].
@@ -102,7 +102,7 @@ def active_cohort(
     alpha3: float,
     available: jax.Array | None = None,
 ) -> jax.Array:
-    """The draw of AFL (Goetz et al. 2019).
+    """Draw a cohort as AFL does (Goetz et al. 2019).
 
     Args:
         key: consumed.

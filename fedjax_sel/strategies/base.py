@@ -97,7 +97,7 @@ class UndeclaredFactError(UserError, AttributeError):
 
 
 def undeclared(strategy: str, kind: str, declared: tuple[str, ...]) -> UndeclaredFactError:
-    """The error for a fact that is read and was not bought."""
+    """Return the error for a fact that is read and was not bought."""
     return UndeclaredFactError(
         f"strategy {strategy!r} reads the fact {kind!r} without buying it: "
         f"add Request({kind!r}, ...) to its requests (it has {', '.join(declared) or 'none'})"
@@ -120,20 +120,20 @@ class Information:
         return self._facts[kind]
 
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of fact that the strategy requested."""
+        """Return the kinds of fact that the strategy requested."""
         return tuple(self._facts)
 
     def replace(self, kind: str, fact: Fact) -> "Information":
-        """A copy with one table exchanged."""
+        """Return a copy with one table exchanged."""
         return Information(self._strategy, {**self._facts, kind: fact})
 
     def tree_flatten(self):
-        """Facts are leaves; the names are static."""
+        """Return the facts as leaves and the names as what is static."""
         return tuple(self._facts.values()), (self._strategy, tuple(self._facts))
 
     @classmethod
     def tree_unflatten(cls, static, facts):
-        """The inverse of `tree_flatten`."""
+        """Make the Information that `tree_flatten` took apart."""
         strategy, kinds = static
         return cls(strategy, dict(zip(kinds, facts)))
 
@@ -191,7 +191,7 @@ class Outcome(NamedTuple):
 
 
 def keep_state(state: State, *_: Any) -> State:
-    """The `update` or `prepare` of a strategy that learns nothing from it."""
+    """Return the state as it is: the `update` or `prepare` of a strategy that learns nothing from it."""
     return state
 
 

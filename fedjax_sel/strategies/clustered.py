@@ -69,7 +69,7 @@ def clustered(
     unseen: Literal["group", "zero"] = "group",
     linkage: Literal["condensed", "square"] = "condensed",
 ) -> Strategy:
-    """Clustered sampling.
+    """Make clustered sampling.
 
     Args:
         variant: Algorithm 2 (`similarity`) or Algorithm 1 (`size`), which reads none of the others.
@@ -144,7 +144,7 @@ def clustered(
 
 
 def _inclusion(state: Any, info, round, available) -> jax.Array | None:
-    """Every client has K n_i of the urns' K n. Where some are away the urns are no longer filled so evenly."""
+    """Return K n_i / n, how often each client is selected; None where some are away and urns fill less evenly."""
     del info, round
     if available is not None:
         return None
@@ -154,7 +154,7 @@ def _inclusion(state: Any, info, round, available) -> jax.Array | None:
 def similarity_urns(
     key: jax.Array, distances: jax.Array, sizes: jax.Array, num_selected: int, linkage: str = "condensed"
 ) -> jax.Array:
-    """Algorithm 2: Ward's clusters with K sum n_i <= n, poured into K urns.
+    """Pour Ward's clusters with K sum n_i <= n into K urns (Algorithm 2).
 
     Args:
         key: consumed; the order in which clients, and clusters of the same mass, come.
@@ -176,7 +176,7 @@ def similarity_urns(
 
 
 def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Array | None) -> Selection:
-    """The cohort: one client from each urn, as far as they are available."""
+    """Draw the cohort: one client from each urn, as far as they are available."""
     k = masses.shape[0]
     if available is not None:
         masses = jnp.where(available, masses, 0)
@@ -191,7 +191,7 @@ def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Ar
 
 
 def _distances(vectors: jax.Array, others: jax.Array, distance: str) -> jax.Array:
-    """From [M, P] to [N, P], as explicit differences of blocks that fit in a CPU's cache: [M, N].
+    """Return distances [M, N] from [M, P] to [N, P], as explicit differences of blocks that fit in a CPU's cache.
 
     They are exactly zero between equal vectors. For `arccos` vectors have length 1.
     """

@@ -11,12 +11,12 @@ _WHO = {ALL: ("all", "N"), CANDIDATES: ("candidates", "d"), SELECTED: ("the coho
 
 
 def buys(strategy: Strategy) -> str:
-    """The facts, e.g. "loss of all, loss of the cohort"; "nothing" without."""
+    """Return the facts that a strategy buys, e.g. "loss of all, loss of the cohort"; "nothing" without."""
     return ", ".join(dict.fromkeys(_bought(request) for request in strategy.requests)) or "nothing"
 
 
 def costs(strategy: Strategy) -> str:
-    """The extra traffic, e.g. "start: N down, N floats up; each round: K floats up"; "nothing" without.
+    """Return the extra traffic, e.g. "start: N down, N floats up; each round: K floats up"; "nothing" without.
 
     `down` and `up` count models; a client that is asked and selected in one round downloads the model once.
     """

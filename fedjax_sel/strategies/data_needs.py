@@ -27,5 +27,5 @@ def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
 
 
 def needs_validation(request: Request) -> bool:
-    """Return whether the server must hold data of its own to serve it."""
+    """Return whether the server must hold data of its own to serve a request."""
     return request.kind == "server_metrics" and request.option("on", "validation") == "validation"

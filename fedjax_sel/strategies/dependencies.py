@@ -22,7 +22,7 @@ Params = Any  # a pytree of float32 arrays
 
 
 def read(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Which inputs the outputs of a function depend on.
+    """Return which inputs the outputs of a function depend on.
 
     A called function (a branch, a loop body, a jitted helper) counts as reading all that is handed to it.
 
@@ -60,7 +60,7 @@ def of_outcome(
     info: Information,
     selection: Selection,
 ) -> OutcomeReads:
-    """What `update` reads of an outcome that does not exist yet.
+    """Return what `update` reads of an outcome that does not exist yet.
 
     Args:
         strategy: whose.

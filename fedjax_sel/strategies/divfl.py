@@ -67,7 +67,7 @@ def divfl(
     weights: Literal["samples", "cluster-size"] = "samples",
     mixing: float = 0.0,
 ) -> Strategy:
-    """DivFL.
+    """Make DivFL.
 
     Args:
         variant: gradients from a client's last participation (`lazy`), or all of them in every round (`ideal`).
@@ -139,13 +139,13 @@ def divfl(
 
 
 def _usable(gradients: jax.Array) -> jax.Array:
-    """Gradients [N, P], zero where they are not finite or too long to be squared."""
+    """Return gradients [N, P], zero where they are not finite or too long to be squared."""
     # A comparison with NaN is False.
     return jnp.where(jnp.sum(gradients**2, axis=1, keepdims=True) < _LONGEST**2, gradients, 0.0)
 
 
 def _mix(key: jax.Array, ids: jax.Array, mixing: float, num_clients: int, available: jax.Array | None) -> jax.Array:
-    """Gives some places of a greedy cohort, the last ones, to clients drawn uniformly from the rest."""
+    """Give some places of a greedy cohort, the last ones, to clients drawn uniformly from the rest."""
     key_count, key_rest = jax.random.split(key)
     k = ids.shape[0]
     places = jnp.arange(k)

@@ -44,7 +44,7 @@ def fedgp(
     importance: Importance | None = None,
     restored_probes: bool | None = None,
 ) -> Strategy:
-    """FedGP. Everything that is None has the preset's value.
+    """Make FedGP; everything that is None has the preset's value.
 
     Args:
         preset: paper: FedGP's own numbers; the others are FedCor's (fedcor.py), whose code is the only public one.

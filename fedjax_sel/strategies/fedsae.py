@@ -48,7 +48,7 @@ def fedsae(
     temperature: float = 0.01,
     active_rounds: int | None = None,
 ) -> Strategy:
-    """FedSAE's selection.
+    """Make FedSAE's selection.
 
     Args:
         variant: a draw with weights exp(temperature sqrt(n_k) l_k) (`softmax`), or the K largest losses (`greedy`).

@@ -65,7 +65,7 @@ def fl_dp3s(
     profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1",
     pool: int | None = None,
 ) -> Strategy:
-    """FL-DP3S.
+    """Make FL-DP3S.
 
     Args:
         profile: what describes a client's data: `fc1` (the paper's), `fc1-relu`, or the two it compares with,
@@ -166,14 +166,14 @@ def _spectrum(similarity: jax.Array, available: jax.Array | None) -> tuple[jax.A
 
 
 def _sample_available(key, spectrum: tuple[jax.Array, jax.Array], k: int, available: jax.Array) -> jax.Array:
-    """The k-DPP of those who are available; everyone of them, and others, where they are fewer than k."""
+    """Draw from the k-DPP of those who are available; where they are fewer than k, return all of them, and others."""
     diverse = kdpp.sample(key, *spectrum, k)
     everyone = sampling.uniform_without_replacement(key, available.shape[0], k, available)
     return jnp.where(available.sum() >= k, diverse, everyone)
 
 
 def similarity_of_profiles(profiles: jax.Array) -> jax.Array:
-    """S = 1 - (s0 - min s0) / (max s0 - min s0); the identity where all profiles are equal.
+    """Return S = 1 - (s0 - min s0) / (max s0 - min s0); the identity where all profiles are equal.
 
     Distances are explicit differences: ||a||^2 + ||b||^2 - 2ab would lose the small distances within a class.
 
@@ -190,7 +190,7 @@ def similarity_of_profiles(profiles: jax.Array) -> jax.Array:
 
 
 def _of_sufficient_rank(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """Of L, or of L + delta I where the rank of L is below k. Items that take no part have zero rows."""
+    """Return the eigenpairs of L, or of L + delta I where its rank is below k; items left out have zero rows."""
     taking_part = jnp.sum(eigenvectors**2, axis=0)  # 1, or 0 for the columns of unavailable clients
     delta = 1e-6 * eigenvalues.sum() / jnp.maximum(taking_part.sum(), 1.0)
     return jnp.where(kdpp.rank(eigenvalues) < k, eigenvalues + delta * taking_part, eigenvalues), eigenvectors

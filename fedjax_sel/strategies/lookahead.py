@@ -12,7 +12,7 @@ from fedjax_sel.strategies.base import Strategy
 def depends_on_num_rounds(
     strategy: Strategy, num_clients: int, num_selected: int, one: int, other: int, everyone_available: bool
 ) -> bool:
-    """Compares what a strategy computes in runs of two lengths.
+    """Return whether a strategy computes something else in a run of another length.
 
     Args:
         strategy: which.

@@ -79,7 +79,7 @@ def oort(
     alpha: float = 2.0,
     preferred_duration_quantile: float = 0.5,
 ) -> Strategy:
-    """Oort.
+    """Make Oort.
 
     Args:
         preset: where numbers come from that are None here: the public `code` or the `paper`.
@@ -129,7 +129,7 @@ def oort(
         )  # fmt: skip
 
     def current(state: State) -> jax.Array:
-        """This round's eps."""
+        """Return this round's eps."""
         return jnp.maximum(state.exploration * decay, state.least)
 
     def select(key, state: State, info, round, available) -> Selection:
@@ -192,7 +192,7 @@ def oort(
 
 
 def _scores(state: State, tried: jax.Array, t: jax.Array, cap: float) -> jax.Array:
-    """s_i without the system factor, [N]; meaningless for clients that were not tried."""
+    """Return s_i without the system factor, [N]; meaningless for clients that were not tried."""
     n = tried.shape[0]
     known = jnp.where(tried, state.utilities, jnp.inf)
     # The quantile's place is a table over the number of those tried: exact where a float32 product is not.

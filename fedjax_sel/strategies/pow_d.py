@@ -60,7 +60,7 @@ def pow_d(
     num_candidates: int | None = None,
     batch_size: int = 64,
 ) -> Strategy:
-    """Power-of-choice.
+    """Make power-of-choice.
 
     Args:
         variant: what candidates are ranked by: the loss on their data (`pow-d`) or on a random batch of it (`cpow-d`),
@@ -130,6 +130,6 @@ def pow_d(
 
 
 def _largest(key: jax.Array, values: jax.Array, eligible: jax.Array, k: int) -> Selection:
-    """The k largest of the values [N] of eligible clients; places that these do not fill stay empty."""
+    """Select the k largest of the values [N] of eligible clients; places that these do not fill stay empty."""
     ids = sampling.top_k(key, jnp.where(eligible, values, -jnp.inf), k)
     return Selection(ids, None, eligible[ids])

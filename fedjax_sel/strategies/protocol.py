@@ -113,7 +113,7 @@ def select(
 def observe(
     strategy: Strategy, state: Any, info: Information, key: jax.Array, round: jax.Array, available: jax.Array | None
 ) -> tuple[Any, jax.Array | None]:
-    """Take the first half of `select`, once all clients' answers are in.
+    """Let the strategy learn from all clients' answers and name its candidates: the first half of `select`.
 
     Returns:
         The strategy's state, and the candidates, int32 [d]; None where nobody is asked before the cohort is selected.

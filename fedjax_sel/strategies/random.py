@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-wor") -> Strategy:
-    """Random selection.
+    """Make random selection.
 
     Args:
         variant: the law of the cohort: uniform-wor, md or weighted-wor.
@@ -80,5 +80,5 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
 
 
 def _shares(state: State, available: jax.Array | None) -> jax.Array:
-    """Data shares of those who can be reached."""
+    """Return the data shares of those who can be reached."""
     return state.importance if available is None else jnp.where(available, state.importance, 0.0)

@@ -38,7 +38,7 @@ class Schedule(NamedTuple):
         return Schedule(self.before_first_round or other.before_first_round, self.rules + other.rules)
 
     def due(self, round: jax.Array) -> jax.Array:
-        """Whether the fact is bought at the opening of this round: bool scalar."""
+        """Return whether the fact is bought at the opening of a round: bool scalar."""
         due = jnp.zeros((), bool)
         for first, last, period in self.rules:
             inside = (round >= first) & ((round - first) % period == 0)
@@ -47,27 +47,27 @@ class Schedule(NamedTuple):
 
     @property
     def in_every_round(self) -> bool:
-        """Whether it is due in all rounds."""
+        """Whether the fact is due in all rounds."""
         return any(rule.first == 0 and rule.last is None and rule.period == 1 for rule in self.rules)
 
 
 def at_start() -> Schedule:
-    """Once, on the initial model, before the first round; billed to the first round."""
+    """Schedule a fact once, on the initial model, before the first round; it is billed to the first round."""
     return Schedule(before_first_round=True)
 
 
 def every(period: int, offset: int = 0) -> Schedule:
-    """In rounds offset, offset + period, .. (rounds count from 0)."""
+    """Schedule a fact for rounds offset, offset + period, .. (rounds count from 0)."""
     return Schedule(False, (Rule(offset, None, period),))
 
 
 def rounds(first: int, last: int) -> Schedule:
-    """In every round from first to last, both included."""
+    """Schedule a fact for every round from first to last, both included."""
     return Schedule(False, (Rule(first, last, 1),))
 
 
 def always() -> Schedule:
-    """In every round."""
+    """Schedule a fact for every round."""
     return every(1)
 
 
@@ -106,5 +106,5 @@ class Request(NamedTuple):
     options: tuple[tuple[str, Any], ...] = ()
 
     def option(self, name: str, default: Any = None) -> Any:
-        """An option's value."""
+        """Return an option's value."""
         return dict(self.options).get(name, default)

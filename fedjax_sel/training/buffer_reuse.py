@@ -14,7 +14,7 @@ from jax import lax
 
 
 def after(value: jax.Array, tree: Any) -> jax.Array:
-    """A float32 as it is, to the bit, but known only when all leaves of a tree are. On CPUs; elsewhere nothing is done.
+    """Return a float32 as it is, to the bit, but on CPUs known only when all leaves of a tree are.
 
     Args:
         value: a scalar.
@@ -27,7 +27,7 @@ def after(value: jax.Array, tree: Any) -> jax.Array:
         return value
 
     def nothing(leaf: jax.Array) -> jax.Array:
-        """Zero, which no compiler sees: one bit of a number, moved out of its word."""
+        """Return zero, which no compiler sees: one bit of a number, moved out of its word."""
         first = lax.bitcast_convert_type(leaf.reshape(-1)[0].astype(jnp.float32), jnp.uint32)
         return (first >> 31) >> 1
 

@@ -48,7 +48,7 @@ class Trainer(NamedTuple):
 
 
 def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
-    """PyTorch's SGD without its learning rate: g + weight_decay * w, then the momentum buffer."""
+    """Make PyTorch's SGD without its learning rate: g + weight_decay * w, then the momentum buffer."""
     parts = []
     if weight_decay:
         parts.append(optax.add_decayed_weights(weight_decay))
@@ -110,7 +110,7 @@ class LocalResult(NamedTuple):
 
     @property
     def finished(self) -> Finished:
-        """What the federated optimizer is told."""
+        """What the federated optimizer is told of the client whose local steps are done."""
         return Finished(self.update.trained, self.coefficient, self.learning_rate)
 
 
@@ -126,7 +126,7 @@ def train_and_report(
     optimizer_state: OptimizerState | None = None,
     memory: Memory = NOTHING_REMEMBERED,
 ) -> LocalResult:
-    """Local training of one client, and its training loss on the way.
+    """Train one client locally, and measure its training loss on the way.
 
     Where clients take unequal numbers of steps, `vmap` turns the loop into one that ends with the longest and leaves
     the weights and the optimizer state of the finished ones untouched.
@@ -157,7 +157,7 @@ def train_and_report(
     steps = schedule.num_steps(work, part.size, epochs)
 
     def seen(index, losses, counts):
-        """What a step adds to the statistic: a total and a count."""
+        """Return what a step adds to the statistic: a total and a count."""
         steps_a_pass = schedule.steps_a_pass(work, part.size)
         if statistic == "rms-first-pass":
             counts &= index < steps_a_pass
@@ -239,7 +239,7 @@ def mean_over(
     segment: Segment,
     function: Callable[[jax.Array, jax.Array, jax.Array], Any],
 ) -> Any:
-    """The mean of something over a client's examples, block by block, accumulated in float32.
+    """Return the mean of something over a client's examples, block by block, accumulated in float32.
 
     Args:
         trainer: static.
@@ -267,7 +267,7 @@ def mean_over(
 def loss(
     trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, statistic: str = "mean"
 ) -> jax.Array:
-    """Mean loss of a model over a client's examples, nats; with statistic="rms" the root of the mean squared loss."""
+    """Return a model's mean loss over a client's examples, nats; with statistic="rms" the root of the mean square."""
 
     def total(inputs, targets, counts):
         losses = example_losses(trainer.model, trainer.task, weights, inputs, targets)
@@ -280,7 +280,7 @@ def loss(
 def batch_loss(
     trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, key: jax.Array, batch_size: int
 ) -> jax.Array:
-    """Mean loss of a model over `batch_size` random examples of a client (all of them if it has fewer), nats."""
+    """Return the mean loss of a model over `batch_size` random examples of a client (or all, if fewer), nats."""
     slots = jnp.arange(batch_size)
     positions = shuffle.position(shuffle.order(key, segment.size), jnp.minimum(slots, segment.size - 1), segment.size)
     inputs, targets = fed.gather(federation, segment, positions)
@@ -288,7 +288,7 @@ def batch_loss(
 
 
 def profile(trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, relu: bool) -> jax.Array:
-    """Mean output of the first fully-connected layer over a client's examples (FL-DP3S Eq. 11), float32 [Q]."""
+    """Return the first fully-connected layer's mean output over a client's examples (FL-DP3S Eq. 11), float32 [Q]."""
 
     def total(inputs, targets, counts):
         first = trainer.model.apply(weights, inputs, None).profile
@@ -299,7 +299,7 @@ def profile(trainer: Trainer, federation: Federation, weights: Weights, segment:
 
 
 def gradient(trainer: Trainer, federation: Federation, weights: Weights, segment: Segment) -> Params:
-    """Gradient of the mean loss over a client's examples, in the pytree of the trained weights."""
+    """Return the gradient of the mean loss over a client's examples, in the pytree of the trained weights."""
 
     def total(inputs, targets, counts):
         def summed(trained):

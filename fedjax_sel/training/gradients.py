@@ -20,7 +20,7 @@ def of_batch(
     counts: jax.Array,
     micro_batch: int,
 ) -> tuple[Params, jax.Array, Any]:
-    """The gradient of the mean loss of the examples that count.
+    """Return the gradient of the mean loss of the examples that count.
 
     Args:
         losses_of: (params, examples) -> the loss of each, for any number of them, and what the pass carries on.
@@ -58,6 +58,6 @@ def of_batch(
 
 
 def _in_pieces(leaf: jax.Array, num_pieces: int) -> jax.Array:
-    """[B, ...] -> [pieces, B / pieces, ...], filled up with zeros."""
+    """Split [B, ...] into [pieces, B / pieces, ...], filled up with zeros."""
     filled = jnp.pad(leaf, [(0, -len(leaf) % num_pieces)] + [(0, 0)] * (leaf.ndim - 1))
     return filled.reshape(num_pieces, -1, *leaf.shape[1:])

@@ -17,7 +17,7 @@ MOST_BYTES = 2**20  # of a client: what is drawn ahead has to be kept
 
 
 def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Array], Draws]:
-    """What a training pass of each step draws.
+    """Return what a training pass of each step draws.
 
     Args:
         model: the network.

@@ -43,7 +43,7 @@ class LocalWork:
 def plan(
     sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | tuple[int, int] | None, full_batch: bool
 ) -> LocalWork:
-    """Fits the local work to a federation.
+    """Fit the local work to a federation.
 
     Args:
         sizes: training examples of every client (any shape).
@@ -72,7 +72,7 @@ _EPOCHS = 2  # of a client's key in a round, beside the order (0) and dropout (1
 
 
 def epochs(work: LocalWork, key: jax.Array) -> jax.Array | int:
-    """E of a client in a round; 0 where its work is counted in steps.
+    """Return E of a client in a round; 0 where its work is counted in steps.
 
     Args:
         work: the local work.
@@ -85,26 +85,26 @@ def epochs(work: LocalWork, key: jax.Array) -> jax.Array | int:
 
 
 def num_steps(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.Array:
-    """Steps that a client with `size` examples takes in a round of so many epochs."""
+    """Return the steps that a client with `size` examples takes in a round of so many epochs."""
     if work.steps is not None:
         return jnp.full_like(size, work.steps)
     return epochs * -(-size // work.batch_size)
 
 
 def steps_a_pass(work: LocalWork, size: jax.Array) -> jax.Array:
-    """Steps that take a client with `size` examples once through its data."""
+    """Return the steps that take a client with `size` examples once through its data."""
     return -(-size // jnp.minimum(size, work.batch_size))
 
 
 def num_examples(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.Array:
-    """Examples that such a client goes through, repetitions counted."""
+    """Return how many examples a client with `size` of them goes through, repetitions counted."""
     if work.steps is not None:
         return work.steps * jnp.minimum(size, work.batch_size)
     return epochs * size
 
 
 def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
-    """Draws the orders of all passes of one client with `size` examples in one round; pass e depends on (key, e) alone.
+    """Draw the orders of all passes of one client with `size` examples in one round; pass e depends on (key, e) alone.
 
     Returns:
         Leaves [max_passes, shuffle.PASSES].
@@ -114,7 +114,7 @@ def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
 
 
 def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The examples of a step.
+    """Return the examples of a step.
 
     Args:
         work: the local work.

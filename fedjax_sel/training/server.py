@@ -14,7 +14,7 @@ from fedjax_sel.models.weights import Weights
 def cohort_weights(
     rule: str, sizes: jax.Array, mask: jax.Array, total: jax.Array | int, inclusion: jax.Array | None = None
 ) -> jax.Array:
-    """The aggregation weights of a cohort; zero where nobody trained.
+    """Return the aggregation weights of a cohort; zero where nobody trained.
 
     Args:
         rule: `uniform`, 1 / K (FedCor Eq. 4); `samples`, n_k / sum over the cohort (FL-DP3S Eq. 6); `global-samples`,
@@ -41,13 +41,13 @@ def cohort_weights(
 
 
 def renormalise(weights: jax.Array, mask: jax.Array) -> jax.Array:
-    """Weights of the places that count, scaled to sum to one; all zero if none counts."""
+    """Scale the weights of the places that count to sum to one; all are zero if none counts."""
     kept = jnp.where(mask, weights, 0.0)
     return kept / jnp.where(kept.sum() > 0, kept.sum(), 1.0)
 
 
 def is_finite(report: Any) -> jax.Array:
-    """Whether a pytree holds only finite numbers, a scalar.
+    """Return whether a pytree holds only finite numbers, a scalar.
 
     Zero times what is not finite is NaN, and so is a sum of it: on a CPU faster than to look at each number.
     """
@@ -55,12 +55,12 @@ def is_finite(report: Any) -> jax.Array:
 
 
 def finite_part(report: Any, finite: jax.Array) -> Any:
-    """The pytree, or zeros if it is not finite: a weight of zero does not silence a NaN."""
+    """Return a pytree, or zeros if it is not finite: a weight of zero does not silence a NaN."""
     return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), report)
 
 
 def mean_of_reports(sums: Any, weights: jax.Array, finite: jax.Array) -> Any:
-    """sum_k weights_k report_k, from the sum over those whose reports are finite.
+    """Return sum_k weights_k report_k, from the sum over those whose reports are finite.
 
     Those who are not finite count as not having trained: their weight goes to the others, and without any others the
     mean is zero. Whether a run goes on after that is not decided here.
@@ -80,7 +80,7 @@ def mean_of_reports(sums: Any, weights: jax.Array, finite: jax.Array) -> Any:
 
 
 def step(server: optax.GradientTransformation, state: optax.OptState, params: Params, mean_update: Params):
-    """One server step.
+    """Take one server step.
 
     Args:
         server: the optimizer, of the pseudo-gradient, minus the mean update; SGD(1.0) is plain averaging.

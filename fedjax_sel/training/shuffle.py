@@ -22,7 +22,7 @@ class Order(NamedTuple):
 
 
 def order(key: jax.Array, size: jax.Array) -> Order:
-    """Draws the order of n examples; the division by n, slow on every machine, is done here and not for each position.
+    """Draw the order of n examples; the division by n, slow on every machine, is done here and not for each position.
 
     Args:
         key: consumed.
@@ -33,7 +33,7 @@ def order(key: jax.Array, size: jax.Array) -> Order:
 
 
 def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
-    """Where the example at `index` stands in the order: a bijection on 0..size-1.
+    """Return where the example at `index` stands in the order: a bijection on 0..size-1.
 
     Args:
         drawn: one order for all indices, or one each.

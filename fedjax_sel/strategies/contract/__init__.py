@@ -62,7 +62,7 @@ _shape: Any = jax.ShapeDtypeStruct
 
 
 def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
-    """Traces every hook, without running anything.
+    """Trace every hook, without running anything.
 
     Args:
         strategy: whose requests are known to be sound (`requests`, `data_needs.check`).
@@ -90,7 +90,7 @@ def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: i
 def knows_inclusion(
     strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
 ) -> bool:
-    """Whether a strategy can say how often it selects each client; arguments as for `check`.
+    """Return whether a strategy can say how often it selects each client; arguments as for `check`.
 
     Raises:
         UserError: it says it in another form.
@@ -108,7 +108,7 @@ def knows_inclusion(
 def traced(
     strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
 ) -> dict[str, Hook]:
-    """Every hook with the shapes of its arguments in a run of such a size: `init` and `select` are traced for them.
+    """Return every hook with the shapes of its arguments in a run of a size, for which `init` and `select` are traced.
 
     Args:
         strategy: whose hooks.
@@ -142,7 +142,7 @@ def traced(
 def hooks(
     strategy: Strategy, key: Any, state: Any, info: Information, available: Any, answer: Any, outcome: Any
 ) -> dict[str, Hook]:
-    """Every hook of a strategy with the shapes of its arguments.
+    """Return every hook of a strategy with the shapes of its arguments.
 
     Args:
         strategy: whose hooks.
@@ -170,7 +170,7 @@ def hooks(
 
 
 def outcome(strategy: Strategy, num_selected: int) -> Any:
-    """The shapes of an Outcome of the stand-in."""
+    """Return the shapes of an Outcome of the stand-in."""
     k, scalar = num_selected, _shape((), jnp.float32)
     evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
     bought = any(request.kind == "server_metrics" for request in strategy.requests)
@@ -185,7 +185,7 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
 
 
 def requests(strategy: Strategy) -> None:
-    """A strategy has a name, and its requests are requests that have a time at which they are due.
+    """Check that a strategy has a name, and that its requests are requests with a time at which they are due.
 
     Raises:
         BrokenContractError: the first that is not.
@@ -219,7 +219,7 @@ def requests(strategy: Strategy) -> None:
 
 @contextlib.contextmanager
 def _named(strategy: Strategy) -> Iterator[None]:
-    """Says which strategy it is that breaks the contract."""
+    """Name the strategy in an error that says it breaks the contract."""
     try:
         yield
     except BrokenContractError as error:

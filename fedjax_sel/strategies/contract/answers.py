@@ -21,7 +21,7 @@ class BrokenContractError(UserError):
 
 
 def trace(name: str, hook: Hook) -> Any:
-    """The shapes of what a hook answers.
+    """Return the shapes of what a hook answers.
 
     Args:
         name: of the hook; `prepare` runs with 64-bit types.
@@ -41,7 +41,7 @@ def trace(name: str, hook: Hook) -> Any:
 
 @contextlib.contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turns what tracing a hook raises into one sentence: see `trace`."""
+    """Turn what tracing a hook raises into one sentence: see `trace`."""
     try:
         yield
     except UserError:
@@ -57,7 +57,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def selection(answer: Any, num_selected: int) -> None:
-    """`select` answers a Selection of the right shapes and dtypes.
+    """Check that `select` answers a Selection of the right shapes and dtypes.
 
     Args:
         answer: its shapes.
@@ -81,7 +81,7 @@ def selection(answer: Any, num_selected: int) -> None:
 
 
 def is_selection(answer: Any) -> None:
-    """`select` answers a Selection at all.
+    """Check that `select` answers a Selection at all.
 
     Args:
         answer: its shapes.
@@ -96,7 +96,7 @@ def is_selection(answer: Any) -> None:
 
 
 def candidates(answer: Any, num_clients: int) -> None:
-    """`candidates` answers ids.
+    """Check that `candidates` answers ids.
 
     Args:
         answer: its shapes.
@@ -112,7 +112,7 @@ def candidates(answer: Any, num_clients: int) -> None:
 
 
 def same_state(name: str, old: Any, new: Any) -> None:
-    """Structure, shapes and dtypes of the state are the same after a hook as after `init`.
+    """Check that structure, shapes and dtypes of the state are the same after a hook as after `init`.
 
     Args:
         name: of the hook.

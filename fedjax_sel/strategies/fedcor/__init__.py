@@ -78,7 +78,7 @@ def fedcor(
     importance: Importance | None = None,
     restored_probes: bool | None = None,
 ) -> Strategy:
-    """FedCor. Everything that is None has the preset's value.
+    """Make FedCor; everything that is None has the preset's value.
 
     Args:
         preset: whose numbers: paper, code-2022, code-2023, closed-form, proxy or gpfl-port.

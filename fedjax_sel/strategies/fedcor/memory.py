@@ -33,7 +33,7 @@ class Moments(NamedTuple):
 
 
 def empty(key: jax.Array, numbers: Numbers, num_clients: int) -> Samples | Moments:
-    """Nothing collected yet."""
+    """Return a memory in which nothing is collected yet."""
     if numbers.fit == "closed-form":
         order = jax.random.permutation(key, num_clients)
         first = jnp.zeros((num_clients,))
@@ -45,7 +45,7 @@ def empty(key: jax.Array, numbers: Numbers, num_clients: int) -> Samples | Momen
 def collect(
     memory: Samples | Moments, numbers: Numbers, changes: jax.Array, known: jax.Array, round: jax.Array
 ) -> Samples | Moments:
-    """Adds a collection.
+    """Add a collection of loss changes to a memory.
 
     Args:
         memory: so far.
@@ -76,7 +76,7 @@ def collect(
 
 
 def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_warmup: bool) -> jax.Array:
-    """Embeddings after the fit that follows a collection.
+    """Return the embeddings after the fit that follows a collection.
 
     Args:
         embeddings: X, where Adam starts, [d, N].
@@ -101,7 +101,7 @@ def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_w
 
 
 def _training_set(memory: Samples, numbers: Numbers, in_warmup: bool) -> tuple[jax.Array, jax.Array]:
-    """Residuals [H S, N] and their weights [H S], zero where a sample is not used."""
+    """Return residuals [H S, N] and their weights [H S], zero where a sample is not used."""
     spacing = 1 if in_warmup or numbers.ages == "rounds" else numbers.interval
     reuse = numbers.warmup_reuse if in_warmup else numbers.reuse
     if numbers.ages == "positions":

@@ -30,7 +30,7 @@ class State(NamedTuple):
 
 
 def build(name: str, numbers: Numbers) -> Strategy:
-    """A strategy with these numbers.
+    """Make a strategy with these numbers.
 
     Args:
         name: of the strategy.
@@ -68,7 +68,7 @@ def build(name: str, numbers: Numbers) -> Strategy:
 
     def observe(state: State, info: Information, round: jax.Array, available: jax.Array | None) -> State:
         def answers(age: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """Who answered, and whether somebody who was asked gave no number."""
+            """Return who answered, and whether somebody who was asked gave no number."""
             answered = age == 0
             return answered, (~answered if available is None else available & ~answered).any()
 
@@ -136,6 +136,6 @@ def _same(state: State) -> State:
 
 
 def _total_covariance(embeddings: jax.Array, importance: jax.Array, noise: float) -> jax.Array:
-    """sum_i p_i Sigma_ik, [N]."""
+    """Return sum_i p_i Sigma_ik, [N]."""
     total = jnp.matmul(embeddings, importance, precision=lax.Precision.HIGHEST)
     return jnp.matmul(total, embeddings, precision=lax.Precision.HIGHEST) + noise**2 * importance

@@ -100,7 +100,7 @@ _CHOICES = {"mean": get_args(Mean), "importance": get_args(Importance), "restore
 
 
 def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | None) -> Numbers:
-    """A preset with a user's own numbers; None keeps the preset's.
+    """Return a preset with a user's own numbers; None keeps the preset's.
 
     Args:
         strategy: its name, for messages.
@@ -123,7 +123,7 @@ def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | Non
 
 
 def look_up(strategy: str, preset: str, task: str) -> Numbers:
-    """A preset by name.
+    """Return a preset by name.
 
     Args:
         strategy: its name, for messages.

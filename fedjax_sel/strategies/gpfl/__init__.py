@@ -102,7 +102,7 @@ def gpfl(
     accuracy_on: Literal["validation", "test"] | None = None,
     n: Literal["rounds", "total-plays"] | None = None,
 ) -> Strategy:
-    """GPFL.
+    """Make GPFL.
 
     Args:
         preset: where what is None here comes from: a coherent reading of the paper (`gpfl-c`) or the released code.
@@ -223,7 +223,7 @@ def gpfl(
 
 
 def _check(option: dict[str, Any], smoothing: float | None, warm_up_rounds: int | None) -> None:
-    """Refuses numbers that mean nothing."""
+    """Refuse numbers that mean nothing."""
     if not 0 <= option["rho"] < float("inf"):
         raise UserError(f"gpfl: rho={option['rho']} must be a number from 0; the paper uses 1")
     if smoothing is not None and not 0 <= smoothing < 1:

@@ -16,7 +16,7 @@ _LARGEST_EXPONENT = 50.0  # of a change of the loss; keeps sums of rewards finit
 
 
 def unit(direction: jax.Array) -> jax.Array:
-    """A direction over its norm, of any shape; zeros where the norm is zero."""
+    """Return a direction over its norm, of any shape; zeros where the norm is zero."""
     largest = jnp.abs(direction).max()
     scaled = direction / jnp.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish
     norm = jnp.sqrt(jnp.sum(scaled**2))
@@ -24,7 +24,7 @@ def unit(direction: jax.Array) -> jax.Array:
 
 
 def project(updates: Any, direction: Any, usable: jax.Array, per_tensor: bool) -> jax.Array:
-    """c_i = <Delta_i, g> / ||g|| over the whole model, or the mean of that over its tensors (Na et al., Eq. 3).
+    """Return c_i = <Delta_i, g> / ||g|| over the whole model, or the mean of that over its tensors (Na et al., Eq. 3).
 
     Args:
         updates: Delta_i, a pytree with leading axis [K, ...].
@@ -48,7 +48,7 @@ def project(updates: Any, direction: Any, usable: jax.Array, per_tensor: bool) -
 
 
 def shares(projections: jax.Array) -> jax.Array:
-    """Softmax in which -inf has no share; all zero where everything is -inf (Na et al., Eq. 5).
+    """Return the softmax in which -inf has no share; all zero where everything is -inf (Na et al., Eq. 5).
 
     Args:
         projections: c, below +inf, of any length.
@@ -63,7 +63,7 @@ def shares(projections: jax.Array) -> jax.Array:
 
 
 def outcome_factor(before: Evaluation, after: Evaluation, rule: str) -> jax.Array:
-    """What the shares are multiplied by (Na et al., Eq. 8). A is the accuracy, F the loss, of w^t and w^(t+1).
+    """Return what shares are multiplied by (Na et al., Eq. 8), of accuracy A and loss F of w^t and w^(t+1).
 
     Whether A changed is told by counts of correct answers, not by floats.
 
@@ -86,7 +86,7 @@ def outcome_factor(before: Evaluation, after: Evaluation, rule: str) -> jax.Arra
 
 
 def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int) -> jax.Array:
-    """alpha_t, the factor of the exploration bonus (Na et al., Eq. 7).
+    """Return alpha_t, the factor of the exploration bonus (Na et al., Eq. 7).
 
     Args:
         rule: `linear`, rho t / T; `const`, rho; `decay`, rho (1 - t / T); `tent`, the released code's: rho t / 100 up

@@ -48,24 +48,24 @@ class Report(NamedTuple):
 
 
 def same_gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
-    """The client steps on the gradient of its own loss."""
+    """Return the gradient of the client's own loss, on which the client then steps."""
     del weights, received, memory
     return gradient
 
 
 def report_update(finished: Finished, memory: Memory) -> Report:
-    """The client reports its update."""
+    """Report the client's update."""
     del memory
     return Report(finished.update)
 
 
 def as_it_is(averaged: Any) -> Params:
-    """The mean report is the mean update."""
+    """Return the mean report, which is the mean update."""
     return averaged
 
 
 def nothing(params: Params) -> tuple[()]:
-    """Nothing is remembered."""
+    """Remember nothing."""
     del params
     return ()
 

@@ -16,7 +16,7 @@ _NOT_HERE = ("lbfgs", "noisy_sgd")  # needs the loss of a step; draws noise from
 
 
 def names() -> tuple[str, ...]:
-    """Functions of Optax that take a learning rate and return a transformation of gradients."""
+    """Return the names of Optax's functions that take a learning rate and return a transformation of gradients."""
     return tuple(sorted(name for name in vars(optax) if _is_optimizer(name)))
 
 
@@ -29,7 +29,7 @@ def _is_optimizer(name: str) -> bool:
 
 
 def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
-    """Builds an optimizer of Optax, and tries it.
+    """Build an optimizer of Optax, and try it.
 
     Args:
         flag: that names it, for messages; its parameters come by `flag-args`.

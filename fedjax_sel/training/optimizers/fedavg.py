@@ -7,7 +7,7 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 
 def fedavg() -> FederatedOptimizer:
-    """FedAvg; with a `--server-learning-rate` other than 1 the server goes only so far, or farther.
+    """Make FedAvg; with a `--server-learning-rate` other than 1 the server goes only so far, or farther.
 
     Returns:
         The optimizer.

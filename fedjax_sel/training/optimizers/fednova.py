@@ -37,7 +37,7 @@ class Averaged(NamedTuple):
 
 
 def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
-    """FedNova.
+    """Make FedNova.
 
     Args:
         mu: of a proximal term, at least 0.

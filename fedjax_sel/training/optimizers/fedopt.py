@@ -40,7 +40,7 @@ class FedOptState(NamedTuple):
 def scale_by_fedopt(
     second_moment: SecondMoment, beta1: float, beta2: float, tau: float
 ) -> optax.GradientTransformation:
-    """The direction m / (sqrt(v) + tau), as the paper has it.
+    """Scale to the direction m / (sqrt(v) + tau), as the paper has it.
 
     Args:
         second_moment: how v goes on.
@@ -77,7 +77,7 @@ def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
 
 
 def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
-    """FedAvgM: the server's SGD has momentum.
+    """Make FedAvgM: the server's SGD has momentum.
 
     Args:
         momentum: beta, in [0, 1).
@@ -99,7 +99,7 @@ def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: flo
 def fedadagrad(
     *, beta1: float = 0.0, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
-    """FedAdagrad.
+    """Make FedAdagrad.
 
     Args:
         beta1: of the first moment, in [0, 1); the paper uses 0.
@@ -118,7 +118,7 @@ def fedadagrad(
 def fedadam(
     *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
-    """FedAdam.
+    """Make FedAdam.
 
     Args:
         beta1: of the first moment, in [0, 1).
@@ -138,7 +138,7 @@ def fedadam(
 def fedyogi(
     *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
-    """FedYogi.
+    """Make FedYogi.
 
     Args:
         beta1: of the first moment, in [0, 1).

@@ -14,7 +14,7 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer, Memory
 
 
 def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
-    """FedProx.
+    """Make FedProx.
 
     Args:
         mu: how strongly a client is held, at least 0; the paper tries 0.001, 0.01, 0.1 and 1.
@@ -29,7 +29,7 @@ def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
 
 
 def proximal(mu: float):
-    """The gradient with the proximal term's: see `FederatedOptimizer.gradient`."""
+    """Return the function that adds the proximal term's gradient: see `FederatedOptimizer.gradient`."""
     if not 0 <= mu < float("inf"):
         raise UserError(f"--optimizer-args mu={mu}: must be a number from 0; 0.01 is a usual one")
 

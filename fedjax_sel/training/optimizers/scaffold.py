@@ -26,7 +26,7 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer, Finished, Me
 
 
 def scaffold() -> FederatedOptimizer:
-    """SCAFFOLD; eta_g of the paper is `--server-learning-rate`.
+    """Make SCAFFOLD; eta_g of the paper is `--server-learning-rate`.
 
     Returns:
         The optimizer.

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) -> tuple[Callable[[], Any], float]:
-    """A function that does a chunk's matrix multiplications and nothing else, and the operations of one seed-round.
+    """Return a function that does a chunk's matrix multiplications alone, and the operations of one seed-round.
 
     The shapes are read from the traced step and evaluation, so that they are the round's own. A device does its share
     of all (seed, client) pairs, batched as the round batches them; evaluation likewise.

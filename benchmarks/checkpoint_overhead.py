@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def run_case(preset: str, seeds: int, settings: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Times the host's part of a run."""
+    """Time the host's part of a run."""
     from fedjax_sel import devices
 
     devices.use_every_core()
@@ -89,7 +89,7 @@ class Watched(NamedTuple):
 
 
 def watch(config: Any, seconds: float) -> Watched:
-    """Runs until so many seconds after its first chunk, and then ends as in a crash."""
+    """Run until so many seconds after the first chunk, and then end as in a crash."""
     import fedjax_sel
     from fedjax_sel.runs import experiment, resume, writer
 

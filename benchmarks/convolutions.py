@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict[str, Any]:
-    """Times one case in this process."""
+    """Time one case in this process."""
     from fedjax_sel import devices
 
     devices.use_every_core()

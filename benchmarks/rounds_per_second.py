@@ -60,7 +60,7 @@ def describe(case: dict[str, Any]) -> str:
 
 
 def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str, precision: str) -> dict[str, Any]:
-    """Times one case in this process."""
+    """Time one case in this process."""
     from fedjax_sel import devices
 
     devices.use_every_core()
@@ -91,7 +91,7 @@ def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str, pr
 
 
 def processor() -> str:
-    """The CPU's name."""
+    """Return the CPU's name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()

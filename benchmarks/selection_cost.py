@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def in_own_process(case: dict[str, Any], limit: float) -> dict[str, Any]:
-    """Runs a case; what goes wrong in it is its result."""
+    """Run a case; what goes wrong in it is its result."""
     command = [sys.executable, __file__, "--case", json.dumps(case)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
@@ -92,7 +92,7 @@ def run_case(
     memory: float,
     available: float = 1.0,
 ) -> dict[str, Any]:
-    """Times one case in this process."""
+    """Time one case in this process."""
     from fedjax_sel import devices
 
     devices.use_every_core()

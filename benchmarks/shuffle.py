@@ -18,7 +18,7 @@ SIZE, ORDERS, TURNS, REPEATS = 480, 30, 50, 9
 
 
 def by_sorting(key: jax.Array, size: jax.Array) -> jax.Array:
-    """The library's way: a random permutation by sorting random numbers."""
+    """Draw a random permutation by sorting random numbers, the library's way."""
     return jax.random.permutation(key, SIZE)
 
 
@@ -28,7 +28,7 @@ def by_swapping(key: jax.Array, size: jax.Array) -> jax.Array:
 
 
 def timed(function):
-    """A function that runs many orders and returns the seconds of one."""
+    """Return a function that runs many orders and returns the seconds of one."""
 
     @jax.jit
     def many(key, size):

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def run_case(preset: str, seeds: int, budget: float) -> dict[str, Any]:
-    """Times both, a chunk of one after a chunk of the other."""
+    """Time both, a chunk of one after a chunk of the other."""
     from fedjax_sel import devices
 
     devices.use_every_core()

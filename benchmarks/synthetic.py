@@ -4,7 +4,7 @@ SHAPES = {"fashion_mnist": "image_size=28", "mnist": "image_size=28", "cifar10":
 
 
 def like(dataset: str, train_size: int = 60_000, test_size: int = 10_000) -> str:
-    """The name of a synthetic data set.
+    """Return the name of a synthetic data set.
 
     Args:
         dataset: one of SHAPES.

@@ -28,7 +28,7 @@ __all__ = [
 def run(
     experiment: "Experiment | Config", *, out: str | None = None, callbacks: Any = (), progress: bool = False
 ) -> "Result":
-    """Runs an experiment; of a configuration the same as `python -m fedjax_sel.train`.
+    """Run an experiment; with a configuration, do the same as `python -m fedjax_sel.train`.
 
     Args:
         experiment: what to run: a configuration, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`, or

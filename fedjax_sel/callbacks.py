@@ -14,7 +14,7 @@ class Callback(Protocol):
     """
 
     def start(self, config: Any, rounds: int) -> None:
-        """Called before the first chunk.
+        """Prepare for a run; called before its first chunk.
 
         Args:
             config: of the run.
@@ -22,7 +22,7 @@ class Callback(Protocol):
         """
 
     def chunk(self, rounds: Any, first: int) -> bool | None:
-        """Called when the records of a chunk are in.
+        """Take the records of a chunk; called when they are in.
 
         Args:
             rounds: the chunk as a `Result`.
@@ -33,7 +33,7 @@ class Callback(Protocol):
         """
 
     def end(self, result: Any) -> None:
-        """Called with the run's result, finished or not."""
+        """Take the run's result, finished or not."""
 
 
 METHODS = ("start", "chunk", "end")
@@ -56,7 +56,7 @@ def check(callbacks: Any) -> tuple[Any, ...]:
 
 
 def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
-    """Call a method of all that have it, and return whether any answered True."""
+    """Call a method of all callbacks that have it, and return whether any answered True."""
     answers = [getattr(callback, method)(*arguments) for callback in callbacks if hasattr(callback, method)]
     return any(answer is True for answer in answers)
 
@@ -65,17 +65,17 @@ class StopAtTarget:
     """Ends a run when every seed's test measure has reached a target."""
 
     def __init__(self, target: float):
-        """Of such a target."""
+        """Make the callback for a target."""
         self._target = target
         self._reached: np.ndarray | None = None
 
     def start(self, config: Any, rounds: int) -> None:
-        """Forget an earlier run."""
+        """Forget the seeds that reached the target in an earlier run."""
         del config, rounds
         self._reached = None
 
     def chunk(self, rounds: Any, first: int) -> bool:
-        """Return whether all seeds are there."""
+        """Return whether all seeds have reached the target."""
         del first
         now = ~np.isnan(rounds.rounds_to_target(self._target))
         reached = now if self._reached is None else self._reached | now
@@ -87,7 +87,7 @@ class TensorBoard:
     """Writes every measure of every seed for TensorBoard; wants the package tensorboardX."""
 
     def __init__(self, folder: str):
-        """Into such a folder.
+        """Make the callback that writes into a folder.
 
         Raises:
             UserError: the package is missing.
@@ -101,7 +101,7 @@ class TensorBoard:
         self._writer = SummaryWriter(folder)
 
     def chunk(self, rounds: Any, first: int) -> None:
-        """Write a chunk."""
+        """Write the records of a chunk to TensorBoard's files."""
         moved = {"megabytes_down": rounds.ledger.bytes_down / 1e6, "megabytes_up": rounds.ledger.bytes_up / 1e6}
         for name, values in {**rounds.measured, **moved}.items():
             for position, seed in enumerate(rounds.seeds):
@@ -110,6 +110,6 @@ class TensorBoard:
                         self._writer.add_scalar(f"{name}/seed_{seed}", float(value), first + index + 1)
 
     def end(self, result: Any) -> None:
-        """Close the files."""
+        """Close TensorBoard's files."""
         del result
         self._writer.close()

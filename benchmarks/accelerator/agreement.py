@@ -43,7 +43,7 @@ def part(small: bool, strategies: list[str]) -> Part:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """A record in a line."""
+    """Describe a record in a line."""
     error = record["relative_error"]
     return (
         f"{record['name']} {'agrees' if record['agrees'] else 'DOES NOT AGREE'}: equal cohorts in "

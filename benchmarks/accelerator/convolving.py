@@ -44,7 +44,7 @@ def part(small: bool) -> Part:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """A record in a line."""
+    """Describe a record in a line."""
     what = record["form"] + (f", {record['clients']} clients" if "clients" in record else "")
     times = record["milliseconds"]
     return (

@@ -55,7 +55,7 @@ def part(small: bool, shared: bool) -> Part:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """A record in a line."""
+    """Describe a record in a line."""
     if record["equal"]:
         return f"the same bits after {record['killed_after_rounds']} of {record['rounds']} rounds and a kill"
     return f"NOT THE SAME: {', '.join(record['differ'])}"

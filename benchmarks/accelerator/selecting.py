@@ -37,7 +37,7 @@ def part(small: bool) -> Part:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """A record in a line."""
+    """Describe a record in a line."""
     times = record["milliseconds"]
     return (
         f"{record['what']}, {record['clients']} clients, {record['seeds']} seeds: {times['median']:.3f} ms "

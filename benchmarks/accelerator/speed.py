@@ -36,7 +36,7 @@ def _case(preset: str, precision: str, seeds: list[int], tier: int, small: bool)
 
 
 def describe(record: dict[str, Any]) -> str:
-    """A record in a line."""
+    """Describe a record in a line."""
     rounds, unrolled = record["seed_rounds_per_second"], record.get("unroll")
     return (
         f"seeds {record['seeds']}{f', unroll {unrolled}' if unrolled else ''}: {rounds['median']:,.1f} seed-rounds/s "

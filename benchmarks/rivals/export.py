@@ -23,7 +23,7 @@ SHAPES: dict[str, Any] = {  # kernels of the layers; the first number of the den
 
 
 def write(problem: Problem, model: str, num_rounds: int, path: Path) -> int:
-    """Writes the file.
+    """Write the file.
 
     Args:
         problem: fedjax_sel's, of one seed.

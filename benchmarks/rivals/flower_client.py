@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 @functools.cache
 def loaded(text: str):
-    """An actor's own copy of the work, the network and the clients, made at its first turn."""
+    """Return an actor's own copy of the work, the network and the clients, made at its first turn."""
     torch.set_num_threads(1)
     work = work_.Work(json.loads(text))
     torch.manual_seed(work.seed + os.getpid())
@@ -26,7 +26,7 @@ def loaded(text: str):
 
 
 def app(text: str) -> ClientApp:
-    """The clients; `text` is the JSON of the work."""
+    """Return the clients; `text` is the JSON of the work."""
     clients_app = ClientApp()
 
     @clients_app.train()

@@ -25,7 +25,7 @@ class Scripted(FedAvg):
         self.num_clients = num_clients
 
     def configure_train(self, server_round, arrays, config, grid):
-        """Sends the model to the round's clients."""
+        """Send the model to the round's clients."""
         while len(nodes := sorted(grid.get_node_ids())) < self.num_clients:
             time.sleep(0.1)  # they come one after another
         messages = []

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def install(name: str, arguments: argparse.Namespace) -> bool:
-    """Makes one environment; whether that worked."""
+    """Make one environment, and return whether that worked."""
     folder = arguments.dir / name
     what = ["-r", str(HERE / "requirements" / f"{name}.txt")]
     if name == "fedjax_source":
@@ -49,7 +49,7 @@ def install(name: str, arguments: argparse.Namespace) -> bool:
 
 
 def python_of(folder: Path) -> str:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     return str(folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python"))
 
 

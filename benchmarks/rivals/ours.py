@@ -14,7 +14,7 @@ import work as work_
 
 
 def config_of(spec: dict[str, Any]) -> Any:
-    """The configuration of a setting: its preset, what departs from it, and random selection, which is replaced."""
+    """Return the configuration of a setting: its preset, what departs from it, and random selection to be replaced."""
     import fedjax_sel
 
     seeds, rounds = spec.get("seeds", 1), spec["warm_rounds"] + spec["rounds"]
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def scripted(cohorts: np.ndarray) -> Any:
-    """A strategy that takes its cohorts from a list.
+    """Return a strategy that takes its cohorts from a list.
 
     Args:
         cohorts: int [T, K].
@@ -95,7 +95,7 @@ def scripted(cohorts: np.ndarray) -> Any:
 
 
 def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> Any:
-    """The given weights in the model's pytree, whose leaves are bias and kernel of each layer in order."""
+    """Return the given weights in the model's pytree, whose leaves are bias and kernel of each layer in order."""
     import jax
 
     leaves, structure = jax.tree.flatten(jax.eval_shape(model.init, jax.random.key(0)))
@@ -113,7 +113,7 @@ def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> An
 
 
 def pfl_cnn(problem: Any) -> Any:
-    """The CNN of pfl-research's CIFAR-10 benchmark, of this package's layers."""
+    """Return the CNN of pfl-research's CIFAR-10 benchmark, of this package's layers."""
     import flax.linen as nn
 
     from fedjax_sel import models

@@ -26,14 +26,14 @@ class Ticks(TrainingProcessCallback):
         self.clock = clock
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        """A round is over; do not stop."""
+        """Count a round, and do not stop."""
         del aggregate_metrics, model, central_iteration
         self.clock()
         return False, Metrics()
 
 
 def loss(self, images, labels):
-    """What pfl-research minimises, as a method of the module."""
+    """Return what pfl-research minimises, as a method of the module."""
     return torch.nn.functional.cross_entropy(self(images), labels)
 
 
@@ -50,7 +50,7 @@ def main() -> None:
     drawn = work.generator()
 
     def dataset(number: int) -> Dataset:
-        """A client's examples in the order of its steps; pfl-research cuts them into batches."""
+        """Return a client's examples in the order of its steps; pfl-research cuts them into batches."""
         order = torch.from_numpy(work.order(drawn).flatten())
         images, labels = clients[number]
         return Dataset((images[order], labels[order]), user_id=str(number))

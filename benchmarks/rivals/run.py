@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """A setting with what the command line changes."""
+    """Return a setting with what the command line changes."""
     chosen = SETTINGS[name] | ({} if arguments.rounds is None else {"rounds": arguments.rounds})
     if chosen["rounds"] % chosen["chunk"]:
         sys.exit(f"--rounds: {chosen['rounds']} is no multiple of the {chosen['chunk']} rounds of a chunk of {name}")
@@ -93,13 +93,13 @@ def compare(setting: dict[str, Any], arguments: argparse.Namespace) -> Result:
 
 
 def exact(setting: dict[str, Any], size: int) -> dict[str, Any]:
-    """The deterministic variant of a setting whose clients hold `size` examples."""
+    """Return the deterministic variant of a setting whose clients hold `size` examples."""
     config = setting["config"] | EXACT["config"] | {"batch_size": size}
     return setting | EXACT | {"config": config}
 
 
 def specification(setting: dict[str, Any], data: str) -> dict[str, Any]:
-    """What runners get: the setting, and the numbers of its local training that follow from its configuration."""
+    """Return what runners get: the setting, and the numbers of local training that follow from its configuration."""
     config = ours.config_of(setting).flat()
     numbers = ("local_steps", "batch_size", "learning_rate", "weight_decay", "num_selected")
     return setting | {name: config[name] for name in numbers} | {"dropout": config["model_dropout"], "data": data}
@@ -124,7 +124,7 @@ def same_model(spec: dict[str, Any], arguments: argparse.Namespace) -> dict[str,
 
 
 def turns(spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace) -> dict[str, list[Result]]:
-    """Runs ours, a rival, ours, the next rival, ..., ours, as often as asked; every run has a seed of its own."""
+    """Run ours, a rival, ours, the next rival, ..., ours, as often as asked; every run has a seed of its own."""
     runs: dict[str, list[Result]] = {name: [] for name in ("ours", "together", *rivals)}
 
     def go(name: str, key: str, **changes: Any) -> None:
@@ -157,7 +157,7 @@ def measure(name: str, spec: dict[str, Any], arguments: argparse.Namespace) -> R
 
 
 def start(python: str, script: str, spec: dict[str, Any]) -> str:
-    """Runs a script of this folder on a specification; what it prints."""
+    """Run a script of this folder on a specification, and return what it prints."""
     told = json.dumps({"seed": 0} | spec | {"launched": time.time()})
     plain = os.environ | {"JAX_TRACEBACK_FILTERING": "off"}  # or JAX's last line says nothing of the error
     done = subprocess.run([python, str(HERE / script), told], capture_output=True, text=True, check=False, env=plain)
@@ -183,7 +183,7 @@ def summary(runs: list[Result], rounds: int) -> Result:
 
 
 def judgement(name: str, runs: dict[str, list[Result]], seeds: int) -> Result:
-    """A rival's seconds over ours, and whether both end equally well."""
+    """Return a rival's seconds over ours, and whether both end equally well."""
     seconds = {key: [run["seconds"] for run in runs[key]] for key in runs}
     place = list(runs).index(name) - 2  # of this rival among the rivals: ours ran just before it and just after
     a_turn = len(runs) - 1  # runs of ours in a repeat
@@ -203,7 +203,7 @@ def judgement(name: str, runs: dict[str, list[Result]], seeds: int) -> Result:
 
 
 def line(answer: Result) -> str:
-    """A rival's result in a line."""
+    """Return a rival's result in a line."""
     together = [f", {key[6:].replace('_', ' ')} {answer[key]} x" for key in answer if key.startswith("ratio_")]
     return (
         f"{answer['rounds_per_second']} rounds/s, ours is {answer['ratio']} x as fast{''.join(together)}; "
@@ -212,12 +212,12 @@ def line(answer: Result) -> str:
 
 
 def public(spec: dict[str, Any]) -> dict[str, Any]:
-    """A specification without the file that it names."""
+    """Return a specification without the file that it names."""
     return {name: value for name, value in spec.items() if name not in ("data", "about")}
 
 
 def processor() -> str:
-    """The CPU's name."""
+    """Return the CPU's name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 

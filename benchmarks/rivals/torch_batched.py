@@ -49,7 +49,7 @@ def forward(model: str, rate: float, layers: list[tuple[torch.Tensor, torch.Tens
 
 
 def stacked(work: work_.Work, server: list[torch.Tensor], count: int) -> list[torch.Tensor]:
-    """The server's weights once a client, [K, ...]."""
+    """Return the server's weights once a client, [K, ...]."""
     return [weight.expand(count, *weight.shape).clone().requires_grad_() for weight in server]
 
 

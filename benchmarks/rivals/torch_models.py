@@ -14,12 +14,12 @@ class ChannelsLastFlatten(nn.Module):
     """[B, channels, H, W] -> [B, H * W * channels], which moves nothing where channels are last in memory."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The images, each as one row."""
+        """Return the images, each as one row."""
         return x.permute(0, 2, 3, 1).flatten(1)
 
 
 def build(work: work_.Work) -> nn.Module:
-    """The work's network with its first weights.
+    """Return the work's network with its first weights.
 
     Args:
         work: which network, and the weights.

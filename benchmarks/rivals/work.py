@@ -56,7 +56,7 @@ class Work:
         return self.warm_rounds + self.rounds
 
     def client(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """A client's images, normalised, float32 [n, H, W, channels], and labels, int64 [n]."""
+        """Return a client's images, normalised, float32 [n, H, W, channels], and labels, int64 [n]."""
         own = self.clients[number]
         return self._normalise(self._images[own]), self._labels[own]
 
@@ -77,7 +77,7 @@ class Work:
         return np.concatenate(passes)[:needed].reshape(self.local_steps, self.batch_size)
 
     def generator(self, *numbers: int) -> np.random.Generator:
-        """A generator of the work's seed and some numbers."""
+        """Return a generator of the work's seed and some numbers."""
         return np.random.default_rng([self.seed, *numbers])
 
     def _normalise(self, images: np.ndarray) -> np.ndarray:
@@ -85,12 +85,12 @@ class Work:
 
 
 def read() -> Work:
-    """The work that the first argument (JSON) describes."""
+    """Return the work that the first argument (JSON) describes."""
     return Work(json.loads(sys.argv[1]))
 
 
 def num_cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -103,7 +103,7 @@ class Clock:
         self.startup_seconds = self.seconds = self.opened = 0.0
 
     def __call__(self) -> None:
-        """A round is over."""
+        """Count a round that is over."""
         self.done += 1
         if self.done == self.work.warm_rounds:
             self.startup_seconds = time.time() - self.work.launched
@@ -113,7 +113,7 @@ class Clock:
 
 
 def report(clock: Clock, accuracy: float, loss: float, packages: Iterable[str], **more: Any) -> None:
-    """Prints the runner's line.
+    """Print the runner's line.
 
     Args:
         clock: after the last round.

@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, nargs=0, help="show the version, and those beneath it, and end")
 
     def error(self, message: str) -> NoReturn:
-        """Called by argparse."""
+        """Raise a UserError for what argparse refuses; argparse calls this."""
         raise UserError(f"{message}; --help lists every flag")
 
 
@@ -54,7 +54,7 @@ class _Version(argparse.Action):
 
 
 def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:
-    """A parser with one flag for every field of the configuration, and --preset and --debug.
+    """Make a parser with one flag for every field of the configuration, and --preset and --debug.
 
     Args:
         command: e.g. "python -m fedjax_sel.train".
@@ -114,7 +114,7 @@ def _shown(value: Any) -> str:
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
-    """Reads a command line.
+    """Read a command line.
 
     Args:
         parser: from `make_parser`, perhaps with flags added.
@@ -146,7 +146,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
 
 
 def path(text: str) -> Path:
-    """A path on a command line, for argparse; an empty one would be the working folder, which nobody meant."""
+    """Return a path on a command line, for argparse; an empty one would be the working folder, which nobody meant."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty; name a file or folder")
     if text.startswith("~"):
@@ -159,7 +159,7 @@ def path(text: str) -> Path:
 
 
 def picture(text: str) -> Path:
-    """The path of a picture on a command line, for argparse; without an ending it becomes a PNG."""
+    """Return the path of a picture on a command line, for argparse; without an ending it becomes a PNG."""
     chosen = path(text)
     if chosen.is_dir():
         raise argparse.ArgumentTypeError(f"{shown(text)} is a folder; name a picture in it, such as curves.png")
@@ -186,7 +186,7 @@ def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:
 
 
 def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
-    """Runs a command: a UserError becomes one sentence on stderr and exit code 2, any other error one and exit code 1.
+    """Run a command: a UserError becomes one sentence on stderr and exit code 2, any other error one and exit code 1.
 
     A reader that leaves (`| head -1`, `| tee` after Ctrl-C, a closed terminal) changes neither what the command does
     nor its exit code. Output that does not arrive for another reason, such as a full disk, is an error.
@@ -233,7 +233,7 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
 
 
 def _unforeseen(error: Exception) -> tuple[int, str]:
-    """The exit code and a sentence for an error that nobody thought of, or for which this machine is too small."""
+    """Return the exit code and a sentence for an error that nobody thought of, or that too small a machine causes."""
     lines = str(error).strip().splitlines()
     told = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told or "Out of memory" in told:

@@ -50,7 +50,7 @@ NOT_FLAGS = {"algo", "algo_args", "out"}  # --algos and this command's own --out
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command.
+    """Run the command.
 
     Args:
         arguments: without the program's name.
@@ -93,7 +93,7 @@ def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
 
 
 def parse_algo(text: str, flag: str = "--algos") -> tuple[str, dict[str, str]]:
-    """Reads an item of --algos or --optimizers: `name` or `name[key=value,key=value]`.
+    """Read an item of --algos or --optimizers: `name` or `name[key=value,key=value]`.
 
     Args:
         text: the item.
@@ -110,7 +110,7 @@ def parse_algo(text: str, flag: str = "--algos") -> tuple[str, dict[str, str]]:
 
 
 def label(name: str, values: dict[str, str]) -> str:
-    """The inverse of `parse_algo`."""
+    """Write a name with its parameters as `parse_algo` reads it."""
     return f"{name}[{','.join(f'{key}={value}' for key, value in values.items())}]" if values else name
 
 
@@ -121,7 +121,7 @@ def make_jobs(
     subfolders: bool,
     optimizers: Sequence[str] | None = None,
 ) -> "list[Job]":
-    """Every strategy in every setting, under every optimizer.
+    """Make a job of every strategy in every setting, under every optimizer.
 
     Args:
         settings: name -> configuration, without strategy and folder.
@@ -151,7 +151,7 @@ def make_jobs(
 
 
 def _items(flag: str, texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, dict[str, str]]]]:
-    """What a flag lists: label -> (name of its folder, (name, parameters))."""
+    """Return what a flag lists: label -> (name of its folder, (name, parameters))."""
     items, folders = {}, {}
     for name, values in (parse_algo(text, flag) for text in texts):
         shown = label(name, values)
@@ -164,7 +164,7 @@ def _items(flag: str, texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, d
 
 
 def compare(jobs: "list[Job]", out: Path, arguments: Sequence[str]) -> int:
-    """Checks, runs, and writes tables and pictures; returns the exit code."""
+    """Check jobs, run them, and write tables and pictures; return the exit code."""
     from fedjax_sel.runs.lock import FolderLock
 
     with FolderLock() as lock:
@@ -224,7 +224,7 @@ def _say(line: str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a text file, whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -234,5 +234,5 @@ def _write(path: Path, text: str) -> None:
 
 
 def entry_point() -> int:
-    """The installed command `fedjax-sel-compare`."""
+    """Run the installed command `fedjax-sel-compare`."""
     return command_line.guarded(main)

@@ -16,7 +16,7 @@ each, with what differs above it, and a picture each: comparison-1.png, comparis
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command.
+    """Run the command.
 
     Args:
         arguments: without the program's name.
@@ -63,5 +63,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def entry_point() -> int:
-    """The command, for `python -m`."""
+    """Run the command, for `python -m`."""
     return command_line.guarded(main)

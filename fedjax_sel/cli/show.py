@@ -34,7 +34,7 @@ def _console() -> Console:
 
 
 def choices() -> None:
-    """Prints what there is: strategies and optimizers with what they send, models, data sets, partitions, presets."""
+    """Print what there is: strategies and optimizers with what they send, models, data sets, partitions, presets."""
     console = _console()
     table = Table(
         "strategy", "paper", "buys", "sends beyond K models down and up a round", "--algo-args", title="Strategies"
@@ -73,7 +73,7 @@ def choices() -> None:
 
 
 def _sends(optimizer: FederatedOptimizer) -> str:
-    """What a client of the cohort receives and sends beside models, e.g. "K x P floats down, K x P floats up"."""
+    """Return what a cohort's client receives and sends beside models, e.g. "K x P floats down, K x P floats up"."""
     counts = {
         "K x P floats down": optimizer.vectors_down,
         "K x P floats up": optimizer.vectors_up,
@@ -83,7 +83,7 @@ def _sends(optimizer: FederatedOptimizer) -> str:
 
 
 def result(outcome: Result) -> None:
-    """Prints the closing table: mean and standard deviation over seeds."""
+    """Print the closing table: mean and standard deviation over seeds."""
     table = Table(
         "", "mean", "sd", title=f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
     )
@@ -95,7 +95,7 @@ def result(outcome: Result) -> None:
 
 
 def markdown(results: Mapping[str, Result]) -> str:
-    """A Markdown table of several runs: mean and standard deviation over seeds; N/A where some seed fails.
+    """Return a Markdown table of several runs: mean and standard deviation over seeds; N/A where some seed fails.
 
     Args:
         results: name -> run.
@@ -110,7 +110,7 @@ def markdown(results: Mapping[str, Result]) -> str:
 
 
 def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
-    """Both as text; the (sample) deviation is empty for a single seed."""
+    """Return the mean and the sample deviation as texts; the deviation is empty for a single seed."""
     failed = int(np.isnan(values).sum())
     if failed:
         return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
@@ -119,7 +119,7 @@ def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
 
 
 def dry_run(config: Config) -> None:
-    """Prints the resolved configuration, sizes, costs and memory; compiles one chunk and times it."""
+    """Print the resolved configuration, sizes, costs and memory; compile one chunk and time it."""
     console = _console()
     devices.use_every_core()
     problem = pose(config)
@@ -141,12 +141,12 @@ def dry_run(config: Config) -> None:
 
 
 def _layout(plan: Plan) -> str:
-    """The mesh in the words of --mesh."""
+    """Return the mesh in the words of --mesh."""
     return "--mesh " + ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
 
 
 def _passes(work: schedule.LocalWork) -> tuple[int, int]:
-    """The fewest passes over its data that a client makes, and one more than the most."""
+    """Return the fewest passes over its data that a client makes, and one more than the most."""
     low, high = work.epochs or (0, 0)
     return low, high + 1
 

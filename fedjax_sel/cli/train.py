@@ -32,7 +32,7 @@ kept). A reader that leaves (| head) changes nothing.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command.
+    """Run the command.
 
     Args:
         arguments: without the program's name.
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def train(config: Config, log: str | None = None) -> int:
-    """Runs, writes the folder, and prints the closing table.
+    """Run an experiment, write its folder, and print the closing table.
 
     Args:
         config: of the run.
@@ -108,5 +108,5 @@ def train(config: Config, log: str | None = None) -> int:
 
 
 def entry_point() -> int:
-    """The installed command `fedjax-sel-train`."""
+    """Run the installed command `fedjax-sel-train`."""
     return command_line.guarded(main)

@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
     @property
     def conditions(self) -> str:
-        """Rows of the same conditions stand in one table."""
+        """The row's setting and optimizer; rows of the same conditions stand in one table."""
         return conditions(self.setting, self.optimizer)
 
 
@@ -78,7 +78,7 @@ _MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_ta
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Mean, deviation and median over seeds.
+    """Return the mean, the deviation and the median over seeds.
 
     Args:
         values: one a seed, [seeds]; NaN for a seed that has none.
@@ -92,7 +92,7 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
 
 
 def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan, optimizer: str = "") -> Row:
-    """What the table says of a run.
+    """Return what the table says of a run.
 
     Args:
         setting: name of the setting.
@@ -133,7 +133,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
 
 
 def as_csv(rows: Iterable[Row]) -> str:
-    """The table for programs: one line a run, one column a number, "N/A" where a seed fails, empty where nothing is.
+    """Write the table for programs: a line a run, a column a number, "N/A" where a seed fails, empty where nothing is.
 
     A spread has the columns `_mean` and `_sd`, and where a seed can fail also `_median` and `_seeds_reached`.
     """
@@ -176,7 +176,7 @@ def document(
     command: str,
     differences: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """The comparison as a Markdown page.
+    """Write the comparison as a Markdown page.
 
     Args:
         rows: finished runs.
@@ -200,7 +200,7 @@ def document(
 def tables(
     rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """One table for each setting and optimizer, in Markdown; behind those of a setting, strategies by optimizers.
+    """Write a Markdown table for each setting and optimizer; behind those of a setting, strategies by optimizers.
 
     Args:
         rows: finished runs.
@@ -220,7 +220,7 @@ def tables(
 
 
 def by_optimizer(rows: Sequence[Row]) -> str:
-    """A line a strategy and a column an optimizer, for accuracy and for what the target costs.
+    """Write a line a strategy and a column an optimizer, for accuracy and for what the target costs.
 
     Args:
         rows: of one setting, at least one.
@@ -248,7 +248,7 @@ def by_optimizer(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The table for people, of the runs of one setting.
+    """Write the table for people, of the runs of one setting.
 
     Args:
         rows: at least one.
@@ -297,7 +297,7 @@ def _median(value: Spread | None) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits, or all before the point; empty where nothing is known."""
+    """Return three digits, or all before the point; empty where nothing is known."""
     if np.isnan(value):
         return ""
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

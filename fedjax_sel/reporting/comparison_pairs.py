@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
     @property
     def conditions(self) -> str:
-        """Of the rows; pairs of the same conditions stand behind one table."""
+        """The conditions of the rows; pairs of the same conditions stand behind one table."""
         return conditions(self.setting, self.optimizer)
 
 
@@ -96,7 +96,7 @@ def _of_restricted_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[R
 
 
 def _family(values: Sequence[np.ndarray], higher_is_better: bool) -> list[Comparison | None]:
-    """Return all but the first against the first; those that are NaN for some seed are no part of the family."""
+    """Compare all runs but the first with the first; those that are NaN for some seed are no part of the family."""
     differences = [np.asarray(one, np.float64) - values[0] for one in values[1:]]
     measured = [one for one in differences if np.isfinite(one).all()]
     compared = iter(statistics.compare(np.stack(measured), higher_is_better) if measured else [])

@@ -50,7 +50,7 @@ class Panel(NamedTuple):
 
 
 def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
-    """Draws everything. A line is the mean over seeds.
+    """Draw the pictures of a comparison, in which a line is the mean over seeds.
 
     Args:
         rows: finished runs.
@@ -91,7 +91,7 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
 
 
 def styles_of(algos: Any) -> dict[str, Style]:
-    """A style for each strategy, all different up to 48 of them.
+    """Return a style for each strategy, all different up to 48 of them.
 
     Args:
         algos: names; those that are there already keep their style if others are added behind them.
@@ -105,13 +105,13 @@ def styles_of(algos: Any) -> dict[str, Style]:
 
 
 def _costs_differ_much(results: Sequence[Any], bytes_moved: str) -> bool:
-    """Whether the dearest run of all moves so much more than the cheapest that a linear axis would hide the latter."""
+    """Return whether the dearest run moves so much more than the cheapest that a linear axis would hide the latter."""
     totals = [getattr(result.ledger, bytes_moved).sum(axis=1).mean() for result in results]
     return max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
 
 
 def _accuracy(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
-    """A painter of accuracy over rounds, or over megabytes moved so far (a field of the ledger)."""
+    """Return a painter of accuracy over rounds, or over megabytes moved so far (a field of the ledger)."""
 
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         totals = []
@@ -164,7 +164,7 @@ def _gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
 
 
 def _line(axis: Any, x: np.ndarray, y: np.ndarray, algo: str, styles: dict[str, Style], smooth: bool = True) -> None:
-    """One strategy; with 100 points or more a running mean over 2 % of them."""
+    """Draw the line of one strategy; with 100 points or more a running mean over 2 % of them."""
     window = round(plots.SMOOTHING * len(x)) if smooth else 1
     if window > 1:
         y = plots.running_mean(y, window)
@@ -186,7 +186,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _headline(panel: Panel, width: float) -> str:
-    """The setting and the pixels' source, in lines that fit a panel of so many inches."""
+    """Return the setting and the pixels' source, in lines that fit a panel of so many inches."""
     first = panel.results[0]
     return "\n".join(
         map(
@@ -222,7 +222,7 @@ def _lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, pat
 
 
 def _optimizers(rows: Sequence[Row], path: Path) -> None:
-    """For each setting a chessboard of strategies and optimizers; darker is better."""
+    """Draw for each setting a chessboard of strategies and optimizers; darker is better."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
     numbers = {f"mean test accuracy of the last {LAST_ROUNDS} rounds": ("last_rounds_accuracy", "{:.3f}", 1.0)}
@@ -262,7 +262,7 @@ def _amounts(
     path: Path,
     logarithmic: bool = False,
 ) -> None:
-    """A row of panels a setting, a panel an amount, a bar a strategy; whiskers are one standard deviation.
+    """Draw a row of panels a setting, a panel an amount, a bar a strategy; whiskers are one standard deviation.
 
     On a logarithmic axis there is no zero for a bar to begin at, and a strategy is a dot.
     """
@@ -287,7 +287,7 @@ def _amounts(
 
 
 def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar: bool) -> None:
-    """One bar or dot with its number, or N/A. Plain seconds are shown as milliseconds."""
+    """Draw one bar or dot with its number, or N/A; plain seconds are shown as milliseconds."""
     if isinstance(value, Spread):
         mean, deviation, failed = value.mean, np.nan_to_num(value.deviation), value.reached < value.seeds
         missing = f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"

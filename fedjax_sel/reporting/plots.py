@@ -25,7 +25,7 @@ SMOOTHING = 0.02  # window of the running mean, as a share of the rounds
 
 
 def title(config: Config, data_source: str) -> str:
-    """A line that names a run's setting, and the pixels' source."""
+    """Return a line that names a run's setting, and the pixels' source."""
     settings = config.partition
     detail = {
         "shards": f", {settings.shards_per_client} a client",
@@ -52,7 +52,7 @@ def curves_if_lost(results: Mapping[str, Result], path: Path) -> None:
 
 
 def curves(results: Mapping[str, Result], path: Path) -> None:
-    """Draws accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
+    """Draw accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
 
     A line is the mean over seeds and a band one sample standard deviation to either side, as far as there can be such
     a value; with 100 rounds or more a running mean over 2 % of them is drawn on top of the faint raw values.
@@ -116,7 +116,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
 
 
 def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str, largest: float) -> None:
-    """One run's line and band; some seed has a value in every place of [seeds, places], NaN stands for none.
+    """Draw one run's line and band; some seed has a value in every place of [seeds, places], NaN stands for none.
 
     The measure lies between 0 and `largest`, and so does the band.
     """
@@ -134,7 +134,7 @@ def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str, larges
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of the last `window` values, of fewer at the beginning."""
+    """Return the mean of the last `window` values, of fewer at the beginning."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)
     begins = np.maximum(ends - window, 0)

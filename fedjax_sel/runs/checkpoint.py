@@ -33,14 +33,14 @@ _ROOM_TO_SPARE = 2**17  # bytes, for what orbax and the manifest say about the a
 
 
 def list_all(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, the newest first; whether they are whole only `read` tells."""
+    """Return the checkpoints in a folder, the newest first; whether they are whole only `read` tells."""
     found = {path: re.fullmatch(rf"{_PREFIX}(\d+)", path.name) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
     rounds = {path: int(match[1]) for path, match in found.items() if match}
     return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)  # names have eight digits or more
 
 
 def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:
-    """Writes a checkpoint, whole or not at all, and then removes the oldest.
+    """Write a checkpoint, whole or not at all, and then remove the oldest.
 
     Args:
         folder: of the run's checkpoints.
@@ -76,7 +76,7 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
 
 
 def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
-    """Checks a checkpoint, every byte of it.
+    """Check a checkpoint, every byte of it, and return what it holds.
 
     Args:
         place: its folder.
@@ -103,13 +103,13 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes what processes left that died while they were saving; nobody may be saving there."""
+    """Remove what processes left that died while they were saving; nobody may be saving there."""
     for path in folder.glob(f".{_PREFIX}*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def set_aside(place: Path) -> None:
-    """Renames a checkpoint that cannot be used, so that it does not count among those that are kept."""
+    """Rename a checkpoint that cannot be used, so that it does not count among those that are kept."""
     number = 1
     while (moved := place.with_name(f"damaged-{number}-{place.name}")).exists():
         number += 1
@@ -117,7 +117,7 @@ def set_aside(place: Path) -> None:
 
 
 def _named(state: Any) -> dict[str, np.ndarray]:
-    """The leaves by their path in the pytree; random keys as their words."""
+    """Return the leaves by their path in the pytree; random keys as their words."""
     named = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -126,7 +126,7 @@ def _named(state: Any) -> dict[str, np.ndarray]:
 
 
 def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Puts a checkpoint's arrays into a pytree.
+    """Put a checkpoint's arrays into a pytree.
 
     Args:
         state: of the state's structure: arrays, or their shapes and dtypes.
@@ -152,7 +152,7 @@ def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 @contextlib.contextmanager
 def _orbax() -> Iterator[tuple[Any, Any]]:
-    """The library, and a checkpointer; what fails is raised and not also logged."""
+    """Open a checkpointer, given with its library; what fails is raised and not also logged."""
     import orbax.checkpoint as ocp  # takes seconds
 
     # Of several machines only the first one writes: orbax must not wait for the others.
@@ -202,7 +202,7 @@ def _description(array: np.ndarray) -> dict[str, Any]:
 
 
 def digest_of_array(array: np.ndarray) -> str:
-    """SHA-256 of an array's numbers."""
+    """Return the SHA-256 of an array's numbers."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
@@ -221,7 +221,7 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _commit(temporary: Path, place: Path) -> None:
-    """Moves a finished checkpoint to its place, once the disk has all of it."""
+    """Move a finished checkpoint to its place, once the disk has all of it."""
     for path in [*temporary.rglob("*"), temporary]:
         sync(path)
     temporary.rename(place)
@@ -229,7 +229,7 @@ def _commit(temporary: Path, place: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Makes the disk take what was written to a file, or the names in a folder."""
+    """Make the disk take what was written to a file, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -32,7 +32,7 @@ POLL_SECONDS = 0.002
 
 
 def run_experiment(given: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
-    """Runs an experiment: all its seeds, all its rounds.
+    """Run an experiment: all its seeds, all its rounds.
 
     With `config.run.out` the run is written to that folder, chunk by chunk, with a checkpoint now and then: an
     unfinished run of the same configuration there goes on to the same result, and a finished one is read instead of
@@ -124,7 +124,7 @@ class _Ending:
 
 
 def start_jax(config: Config) -> None:
-    """What must be said to JAX before it starts its devices.
+    """Say to JAX what must be said before it starts its devices.
 
     Raises:
         UserError: it has started them in a way that does not go with the configuration, or there are no others to join.
@@ -165,7 +165,7 @@ def finished(out: Path, given: Experiment | Config, data: Digests | None = None)
 def _open(
     out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock, reporter: Reporter
 ) -> tuple[resume.Start, Writer | None]:
-    """Where the run starts, and who writes it; the first machine writes for all."""
+    """Return where the run starts, and who writes it; the first machine writes for all."""
     if out is None:
         return resume.Start([]), None
     ours = resume.about(problem, laid_out)
@@ -178,7 +178,7 @@ def _open(
 
 
 def _seeds_at_once(problem: Problem, reporter: Reporter) -> int:
-    """What the configuration says, or as many as the devices' memory holds."""
+    """Return how many seeds run together: what the configuration says, or as many as the devices' memory holds."""
     if problem.config.run.seeds_at_once is not None:
         return problem.config.run.seeds_at_once
     together, needed, everything = memory_budget.seeds_that_fit(problem)
@@ -201,7 +201,7 @@ class _Done(NamedTuple):
 def _one_ahead(
     chunks: Iterator[Chunk], num_rounds: int, timer: Timer | None, interruption: Interruption, ending: _Ending
 ) -> Iterator[_Done]:
-    """Fetches each chunk while the device already computes the next."""
+    """Fetch each chunk while the device already computes the next."""
     waiting = None
     for chunk in chunks:
         rounds = chunk.first + len(chunk.records.cohort)

@@ -45,7 +45,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
 def default_path(config: Config) -> Path:
-    """Where a run goes without --out: the name says what it is, the digits tell configurations apart."""
+    """Return where a run goes without --out: the name says what it is, the digits tell configurations apart."""
     scheme = {
         "shards": f"{config.partition.shards_per_client}spc",
         "skewness": f"xi{config.partition.skewness}",
@@ -150,7 +150,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
 
 
 def rounds_so_far(path: Path, config: Config, known: Manifest) -> Result:
-    """The rounds before a checkpoint.
+    """Return the rounds before a checkpoint.
 
     Args:
         path: the folder.
@@ -182,12 +182,12 @@ def made_from(path: Path) -> provenance.Digests | None:
 
 
 def is_empty(path: Path) -> bool:
-    """Whether nothing is in a folder but what a process may have left that died as it began."""
+    """Return whether nothing is in a folder but what a process may have left that died as it began."""
     return all(entry.name.startswith(".") for entry in path.iterdir())
 
 
 def holds_run(path: Path) -> bool:
-    """Whether a run was begun in this folder."""
+    """Return whether a run was begun in a folder."""
     return (path / CONFIG).exists() or told.newest(path) is not None
 
 
@@ -259,7 +259,7 @@ def _difference(stored: Config, wanted: Config) -> str:
 
 
 def make(path: Path) -> None:
-    """Makes the folder.
+    """Make a run's folder.
 
     Raises:
         UserError: it cannot be made or written.
@@ -325,7 +325,7 @@ def begin(path: Path, problem: Problem) -> None:
 
 
 def go_on(path: Path, known: Manifest, problem: Problem) -> None:
-    """Removes the rows that were written after a checkpoint, whose rounds come again, and notes who goes on.
+    """Remove the rows that were written after a checkpoint, whose rounds come again, and note who goes on.
 
     What only tells of the run (`data.json`, `environment.json`) is written anew where it was lost or damaged.
 
@@ -356,7 +356,7 @@ def go_on(path: Path, known: Manifest, problem: Problem) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, devices, the command."""
+    """Return versions, devices, and the command."""
     return {
         "command": sys.argv,
         "python": platform.python_version(),
@@ -369,7 +369,7 @@ def environment() -> dict[str, Any]:
 
 
 def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
-    """Writes `cohorts.npy`, whole or not at all."""
+    """Write `cohorts.npy`, whole or not at all."""
     temporary = run_files.temporary(path / COHORTS)
     with temporary.open("wb") as file:
         np.save(file, cohorts, allow_pickle=False)

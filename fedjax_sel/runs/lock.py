@@ -21,7 +21,7 @@ class FolderLock(contextlib.AbstractContextManager):
         self._newest: dict[Path, int] = {}  # by the path under which a folder was taken last
 
     def take(self, folder: Path) -> None:
-        """Takes a folder that exists.
+        """Take a folder that exists.
 
         Raises:
             UserError: another process holds it, or it cannot be opened.

@@ -55,11 +55,11 @@ class Reporter:
             self._bar.stop()
 
     def goes_on_after(self, rounds: int) -> None:
-        """The run has so many rounds behind it."""
+        """Start the count at a run's rounds that were run before."""
         self._first = self._steady_from = rounds
 
     def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray, words: str = "accuracy") -> None:
-        """Reports a chunk.
+        """Report a chunk.
 
         Args:
             done: rounds so far.
@@ -92,6 +92,6 @@ class Reporter:
         return f"{int(seconds // 60)}:{int(seconds % 60):02d} left"
 
     def say(self, text: str) -> None:
-        """One line to the person, beside the bar."""
+        """Print one line to the person, beside the bar."""
         if self._shown:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -31,7 +31,7 @@ def digests(given: Given, seeds: Sequence[int]) -> Digests:
 
 
 def of_experiment(given: Experiment | Config, server_share: float | None) -> Digests:
-    """Return the same of the data that an experiment means now.
+    """Return digests of the data that an experiment means now.
 
     Args:
         given: of the run.

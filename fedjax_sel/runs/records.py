@@ -144,7 +144,7 @@ class Result:
 
     @property
     def measure_in_words(self) -> str:
-        """That column's measure, e.g. "accuracy"."""
+        """The measure that targets and curves speak of, e.g. "accuracy"."""
         return self.test_measure.removeprefix("test_").replace("_", " ")
 
     @property
@@ -190,7 +190,7 @@ class Result:
         return max(float(self.elapsed_seconds[-1]) - at_full_speed, 0.0) if known.any() else np.nan
 
     def summary(self) -> list[tuple[str, np.ndarray]]:
-        """What the closing table shows: a name and one value a seed."""
+        """Return what the closing table shows: a name and one value a seed."""
         megabytes = 1e6
         rows = (
             []
@@ -226,7 +226,7 @@ class Collector:
         num_carried: int = 0,
         task: Task | None = None,
     ):
-        """Of a run whose earlier rounds, if it goes on from a checkpoint, are known.
+        """Start the records of a run, whose earlier rounds, if it goes on from a checkpoint, are known.
 
         A Collector belongs to one process: its first chunk is the one that waits for the compiler.
         """
@@ -241,7 +241,7 @@ class Collector:
         self._compiled = False
 
     def add(self, records: Records, elapsed_seconds: float) -> Result:
-        """Takes a chunk (leading axes [rounds, seeds], fetched from the device) and returns that chunk as a Result.
+        """Take a chunk (leading axes [rounds, seeds], fetched from the device) and return that chunk as a Result.
 
         `elapsed_seconds` counts from when this process began with its first round.
         """
@@ -269,7 +269,7 @@ class Collector:
         return self._parts[-1]
 
     def result(self) -> Result:
-        """Everything so far."""
+        """Return everything so far as a Result."""
         parts = self._parts
 
         def joined(of: Callable[[Result], np.ndarray]) -> np.ndarray:
@@ -289,7 +289,7 @@ class Collector:
 
 
 def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str] | None = None) -> str:
-    """A chunk's rows of `metrics.csv`.
+    """Return a chunk's rows of `metrics.csv`.
 
     Args:
         chunk: rounds first_round + 1, ...
@@ -322,7 +322,7 @@ def _cell(value: float) -> str:
 def parse(
     config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool = True
 ) -> Result:
-    """A Result from what a run folder's files hold.
+    """Return the Result that a run folder's files hold.
 
     Args:
         config: the run's configuration.
@@ -390,7 +390,7 @@ def seconds_of(rows_text: str) -> float:
 
 
 def to_plain(result: Result) -> dict[str, Any]:
-    """A Result as nested dictionaries of plain values and arrays."""
+    """Return a Result as nested dictionaries of plain values and arrays."""
     left_out = ("model", "weights")
     names = [field.name for field in dataclasses.fields(result) if field.name not in left_out]
     plain = {name: getattr(result, name) for name in names}
@@ -398,6 +398,6 @@ def to_plain(result: Result) -> dict[str, Any]:
 
 
 def from_plain(plain: dict[str, Any]) -> Result:
-    """The inverse of `to_plain`."""
+    """Return the Result that `to_plain` made plain."""
     known = {"config": Config.from_json(plain["config"]), "ledger": Ledger(**plain["ledger"])}
     return Result(**{**plain, **known, "seeds": tuple(plain["seeds"])})

@@ -30,7 +30,7 @@ class Start(NamedTuple):
 
 
 def about(problem: Problem, laid_out: Layout) -> Manifest:
-    """What a checkpoint of this run belongs to."""
+    """Return what a checkpoint of this run belongs to."""
     environment = folder.environment()
     return {
         "fingerprint": problem.config.fingerprint(),
@@ -71,7 +71,7 @@ def edited_plugins(out: Path, config: Config) -> list[str]:
 
 
 def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
-    """Takes the folder, and finds where the run in it stands or makes it ready for a new one.
+    """Take the folder, and find where the run in it stands or make it ready for a new one.
 
     Args:
         out: the folder.
@@ -131,7 +131,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
 
 
 def _plans_ahead(problem: Problem, rounds: int) -> bool:
-    """Whether the strategy would have done something else in a run of other rounds."""
+    """Return whether the strategy would have done something else in a run of other rounds."""
     config = problem.config
     if rounds == config.run.rounds:
         return False
@@ -170,12 +170,12 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
 
 
 def to_plain(start: Start) -> dict[str, Any]:
-    """As values that can be sent to other machines."""
+    """Return a start as values that can be sent to other machines."""
     earlier = None if start.earlier is None else records.to_plain(start.earlier)
     return {**start._asdict(), "earlier": earlier}
 
 
 def from_plain(plain: dict[str, Any]) -> Start:
-    """The inverse of `to_plain`."""
+    """Return the start that `to_plain` made plain."""
     earlier = plain["earlier"]
     return Start(**{**plain, "earlier": None if earlier is None else records.from_plain(earlier)})

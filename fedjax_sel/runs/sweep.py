@@ -46,7 +46,7 @@ class Job(NamedTuple):
 
     @property
     def conditions(self) -> str:
-        """Jobs of the same conditions differ in strategy and folder only."""
+        """The job's setting and optimizer; jobs of the same conditions differ in strategy and folder only."""
         return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
 
 
@@ -68,7 +68,7 @@ class Done(NamedTuple):
 
 
 def check(jobs: Sequence[Job]) -> list[Checked]:
-    """Checks all jobs: configuration, data, strategy and folder. Nothing is run and nothing is written.
+    """Check all jobs: configuration, data, strategy and folder; nothing is run and nothing is written.
 
     If a strategy needs the server to hold data, the server holds the same share in all jobs under the same conditions:
     else their partitions would differ.
@@ -120,7 +120,7 @@ def _check_folder(one: Checked) -> None:
 
 
 def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bool = True) -> Iterator[Done]:
-    """Runs the jobs in turn. A job that fails does not stop the others; an interrupted one is the last.
+    """Run the jobs in turn; one that fails does not stop the others, and an interrupted one is the last.
 
     Args:
         checked: from `check`.
@@ -149,7 +149,7 @@ def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bo
 
 
 def _selection_seconds(path: Path, problem: Problem) -> float:
-    """Seconds of selection a round: read from the run's folder, or timed and written there."""
+    """Return the seconds of selection a round, read from the run's folder, or timed and written there."""
     file = path / SELECTION_COST
     try:
         return float(files.read_json(file)["seconds_per_round"])
@@ -176,7 +176,7 @@ def _with_random(config: Config) -> Config:
 
 
 def _blame(job: Job, action: Callable[[], _T]) -> _T:
-    """Does something for a job; an error names its strategy."""
+    """Do something for a job; an error names its strategy."""
     try:
         return action()
     except UserError as error:

@@ -31,7 +31,7 @@ def newest(path: Path) -> Manifest | None:
 
 
 def _first(manifests: Iterable[Path]) -> Manifest | None:
-    """Return the first that is whole."""
+    """Return the first manifest that is whole."""
     for file in manifests:
         with contextlib.suppress(DamagedError):
             return manifest.read(file)
@@ -39,7 +39,7 @@ def _first(manifests: Iterable[Path]) -> Manifest | None:
 
 
 def made_from(path: Path, told: Manifest | None) -> Digests | None:
-    """Return digests of a run's data: as it told, else from `data.json`; None where nothing tells.
+    """Return digests of a run's data: as the run told them, else from `data.json`; None where nothing tells.
 
     Args:
         path: the folder.
@@ -62,7 +62,7 @@ def higher_is_better(known: Manifest | None) -> bool:
 
 
 def source(path: Path, told: Manifest | None) -> str:
-    """Return where the pixels come from, for titles.
+    """Return where a run's pixels come from, for titles.
 
     Args:
         path: the folder.

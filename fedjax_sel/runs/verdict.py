@@ -50,7 +50,7 @@ def of_chunk(
 
 
 def _names(config: Config, where: str, records: Records, place: tuple[int, int]) -> UserError:
-    """Whom a strategy names, who is nobody or stands there twice."""
+    """Return the error that says whom a strategy names, who is nobody or stands there twice."""
     faults, algo, num_clients = records.faults, config.selection.algo, config.partition.num_clients
     answers = {"select": (faults.ids[place], records.cohort[place])}
     if faults.candidates is not None:
@@ -72,7 +72,7 @@ def _names(config: Config, where: str, records: Records, place: tuple[int, int])
 
 
 def _updates(config: Config, where: str, records: Records, place: tuple[int, int]) -> NonFiniteUpdateError:
-    """Whose updates are not finite."""
+    """Return the error that says whose updates are not finite."""
     who = ", ".join(map(str, records.cohort[place][records.nonfinite[place]]))
     there = "" if config.run.out is None else f", with which the same command goes on in {config.run.out}"
     return NonFiniteUpdateError(
@@ -85,7 +85,7 @@ def _updates(config: Config, where: str, records: Records, place: tuple[int, int
 def _step(
     config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer | None
 ) -> NonFiniteUpdateError:
-    """What made the server's step so, which no client did."""
+    """Return the error that says what made the server's step not finite, which no client did."""
     training, algo = config.training, config.selection.algo
     if records.faults.weights[place]:
         unbiased = training.aggregation == "unbiased"

@@ -25,13 +25,13 @@ class Timer:
         self._run, self._rounds, self._since = run, rounds, time.monotonic()
 
     def due(self, rounds: int) -> bool:
-        """Whether to save the state after so many rounds."""
+        """Return whether to save the state after so many rounds."""
         every = self._run.checkpoint_every
         enough = every is not None and rounds - self._rounds >= every
         return self._run.keep > 0 and (enough or time.monotonic() - self._since >= self._run.checkpoint_seconds)
 
     def saved(self, rounds: int) -> None:
-        """The state after so many rounds will be saved."""
+        """Note that the state after so many rounds will be saved."""
         self._rounds, self._since = rounds, time.monotonic()
 
 
@@ -45,7 +45,7 @@ class Writer:
     def __init__(
         self, out: Path, run: RunConfig, about: Manifest, rounds: int, lock: FolderLock, say: Callable[[str], None]
     ):
-        """Of a run that has so many rounds behind it, whose rows are in the folder and no others."""
+        """Make the writer of a run that has so many rounds behind it, whose rows are in the folder and no others."""
         self._out, self._run, self._about, self._rounds = out, run, about, rounds
         self._lock, self._say = lock, say
         self._rows = hashlib.sha256()
@@ -61,7 +61,7 @@ class Writer:
         self._bytes += len(content)
 
     def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
-        """Append rows; write all rows again where somebody removed or changed those before them.
+        """Append a chunk's rows; write all rows again where somebody removed or changed those before them.
 
         Args:
             chunk: the next rounds.
@@ -147,7 +147,7 @@ class Writer:
         }
 
     def checkpoint(self, state: State, result: Result) -> None:
-        """Saves where the run stands, its results with it; its rows must be written before.
+        """Save where the run stands, its results with it; its rows must be written before.
 
         Args:
             state: in host memory.

@@ -74,7 +74,7 @@ class Account(NamedTuple):
         return Account((*self.past, self.current()), np.zeros_like(self.received), Spent())
 
     def bill(self) -> Bill:
-        """Return the bill."""
+        """Return the bill of all rounds so far."""
         current = self.current()
         rounds = self.past if current == Spent() else (*self.past, current)
         return Bill(rounds, Spent(*(sum(column) for column in zip(*rounds))) if rounds else Spent())

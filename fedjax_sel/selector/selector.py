@@ -417,7 +417,7 @@ class Selector:
         return [request for _, request in group if bool(request.when.due(jnp.int32(now.round)))]
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
-        """Return what is due and was not told."""
+        """Return the facts that are due and were not told."""
         if now.round == self._size.num_rounds:
             return ()
         if now.phase == "candidates":

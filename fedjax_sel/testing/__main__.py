@@ -13,7 +13,7 @@ DESCRIPTION = "Checks whether a selection strategy keeps the contract: mypackage
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command.
+    """Run the command.
 
     Args:
         arguments: without the program's name.

@@ -67,7 +67,7 @@ def examine(
     run: bool = True,
     skip: Collection[str] = (),
 ) -> Report:
-    """Runs the battery and tells what it found.
+    """Run the battery and tell what it found.
 
     Args:
         factory: a strategy, or a function that returns one without being told anything.
@@ -107,7 +107,7 @@ def examine(
 
 
 def check_strategy(factory: Callable[[], Strategy] | Strategy, **options: Any) -> None:
-    """Raises unless a strategy keeps the contract.
+    """Raise unless a strategy keeps the contract.
 
     Args:
         factory: a strategy, or a function that returns one without being told anything.

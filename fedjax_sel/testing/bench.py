@@ -59,7 +59,7 @@ class Bench:
 
     @functools.cached_property
     def world(self) -> World:
-        """The ordinary one."""
+        """The ordinary world."""
         return synthetic_clients.ordinary(
             self.strategy, self.options.num_clients, self.options.rounds, self.options.seed
         )
@@ -77,7 +77,7 @@ class Bench:
         return jax.eval_shape(lambda key: driver.begin(self.strategy, self.game, key, self.world), self.key)
 
     def hooks(self) -> dict[str, contract.Hook]:
-        """Every hook of the strategy with the shapes of its arguments."""
+        """Return every hook of the strategy with the shapes of its arguments."""
         k = self.options.num_selected
         shape: Any = jax.ShapeDtypeStruct
         weights = None if self.selection.weights is None else shape((k,), jnp.float32)
@@ -120,12 +120,12 @@ class Bench:
         return self._play({"sparse": (world, FEW)}, self.game, self.options.rounds)["sparse"]
 
     def small_games(self, num_selected: int) -> Games:
-        """A few rounds with another K."""
+        """Play a few rounds with another K."""
         game = self.game._replace(num_selected=num_selected)
         return self._play({"ordinary": (self.world, 4)}, game, min(3, self.options.rounds))["ordinary"]
 
     def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Games]:
-        """All games as one program: a vmap over (world, key), a scan over rounds."""
+        """Play all games as one program: a vmap over (world, key), a scan over rounds."""
         stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
         counts = [count for _, count in table.values()]
         index = np.repeat(np.arange(len(table)), counts)
@@ -183,7 +183,7 @@ class Bench:
         return Loop(step, *first, [records for _, records in others], traces, key_reuse)
 
     def once_more(self) -> list[Record]:
-        """The same game again, by the same compiled round."""
+        """Play the first of the ordinary games again, by the same compiled round."""
         key, world = jax.random.fold_in(self._keys[0], 1), jax.tree.map(jnp.asarray, self.world)
         loop = self.loop
         with jax.debug_key_reuse(not loop.key_reuse):  # else it would be compiled anew
@@ -191,7 +191,7 @@ class Bench:
             return [loop.step(loop.carries[round], jnp.int32(round), key, world)[1] for round in rounds]
 
     def eager_round(self, round: int) -> Record:
-        """A round of that game without any compilation."""
+        """Play a round of the first of the ordinary games without any compilation."""
         carry, key = self.loop.carries[round], jax.random.fold_in(self._keys[0], 1)
         with jax.disable_jit():
             return driver.one_round(self.strategy, carry, jnp.int32(round), key, self.world)[1]

@@ -27,7 +27,7 @@ class Counts(NamedTuple):
 
 
 def ledger(bench: Bench) -> None:
-    """A real run bills what the requests imply."""
+    """Check that a real run bills what the requests imply."""
     if not bench.options.run:
         raise NotApplicable("run=False")
     log = Log(bench.strategy)
@@ -56,7 +56,7 @@ class Log:
         self.reports: dict[int, set[int]] = defaultdict(set)  # those of the cohort who are heard of
 
     def watched(self) -> Strategy:
-        """The strategy, looked over its shoulder."""
+        """Return the strategy, looked over its shoulder."""
         strategy = self.strategy
 
         def init(key, env):
@@ -94,7 +94,7 @@ class Log:
 
 
 def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) -> Counts:
-    """What a round costs when everybody is available, in plain sets and sums.
+    """Count what a round costs when everybody is available, in plain sets and sums.
 
     What the cohort is asked travels with its reports, and is lost with them.
 
@@ -128,7 +128,7 @@ def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) 
 
 
 def times_due(when: Schedule, round: int) -> int:
-    """How often a fact is bought in a round: at its opening, and in the first one perhaps before."""
+    """Count how often a fact is bought in a round: at its opening, and in the first one perhaps before."""
     due = any(
         rule.first <= round and (rule.last is None or round <= rule.last) and (round - rule.first) % rule.period == 0
         for rule in when.rules
@@ -141,7 +141,7 @@ def _probes(request: Request) -> int:
 
 
 def _length(request: Request, log: Log) -> int:
-    """Floats of one answer."""
+    """Return the floats of one answer."""
     assert log.env is not None
     return {
         "loss_change": 1 + _probes(request),
@@ -153,7 +153,7 @@ def _length(request: Request, log: Log) -> int:
 
 
 def _run(strategy: Strategy, options: Options) -> Any:
-    """A tiny experiment with one seed."""
+    """Run a tiny experiment with one seed."""
     import fedjax_sel
 
     n, rounds = options.num_clients, options.rounds

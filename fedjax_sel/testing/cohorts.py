@@ -12,7 +12,7 @@ TOLERANCE = 1e-5  # of the sum of weights
 
 
 def answer(bench: Bench) -> None:
-    """`select` answers a Selection of the right shapes and dtypes."""
+    """Check that `select` answers a Selection of the right shapes and dtypes."""
     with violations():
         contract.selection(bench.selection, bench.options.num_selected)
         if bench.strategy.candidates is not None:
@@ -21,14 +21,14 @@ def answer(bench: Bench) -> None:
 
 
 def cohort(bench: Bench) -> None:
-    """With everybody available: K distinct clients in range, and weights that sum to 1."""
+    """Check that with everybody available there are K distinct clients in range, and weights that sum to 1."""
     n = bench.options.num_clients
     for games in bench.games.values():
         _check(bench, games, np.ones((*games.ids.shape[:2], n), bool))
 
 
 def sizes(bench: Bench) -> str:
-    """The same for K = 1, N - 1 and N; a K that `init` refuses with a UserError is left out."""
+    """Check cohorts of K = 1, N - 1 and N as of any K; a K that `init` refuses with a UserError is left out."""
     n, refused = bench.options.num_clients, []
     for k in sorted({1, n - 1, n}):
         try:
@@ -46,7 +46,7 @@ def sizes(bench: Bench) -> str:
 
 
 def availability(bench: Bench) -> None:
-    """Nobody unavailable is chosen; where fewer than K are available, all of them are."""
+    """Check that nobody unavailable is chosen, and that where fewer than K are available all of them are."""
     world = synthetic_clients.sparse(bench.world, bench.options.num_selected)
     try:
         games = bench.sparse_games
@@ -59,7 +59,7 @@ def availability(bench: Bench) -> None:
 
 
 def _check(bench: Bench, games: Games, available: np.ndarray) -> None:
-    """Raises on the first selection that breaks a rule; `available` is bool [games, T, N]."""
+    """Raise on the first selection that breaks a rule; `available` is bool [games, T, N]."""
     n, repeats = bench.options.num_clients, bench.strategy.with_replacement
     ids, mask, k = games.ids, games.mask, games.ids.shape[-1]
     if ((ids < 0) | (ids >= n)).any():
@@ -114,7 +114,7 @@ def _check_weights(weights: np.ndarray, mask: np.ndarray) -> None:
 
 
 def weights_declared(bench: Bench) -> None:
-    """A strategy that draws with replacement gives weights: who was drawn twice counts twice."""
+    """Check that a strategy that draws with replacement gives weights: who was drawn twice counts twice."""
     if not bench.strategy.with_replacement:
         raise NotApplicable("it draws without replacement")
     if bench.selection.weights is None:

@@ -12,14 +12,14 @@ from fedjax_sel.testing.report import NotApplicable, Violation, violations
 
 
 def requests(bench: Bench) -> None:
-    """Requests name a known kind, somebody who can answer it, and a time at which they can."""
+    """Check that requests name a known kind, somebody who can answer it, and a time at which they can."""
     with violations():
         contract.requests(bench.strategy)
         data_needs.check(bench.strategy, holdout=0.5, server_validation=0.5)  # a run has them where they are needed
 
 
 def traceable(bench: Bench) -> None:
-    """Every hook can be traced, and reads only facts that were bought."""
+    """Check that every hook can be traced, and reads only facts that were bought."""
     with violations():
         with contract.explained("init"):
             _ = bench.start
@@ -30,7 +30,7 @@ def traceable(bench: Bench) -> None:
 
 
 def pure(bench: Bench) -> None:
-    """Tracing a hook twice gives the same program."""
+    """Check that tracing a hook twice gives the same program."""
     for name, (hook, arguments) in bench.hooks().items():
         if hook is keep_state:
             continue
@@ -50,7 +50,7 @@ def pure(bench: Bench) -> None:
 
 
 def facts_read(bench: Bench) -> None:
-    """Every kind of fact that is bought is read by some hook."""
+    """Check that every kind of fact that is bought is read by some hook."""
     strategy = bench.strategy
     if not strategy.requests:
         raise NotApplicable("it buys nothing")
@@ -70,7 +70,7 @@ def facts_read(bench: Bench) -> None:
 
 
 def losses_read(strategy: Strategy, bench: Bench) -> int:
-    """How many of a cohort's reported losses (before, after training) `update` reads from the outcome."""
+    """Count how many of a cohort's reported losses (before, after training) `update` reads from the outcome."""
     if strategy.update is keep_state:
         return 0
     hook, arguments = bench.hooks()["update"]

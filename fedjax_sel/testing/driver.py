@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 def environment(game: Game, world: World) -> Env:
-    """What `init` is told."""
+    """Return what `init` is told."""
     sizes = jnp.asarray(world.sizes)
     return Env(
         num_clients=sizes.shape[0],
@@ -61,7 +61,7 @@ def environment(game: Game, world: World) -> Env:
 
 
 def begin(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
-    """The state and the tables after the facts due at the start are in, before `prepare`."""
+    """Return the state and the tables after the facts due at the start are in, before `prepare`."""
     info = protocol.nothing_known(strategy, COUNTS, world.sizes.shape[0])
     everyone = jnp.ones(world.sizes.shape, bool)
     for _, request in protocol.requests_at_start(strategy):
@@ -70,7 +70,7 @@ def begin(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry
 
 
 def prepare(strategy: Strategy, carry: Carry) -> Carry:
-    """`prepare` of a batch of games, as the simulator runs it: on the CPU, with 64-bit types, cast back after."""
+    """Run `prepare` of a batch of games as the simulator does: on the CPU, with 64-bit types, cast back after."""
     if strategy.prepare is keep_state:
         return carry
     state = protocol.prepare(protocol.over_replicates(strategy), carry.state, carry.info)
@@ -78,7 +78,7 @@ def prepare(strategy: Strategy, carry: Carry) -> Carry:
 
 
 def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array, world: World) -> tuple[Carry, Record]:
-    """One round.
+    """Play one round of a game.
 
     Args:
         strategy: under test.
@@ -122,7 +122,7 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
 
 
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
-    """What the cohort sends back; the step is the mean of what is finite."""
+    """Return what the cohort sends back; the step is the mean of what is finite."""
     ids = selection.ids
     updates = {name: jnp.asarray(table)[round, ids] for name, table in world.updates.items()}
     finite = jnp.asarray(world.finite)[round, ids]
@@ -144,7 +144,7 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
 
 
 def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, world: World) -> tuple[Carry, Record]:
-    """A game of several rounds as one scan; records have the leading axis [T]."""
+    """Play a game of several rounds as one scan; records have the leading axis [T]."""
 
     def step(carry: Carry, round: jax.Array) -> tuple[Carry, Record]:
         return one_round(strategy, carry, round, key, world)
@@ -153,7 +153,7 @@ def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, worl
 
 
 def _answered(info: Information, request: Request, world: World, round: jax.Array, heard: jax.Array) -> Information:
-    """Enters what a world's clients answer; `heard` [N] are those who do."""
+    """Enter what a world's clients answer; `heard` [N] are those who do."""
     age: Any = 0
     if request.option("nonfinite") == "missing":
         age = jnp.where(jnp.asarray(world.missing)[round], NEVER, 0)  # beside a value that stands in

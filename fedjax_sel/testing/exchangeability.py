@@ -13,7 +13,7 @@ LIMIT = 5.0  # standard errors
 
 
 def uniform(bench: Bench) -> None:
-    """Clients that are alike are chosen equally often, in every round."""
+    """Check that clients that are alike are chosen equally often, in every round."""
     _need_a_choice(bench)
     chosen = _chosen(bench, bench.games["alike"])  # [games, T, N]
     expected = chosen.sum(axis=-1).mean(axis=0) / chosen.shape[-1]  # [T]
@@ -35,7 +35,7 @@ def uniform(bench: Bench) -> None:
 
 
 def uniform_pairs(bench: Bench) -> None:
-    """Clients that are alike are chosen together equally often."""
+    """Check that clients that are alike are chosen together equally often."""
     _need_a_choice(bench)
     pairs, names = _pairs(_chosen(bench, bench.games["alike"]))
     worst, distance = _largest(pairs, pairs.mean())
@@ -47,7 +47,7 @@ def uniform_pairs(bench: Bench) -> None:
 
 
 def equivariant(bench: Bench) -> None:
-    """Relabelling the clients relabels the cohorts, in distribution: clients, and pairs of them."""
+    """Check that relabelling the clients relabels the cohorts, in distribution: clients, and pairs of them."""
     _need_a_choice(bench)
     here = _chosen(bench, bench.games["ordinary"])
     there = np.empty_like(here)
@@ -78,7 +78,7 @@ def _need_a_choice(bench: Bench) -> None:
 
 
 def _chosen(bench: Bench, games: Games) -> np.ndarray:
-    """How often each client was drawn, [games, T, N]: repetitions count where drawing with replacement."""
+    """Count how often each client was drawn, [games, T, N]: repetitions count where drawing with replacement."""
     counts = np.zeros((*games.ids.shape[:2], bench.options.num_clients))
     places = np.ones_like(games.mask) if bench.strategy.with_replacement else games.mask
     np.add.at(counts, (*np.indices(games.ids.shape)[:2], games.ids), places)
@@ -86,14 +86,14 @@ def _chosen(bench: Bench, games: Games) -> np.ndarray:
 
 
 def _pairs(chosen: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """How often two clients were drawn together, [games, pairs], and the pairs' names."""
+    """Count how often two clients were drawn together, [games, pairs], and return that with the pairs' names."""
     first, second = np.triu_indices(chosen.shape[-1], 1)
     both = np.minimum(chosen[..., first], chosen[..., second]).sum(axis=1)
     return both, [f"clients {a} and {b}" for a, b in zip(first, second)]
 
 
 def _largest(samples: np.ndarray, expected: float) -> tuple[int, float]:
-    """The column of [games, columns] whose mean is furthest from what is expected, in standard errors."""
+    """Return the column of [games, columns] whose mean is furthest from what is expected, in standard errors."""
     # The columns are alike, so their variance is one; the last term keeps it positive where nothing varies.
     variance = samples.var(axis=0).mean() + 1 / len(samples)
     distance = np.abs(samples.mean(axis=0) - expected) / np.sqrt(variance / len(samples))
@@ -101,7 +101,7 @@ def _largest(samples: np.ndarray, expected: float) -> tuple[int, float]:
 
 
 def _apart(a: np.ndarray, b: np.ndarray) -> tuple[int, float]:
-    """The column in which two samples [games, columns] have means furthest apart, in standard errors."""
+    """Return the column in which two samples [games, columns] have means furthest apart, in standard errors."""
     variance = np.concatenate([a, b]).var(axis=0) + 1 / len(a)
     distance = np.abs(a.mean(axis=0) - b.mean(axis=0)) / np.sqrt(2 * variance / len(a))
     return int(distance.argmax()), float(distance.max())

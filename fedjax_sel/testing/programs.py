@@ -10,7 +10,7 @@ from fedjax_sel.testing.report import Violation, violations
 
 
 def state(bench: Bench) -> None:
-    """Structure, shapes and dtypes of the state are the same after every hook as after `init`."""
+    """Check that structure, shapes and dtypes of the state are the same after every hook as after `init`."""
     old = bench.start.state
     for name in ("prepare", "observe", "update"):
         hook = bench.hooks()[name]
@@ -21,7 +21,7 @@ def state(bench: Bench) -> None:
 
 
 def key_used(bench: Bench) -> None:
-    """`select` draws with the key that it is given."""
+    """Check that `select` draws with the key that it is given."""
     select, arguments = bench.hooks()["select"]
     if not read(select, *arguments)[0]:
         raise Violation(
@@ -31,7 +31,7 @@ def key_used(bench: Bench) -> None:
 
 
 def key_used_once(bench: Bench) -> str:
-    """No key is consumed twice, as far as JAX's own checker can tell."""
+    """Check that no key is consumed twice, as far as JAX's own checker can tell."""
     remark = bench.loop.key_reuse
     if remark and not remark.startswith(UNCHECKED):
         raise Violation(f"a key is consumed twice ({remark}); split it, one key a random act")
@@ -39,7 +39,7 @@ def key_used_once(bench: Bench) -> str:
 
 
 def same_key(bench: Bench) -> None:
-    """The same keys give the same cohorts."""
+    """Check that the same keys give the same cohorts."""
     for round, (a, b) in enumerate(zip(bench.loop.records, bench.once_more())):
         if (np.asarray(a.ids) != np.asarray(b.ids)).any():
             raise Violation(
@@ -49,7 +49,7 @@ def same_key(bench: Bench) -> None:
 
 
 def scan_and_vmap(bench: Bench) -> None:
-    """A scan over rounds under a vmap over seeds gives the cohorts of single compiled rounds in a Python loop."""
+    """Check that a scan over rounds under a vmap over seeds gives the cohorts of compiled rounds in a Python loop."""
     together = bench.games["ordinary"].ids
     for game, records in enumerate((bench.loop.records, *bench.loop.others)):
         for round, record in enumerate(records):
@@ -62,7 +62,7 @@ def scan_and_vmap(bench: Bench) -> None:
 
 
 def eager(bench: Bench) -> None:
-    """Without jit the cohort of the last round is the same."""
+    """Check that without jit the cohort of the last round is the same."""
     round = bench.options.rounds - 1
     try:
         ids = bench.eager_round(round).ids.tolist()
@@ -77,7 +77,7 @@ def eager(bench: Bench) -> None:
 
 
 def no_retrace(bench: Bench) -> None:
-    """A compiled round serves all rounds."""
+    """Check that a compiled round serves all rounds."""
     # The state of `init` may be weakly typed and that of `update` not: one more trace, not one a round.
     for name in ("select", "observe", "update"):
         count = bench.loop.traces[name]

@@ -13,7 +13,7 @@ class Violation(Exception):  # noqa: N818 - raised by a check, never by the kit
 
 @contextlib.contextmanager
 def violations() -> Iterator[None]:
-    """What a user would be told of a broken contract becomes a violation."""
+    """Turn what a user would be told of a broken contract into a violation."""
     try:
         yield
     except UserError as error:
@@ -56,7 +56,7 @@ class Report(NamedTuple):
         return "\n".join([f"{self.strategy}: {verdict}", *lines])
 
     def require(self) -> None:
-        """Raises where a check failed.
+        """Raise where a check failed.
 
         Raises:
             ConformanceError: with one sentence for each.

@@ -15,7 +15,7 @@ ADVICE = {
 
 
 def no_nan(bench: Bench, world: str) -> None:
-    """The state holds no NaN after any round of a world."""
+    """Check that the state holds no NaN after any round of a world."""
     nan = bench.games[world].nan
     if nan.any():
         rounds = nan.any(axis=0).argmax()
@@ -23,7 +23,7 @@ def no_nan(bench: Bench, world: str) -> None:
 
 
 def no_nan_where_few_are_available(bench: Bench) -> None:
-    """Nor where some, or all, places of the cohort are empty."""
+    """Check that the state holds no NaN where some, or all, places of the cohort are empty."""
     nan = bench.sparse_games.nan
     if nan.any():
         raise Violation(
@@ -33,7 +33,7 @@ def no_nan_where_few_are_available(bench: Bench) -> None:
 
 
 def keys_matter(bench: Bench) -> None:
-    """Where all clients are alike, different keys give different cohorts."""
+    """Check that where all clients are alike, different keys give different cohorts."""
     if bench.options.num_selected == bench.options.num_clients:
         return
     games = bench.games["alike"]
@@ -47,7 +47,7 @@ def keys_matter(bench: Bench) -> None:
 
 
 def rounds_matter(bench: Bench) -> None:
-    """A strategy without memory, whose clients are alike, does not choose the same cohort in every round."""
+    """Check that a strategy without memory, whose clients are alike, does not choose one cohort in every round."""
     strategy = bench.strategy
     if bench.options.num_selected == bench.options.num_clients:
         return

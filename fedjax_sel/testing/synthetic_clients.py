@@ -30,7 +30,7 @@ class World(NamedTuple):
 
 
 def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -> World:
-    """Clients of unequal sizes with label mixtures of their own; what they answer follows from the mixture.
+    """Make clients of unequal sizes with label mixtures of their own; what they answer follows from the mixture.
 
     Args:
         strategy: its requests say which facts there are, and how long.
@@ -83,17 +83,17 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
 
 
 def relabelled(world: World, order: np.ndarray) -> World:
-    """The same federation under other names: the new client j is the old order[j]."""
+    """Return the same federation under other names: the new client j is the old order[j]."""
     return _of_clients(world, lambda table: table[:, order])
 
 
 def alike(world: World) -> World:
-    """Every client is like the first one."""
+    """Return a world in which every client is like the first one."""
     return _of_clients(world, lambda table: np.repeat(table[:, :1], table.shape[1], axis=1))
 
 
 def twins(world: World) -> World:
-    """The second half of the clients are copies of the first."""
+    """Return a world in which the second half of the clients are copies of the first."""
     half = world.sizes.shape[0] // 2
     return _of_clients(
         world, lambda table: np.concatenate([table[:, :half], table[:, : table.shape[1] - half]], axis=1)
@@ -101,7 +101,7 @@ def twins(world: World) -> World:
 
 
 def extreme(world: World) -> World:
-    """Losses at the limits to which the simulator clips, and large vectors."""
+    """Return a world with losses at the limits to which the simulator clips, and large vectors."""
     t, n = world.missing.shape
     pattern = (np.arange(t)[:, None] + np.arange(n)) % 4
     losses = np.array([LARGEST_LOSS, 0.0, LARGEST_LOSS, 1.0], np.float32)[pattern]
@@ -121,7 +121,7 @@ def extreme(world: World) -> World:
 
 
 def diverging(world: World) -> World:
-    """In every round a third of the clients, and in one round all of them, send updates that are not finite."""
+    """Return a world in which a third of the clients, in one round all, send updates that are not finite."""
     t, n = world.missing.shape
     broken = (np.arange(t)[:, None] + np.arange(n)) % 3 == 0
     broken[t // 2] = True
@@ -142,7 +142,7 @@ def diverging(world: World) -> World:
 
 
 def sparse(world: World, num_selected: int) -> World:
-    """Few clients can be reached: all, half, K, one less than K, one, nobody, and so on."""
+    """Return a world in which few clients can be reached: all, half, K, one less than K, one, nobody, and so on."""
     t, n = world.missing.shape
     rng = np.random.default_rng(n)
     counts = [n, n // 2, num_selected, num_selected - 1, n - 1, 1, 0, num_selected + 1]
@@ -151,7 +151,7 @@ def sparse(world: World, num_selected: int) -> World:
 
 
 def _of_clients(world: World, change: Any) -> World:
-    """A world whose tables [T, N, ...] went through `change`."""
+    """Return a world whose tables [T, N, ...] went through `change`."""
     available = world.available
     return world._replace(
         sizes=change(world.sizes[None])[0],

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
-    """Traces a function anew.
+    """Trace a function anew.
 
     Args:
         function: traceable.

@@ -52,8 +52,8 @@ def run(
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs.experiment import run_experiment
 
-    given = experiment if out is None else experiment.replace(out=out)
-    result = run_experiment(given, progress, callbacks)
+    with_folder = experiment if out is None else experiment.replace(out=out)
+    result = run_experiment(with_folder, progress, callbacks)
     config = result.config
     if config.run.out is None or not hosts.is_first():
         return result

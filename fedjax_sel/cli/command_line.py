@@ -126,7 +126,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
     Raises:
         UserError: an unknown flag (the nearest is offered) or a value of the wrong type.
     """
-    given, unknown = parser.parse_known_args(arguments)
+    parsed, unknown = parser.parse_known_args(arguments)
     flags = [flag.lstrip("-") for action in parser._actions for flag in action.option_strings]
     for argument in unknown:
         if argument.startswith("--"):
@@ -135,14 +135,14 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
             advice = f"did you mean {near[0]!r}?" if near else "--help lists every flag"
             raise UserError(f"unknown flag --{flag}; {advice}")
         raise UserError(f"{argument!r}: not expected here; --help lists every flag")
-    names = {name: value for name, value in vars(given).items() if name in flat_types()}
+    names = {name: value for name, value in vars(parsed).items() if name in flat_types()}
     if "seeds" in names:
         text = " ".join(names["seeds"])
         names["seeds"] = text
-    base = preset(given.preset)
-    if given.config is not None:
-        base = files.read(given.config, base)
-    return base.replace(**names), given
+    base = preset(parsed.preset)
+    if parsed.config is not None:
+        base = files.read(parsed.config, base)
+    return base.replace(**names), parsed
 
 
 def path(text: str) -> Path:
@@ -166,11 +166,11 @@ def picture(text: str) -> Path:
     return chosen if chosen.suffix else chosen.with_suffix(".png")
 
 
-def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:
+def refuse_idle(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
     """Refuse flags of a command line that change nothing.
 
     Args:
-        given: all flags as given, from `parse`.
+        flags: all flags as given, from `parse`.
         configs: of the runs that the command line stands for; a flag may matter to one of them alone.
 
     Raises:
@@ -179,9 +179,9 @@ def refuse_idle(given: argparse.Namespace, configs: Iterable[Config]) -> None:
     configs = list(configs)
     for name in flat_types():
         needed = only_with(name)
-        if name in given and needed is not None and not any(map(needed.holds, configs)):
+        if name in flags and needed is not None and not any(map(needed.holds, configs)):
             flag = "--" + name.replace("_", "-")
-            value = _shown(getattr(given, name))
+            value = _shown(getattr(flags, name))
             raise UserError(f"{flag} {value}: this changes nothing without {needed.words}; leave it out, or add that")
 
 
@@ -235,16 +235,16 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
 def _unforeseen(error: Exception) -> tuple[int, str]:
     """Return the exit code and a sentence for an error that nobody thought of, or that too small a machine causes."""
     lines = str(error).strip().splitlines()
-    told = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told or "Out of memory" in told:
+    text = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return USER_ERROR, (
-            f"there is not enough memory ({told}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "
+            f"there is not enough memory ({text}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "
             "data or a smaller model"
         )
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
     own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
     return UNEXPECTED, (
-        f"{told}, in {(own or places)[-1]}; nobody thought of this: please report it with what --debug shows (what was "
+        f"{text}, in {(own or places)[-1]}; nobody thought of this: please report it with what --debug shows (what was "
         "written until now stays as it is)"
     )

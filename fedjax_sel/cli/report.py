@@ -38,15 +38,15 @@ def main(arguments: Sequence[str]) -> int:
         "--out", type=command_line.picture, default=Path("curves.png"), help="picture to write (default: curves.png)"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
 
     from fedjax_sel.cli import show
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import settings
 
-    found = settings.by_setting(given.folders)
+    found = settings.by_setting(parsed.folders)
     for number, (results, differs) in enumerate(found, start=1):
-        picture: Path = given.out
+        picture: Path = parsed.out
         if len(found) > 1:
             picture = picture.with_name(f"{picture.stem}-{number}{picture.suffix}")
             first = next(iter(results.values()))

@@ -83,8 +83,8 @@ class Config:
             one_of("configuration", name, kinds)
             changes.setdefault(concern_of(name), {})[name] = convert(name, value)
         training = changes.get("training", {})
-        for given, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
-            if training.get(given) is not None and displaced not in training:
+        for chosen, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+            if training.get(chosen) is not None and displaced not in training:
                 training[displaced] = None
         parts = {key: dataclasses.replace(getattr(self, key), **values) for key, values in changes.items()}
         return dataclasses.replace(self, **parts)

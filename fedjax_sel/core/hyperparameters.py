@@ -49,14 +49,14 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
 
 
-def convert(flag: str, owner: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Convert hyperparameters to the types that a factory wants.
 
     Args:
         flag: that gives them, for messages.
         owner: the name of what they are for, for messages.
         factory: takes them.
-        given: name -> value; values may be texts.
+        arguments: name -> value; values may be texts.
 
     Returns:
         Keyword arguments for the factory.
@@ -66,7 +66,7 @@ def convert(flag: str, owner: str, factory: Callable[..., Any], given: Mapping[s
     """
     parameters, open_ended = of(factory)
     values = {}
-    for name, value in given.items():
+    for name, value in arguments.items():
         if not open_ended or name in parameters:
             one_of(f"{flag} of {owner}", name, parameters)
         kind = parameters[name].kind if name in parameters else Any

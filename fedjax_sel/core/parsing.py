@@ -145,13 +145,13 @@ def mesh_shape(text: str) -> tuple[int, int]:
         UserError: it is not of that form.
     """
     shape = {"seeds": 1, "clients": 1}
-    given = [part.strip().partition("=") for part in text.split(",")]
-    names = [name for name, _, _ in given]
+    parts = [part.strip().partition("=") for part in text.split(",")]
+    names = [name for name, _, _ in parts]
     if len(set(names)) < len(names) or any(
-        name not in shape or not _COUNT.fullmatch(value) for name, _, value in given
+        name not in shape or not _COUNT.fullmatch(value) for name, _, value in parts
     ):
         raise UserError(f"--mesh: {shown(text)} is not of the form seeds=2,clients=4, with whole numbers from 1")
-    shape.update({name: int(value) for name, _, value in given})
+    shape.update({name: int(value) for name, _, value in parts})
     return shape["seeds"], shape["clients"]
 
 

@@ -51,13 +51,13 @@ def edited(before: Mapping[str, Sources], now: Mapping[str, Sources]) -> list[st
         before: their names -> `sources` at an earlier time.
         now: the same, now; nothing for what is not there any more.
     """
-    told = []
+    phrases = []
     for name, files in now.items():
         then = before.get(name, files)
         changed = sorted(module for module in files.keys() | then.keys() if files.get(module) != then.get(module))
         if files and changed:
-            told.append(f"{name} was edited since ({', '.join(changed)})")
-    return told
+            phrases.append(f"{name} was edited since ({', '.join(changed)})")
+    return phrases
 
 
 def _file(module_name: str) -> Path | None:

@@ -70,8 +70,8 @@ def unbroken() -> Iterator[Unbroken]:
         Standard output, whose `error` says whether all of it arrived.
     """
     _occupy_closed()
-    given = sys.stdout, sys.stderr
-    out, err = map(Unbroken, given)
+    original = sys.stdout, sys.stderr
+    out, err = map(Unbroken, original)
     sys.stdout, sys.stderr = out, err  # pyright: ignore[reportAttributeAccessIssue]
     try:
         yield out
@@ -80,7 +80,7 @@ def unbroken() -> Iterator[Unbroken]:
             stream.flush()
             if stream.error is not None:
                 stream.discard()
-        sys.stdout, sys.stderr = given
+        sys.stdout, sys.stderr = original
 
 
 def _nowhere() -> TextIO:

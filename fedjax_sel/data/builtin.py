@@ -131,10 +131,10 @@ def _check_size(chosen: dict[str, int]) -> None:
     images = chosen["train_size"] + chosen["test_size"]
     drawn = min(_CHUNK_EXAMPLES, max(chosen["train_size"], chosen["test_size"])) + chosen["num_classes"]
     needed = images * (pixels + 8) + 12 * drawn * pixels + 24 * chosen["num_writers"]
-    if needed > (there := _memory()):
+    if needed > (available := _memory()):
         raise UserError(
             f"data set 'synthetic' of these sizes would need about {needed / 1e9:,.4g} GB of memory, and this machine "
-            f"has {there / 1e9:,.4g}: make it smaller"
+            f"has {available / 1e9:,.4g}: make it smaller"
         )
 
 
@@ -148,12 +148,12 @@ def _memory() -> int:
 
 def _parse_options(options: str) -> dict[str, int]:
     chosen = dict(_SYNTHETIC_DEFAULTS)
-    given = set()
+    seen = set()
     for item in filter(None, options.split(",")):
         key, equals, value = (part.strip() for part in item.partition("="))
-        if key in given:
+        if key in seen:
             raise UserError(f"option {key} of data set 'synthetic' is given twice: give it once")
-        given.add(key)
+        seen.add(key)
         if key not in chosen:
             raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, chosen)}")
         least, most = 0 if key in ("seed", "num_writers") else 1, 2**63 - 1

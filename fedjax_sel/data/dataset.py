@@ -203,11 +203,11 @@ class Dataset:
             UserError: arrays that cannot be computed with, or do not fit each other.
         """
         inputs, targets = {}, {}
-        for part, given in (("train", train), ("test", test)):
-            if not isinstance(given, tuple | list) or len(given) != 2:
-                raise UserError(f"{part}: a {type(given).__name__} is no pair; give ({part}_inputs, {part}_targets)")
-            inputs[part] = examples.inputs(f"{part} inputs", given[0])
-            targets[part] = examples.targets(f"{part} targets", given[1])
+        for part, pair in (("train", train), ("test", test)):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise UserError(f"{part}: a {type(pair).__name__} is no pair; give ({part}_inputs, {part}_targets)")
+            inputs[part] = examples.inputs(f"{part} inputs", pair[0])
+            targets[part] = examples.targets(f"{part} targets", pair[1])
             examples.check(part, inputs[part], targets[part])
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
@@ -283,7 +283,7 @@ class Dataset:
         Raises:
             UserError: something else was given, or values that cannot be computed with.
         """
-        pairs = {part: pytorch.read(part, given, channels_first) for part, given in (("train", train), ("test", test))}
+        pairs = {part: pytorch.read(part, split, channels_first) for part, split in (("train", train), ("test", test))}
         return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
 
 

@@ -19,12 +19,12 @@ def is_images(array: Any) -> bool:
     return array.dtype == np.uint8 and array.ndim == 4
 
 
-def inputs(part: str, given: Tree) -> Tree:
+def inputs(part: str, tree: Tree) -> Tree:
     """Convert inputs: uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` to images, others to float32 and int32.
 
     Args:
         part: what they are, for messages.
-        given: a tree of anything that NumPy can make an array of.
+        tree: a tree of anything that NumPy can make an array of.
 
     Returns:
         A tree of uint8 ``[n, H, W, channels]``, float32 and int32 arrays.
@@ -38,12 +38,12 @@ def inputs(part: str, given: Tree) -> Tree:
             return array[..., None] if array.ndim == 3 else array
         return _number(name, array)
 
-    return _convert(part, given, convert)
+    return _convert(part, tree, convert)
 
 
-def targets(part: str, given: Tree) -> Tree:
+def targets(part: str, tree: Tree) -> Tree:
     """Convert targets to float32 and int32; arguments and what is raised as for `inputs`."""
-    return _convert(part, given, _number)
+    return _convert(part, tree, _number)
 
 
 def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
@@ -99,13 +99,13 @@ def check_alike(train: Tree, test: Tree, what: str) -> None:
             )
 
 
-def count_classes(train: Tree, test: Tree, given: int | None) -> int:
+def count_classes(train: Tree, test: Tree, count: int | None) -> int:
     """Count the classes of targets.
 
     Args:
         train: targets, converted.
         test: the same of the other part.
-        given: the number that the user gives; 0 says that the targets are no classes, None asks to look.
+        count: the number that the user gives; 0 says that the targets are no classes, None asks to look.
 
     Returns:
         The number of classes where targets are one class an example (int32 ``[n]``), else 0.
@@ -117,26 +117,26 @@ def count_classes(train: Tree, test: Tree, given: int | None) -> int:
     are_labels = all(
         trees.is_array(labels) and labels.ndim == 1 and labels.dtype == np.int32 for labels in parts.values()
     )
-    if (given == 0 and not isinstance(given, bool)) or (given is None and not are_labels):
+    if (count == 0 and not isinstance(count, bool)) or (count is None and not are_labels):
         return 0
     if not are_labels:
         raise UserError(
-            f"num_classes: {shown(given)} was given, but the targets are {_described(train)} and not one whole number "
+            f"num_classes: {shown(count)} was given, but the targets are {_described(train)} and not one whole number "
             "an example; leave it out, or give one class an example"
         )
     largest = max(int(labels.max()) for labels in parts.values())
-    if given is None:
-        given = largest + 1
-        if given > max(1000, sum(map(len, parts.values()))):
+    if count is None:
+        count = largest + 1
+        if count > max(1000, sum(map(len, parts.values()))):
             raise UserError(
                 f"targets: a label of {largest} in {sum(map(len, parts.values()))} examples is hardly a class; give "
                 "num_classes if it is one, or num_classes=0 if these numbers are no classes"
             )
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
-        raise UserError(f"num_classes: {shown(given)} is no number of classes; give a whole number of at least 1, or 0")
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise UserError(f"num_classes: {shown(count)} is no number of classes; give a whole number of at least 1, or 0")
     for part, labels in parts.items():
-        check_range(f"{part} targets", labels, int(given))
-    return int(given)
+        check_range(f"{part} targets", labels, int(count))
+    return int(count)
 
 
 def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
@@ -158,11 +158,11 @@ def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
         )
 
 
-def client_numbers(given: Any, num_examples: int) -> np.ndarray:
+def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     """Convert names or numbers of natural clients to integers.
 
     Args:
-        given: one a training example: whole numbers, which stay, or texts, which are numbered in sorted order.
+        client_ids: one a training example: whole numbers, which stay, or texts, which are numbered in sorted order.
         num_examples: n.
 
     Returns:
@@ -172,7 +172,7 @@ def client_numbers(given: Any, num_examples: int) -> np.ndarray:
         UserError: of another length, or neither numbers nor texts.
     """
     try:
-        array = np.asarray(given)
+        array = np.asarray(client_ids)
     except Exception as problem:  # whatever a foreign array raises
         raise UserError(f"client_ids: no array ({reason(problem)}); give one number or name an example") from problem
     if array.shape != (num_examples,):
@@ -196,13 +196,13 @@ def reason(problem: Exception) -> str:
     return lines[0].partition(". ")[0].rstrip(".") if lines else type(problem).__name__
 
 
-def _convert(part: str, given: Tree, convert: Any) -> Tree:
-    _check_keys(part, given)
-    named = [(name, _array(name, value)) for name, value in trees.leaves(given, part)]
+def _convert(part: str, tree: Tree, convert: Any) -> Tree:
+    _check_keys(part, tree)
+    named = [(name, _array(name, value)) for name, value in trees.leaves(tree, part)]
     if not named:
-        raise UserError(f"{part}: {shown(given)} holds no array; give at least one")
+        raise UserError(f"{part}: {shown(tree)} holds no array; give at least one")
     arrays = iter([convert(name, array) for name, array in named])
-    return trees.transform(lambda _: next(arrays), given)
+    return trees.transform(lambda _: next(arrays), tree)
 
 
 def _check_keys(part: str, tree: Tree) -> None:

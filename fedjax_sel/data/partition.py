@@ -143,8 +143,8 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
     num_clients = schemes.whole_number("num_clients", num_clients, 1)
     if num_clients > len(labels):
         raise UserError(f"{num_clients} clients cannot share {len(labels)} training examples: lower num_clients")
-    given = {option: value for option, value in options.items() if value is not None}
-    assignment = _SCHEMES[scheme](_generator(seed, _DEAL), labels, num_clients, **given)
+    chosen = {option: value for option, value in options.items() if value is not None}
+    assignment = _SCHEMES[scheme](_generator(seed, _DEAL), labels, num_clients, **chosen)
     return _grouped(assignment, num_clients, seed, scheme, len(labels))
 
 
@@ -165,10 +165,10 @@ def _labels(scheme: str, targets: Tree) -> np.ndarray:
     return labels
 
 
-def _positions(client: int, given: Any, num_examples: int) -> np.ndarray:
+def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
     """Return one client's positions as int64, checked."""
     try:
-        own = np.asarray(given)
+        own = np.asarray(indices)
     except ValueError:
         own = np.empty(1, object)
     if own.ndim != 1 or (len(own) > 0 and own.dtype.kind not in "iu"):

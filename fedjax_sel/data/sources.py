@@ -157,11 +157,11 @@ def _from_copies(name: str, parent: Path) -> tuple[Dataset | None, str]:
     return None, damage
 
 
-def _existing_folder(given: str | os.PathLike[str], what: str) -> Path:
+def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:
     try:
-        folder = Path(given).expanduser()
+        folder = Path(path).expanduser()
     except RuntimeError as problem:
-        raise UserError(f"{what} {given}: there is no such home folder: write the whole path") from problem
+        raise UserError(f"{what} {path}: there is no such home folder: write the whole path") from problem
     if not folder.is_dir():
         problem = "is not a folder" if folder.exists() else "does not exist"
         raise UserError(f"{what} {folder} {problem}: create it, or name the folder that holds the prepared data sets")

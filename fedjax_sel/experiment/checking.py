@@ -35,14 +35,14 @@ class Checked(NamedTuple):
     task: Task
 
 
-def check(given: Experiment | Config) -> Checked:
+def check(experiment_or_config: Experiment | Config) -> Checked:
     """Check an experiment as far as that needs no data, and build its strategy, optimizers and task.
 
     Raises:
         UserError: a value that cannot work, or a strategy that refuses its hyperparameters, asks for too much, or
             breaks the contract.
     """
-    experiment = experiment_of(given)
+    experiment = experiment_of(experiment_or_config)
     config = experiment.config
     validate(config)
     devices.check_that_jax_starts()

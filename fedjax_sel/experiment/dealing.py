@@ -26,33 +26,33 @@ class Given(NamedTuple):
     reachable: np.ndarray | None = None  # bool [T or more, N] from a trace
 
 
-def gather(given: Experiment | Config, server_share: float) -> Given:
+def gather(experiment_or_config: Experiment | Config, server_share: float) -> Given:
     """Read an experiment's data and deal them out.
 
     Args:
-        given: the experiment.
+        experiment_or_config: the experiment.
         server_share: of the training set, which the server keeps.
 
     Raises:
         UserError: the trace or the data cannot be read, or cannot be dealt so.
     """
-    experiment = experiment_of(given)
+    experiment = experiment_of(experiment_or_config)
     reachable = trace(experiment)
     dataset = load_data(experiment, server_share)
     return Given(dataset, tuple(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds), reachable)
 
 
-def load_data(given: Experiment | Config, share: float) -> Dataset:
+def load_data(experiment_or_config: Experiment | Config, share: float) -> Dataset:
     """Load the data set, of which the server keeps a share for itself.
 
     Args:
-        given: holds it or names it.
+        experiment_or_config: holds it or names it.
         share: of the training set.
 
     Raises:
         UserError: there is no such data set, or the share is less than one example.
     """
-    experiment = experiment_of(given)
+    experiment = experiment_of(experiment_or_config)
     config = experiment.config
     whole = _whole_dataset(config) if experiment.dataset is None else experiment.dataset
     dataset = whole.give_server(share, config.run.data_seed or 0)
@@ -90,13 +90,13 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     return availability.load(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
 
 
-def deal(given: Experiment | Config, dataset: Dataset, seed: int) -> Partition:
+def deal(experiment_or_config: Experiment | Config, dataset: Dataset, seed: int) -> Partition:
     """Deal one replicate's partition.
 
     Raises:
         UserError: it cannot be made, or leaves a client without data.
     """
-    experiment = experiment_of(given)
+    experiment = experiment_of(experiment_or_config)
     config, settings = experiment.config, experiment.config.partition
     data_seed = seed if config.run.data_seed is None else config.run.data_seed
     own = _dealer(config) if experiment.partition is None else experiment.partition

@@ -70,8 +70,8 @@ def _width(dataset: Dataset) -> int:
 def shapes(arrays: Any) -> Any:
     """Return the shapes [2, ...] of examples as a model or a task sees them: pixels are normalised to float32."""
 
-    def of(array: Any) -> jax.ShapeDtypeStruct:
+    def shape_of(array: Any) -> jax.ShapeDtypeStruct:
         pixels = array.dtype == np.uint8
         return jax.ShapeDtypeStruct((2, *array.shape[1:]), np.float32 if pixels else array.dtype)
 
-    return trees.transform(of, arrays)
+    return trees.transform(shape_of, arrays)

@@ -43,9 +43,9 @@ def _client(training: TrainingConfig) -> optax.GradientTransformation:
     name, arguments = training.client_optimizer, dict(training.client_optimizer_args)
     if name == SGD:
         if arguments:
-            given = " ".join(f"{key}={value}" for key, value in arguments.items())
+            listed = " ".join(f"{key}={value}" for key, value in arguments.items())
             raise UserError(
-                f"--client-optimizer-args {given}: the clients' sgd takes --momentum and --weight-decay instead"
+                f"--client-optimizer-args {listed}: the clients' sgd takes --momentum and --weight-decay instead"
             )
         return client.sgd(training.momentum, training.weight_decay)
     for flag, value in (("momentum", training.momentum), ("weight-decay", training.weight_decay)):

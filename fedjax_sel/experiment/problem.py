@@ -39,13 +39,13 @@ class Problem:
         return Given(self.dataset, self.partitions, self.reachable)
 
 
-def pose(given: Experiment | Config) -> Problem:
+def pose(experiment_or_config: Experiment | Config) -> Problem:
     """Check an experiment, load the data and deal them out.
 
     Raises:
         UserError: one sentence with the field, the value and the way out.
     """
-    experiment = experiment_of(given)
+    experiment = experiment_of(experiment_or_config)
     config = experiment.config
     strategy, optimizers, task = check(experiment)
     dataset, dealt, reachable = gather(experiment, server_validation(config, strategy))

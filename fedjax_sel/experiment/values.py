@@ -50,14 +50,14 @@ class Experiment:
     reachable: np.ndarray | None = None
 
     @classmethod
-    def of(cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **given: Any) -> Experiment:
+    def of(cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **choices: Any) -> Experiment:
         """Make an experiment of a configuration, settings by their flat names, and values in the place of names.
 
         Args:
             config: to start from; None: the quickstart.
             names: what a run folder calls values that have no name of their own, e.g. {"model": "resnet-1"}. Give
                 another name when the value changes: the folder of one is not taken for the other.
-            **given: settings, e.g. rounds=50; of these, names or values: `dataset` (a Dataset), `partition` (a
+            **choices: settings, e.g. rounds=50; of these, names or values: `dataset` (a Dataset), `partition` (a
                 Partition, a list of positions for each client, or a function of data set, number of clients and seed),
                 `model` (a module of flax.linen or NNX, a Blueprint or a Model), `task`, `algo` (a Strategy),
                 `optimizer`, and `available` (bool [rounds, clients]).
@@ -71,15 +71,15 @@ class Experiment:
         names = dict(names or {})
         values: dict[str, Any] = {}
         settings: dict[str, Any] = {}
-        for field, value in given.items():
+        for field, value in choices.items():
             if field in _PARTS and value is not None and not isinstance(value, str | int | float):
                 part = _PARTS[field]
                 values[part.attribute], own_name = part.take(value)
                 settings[field] = f"{VALUE}{names.pop(field, own_name or '')}"
             else:
                 settings[field] = value
-        if "partition" in values and not callable(given["partition"]):
-            own = given["partition"]
+        if "partition" in values and not callable(choices["partition"]):
+            own = choices["partition"]
             settings.setdefault("num_clients", own.num_clients if isinstance(own, Partition) else len(own))
         if "reachable" in values:
             settings.setdefault("num_clients", values["reachable"].shape[1])
@@ -122,21 +122,21 @@ def is_value(text: str) -> bool:
     return text.startswith(VALUE)
 
 
-def experiment_of(given: Experiment | Config) -> Experiment:
+def experiment_of(experiment_or_config: Experiment | Config) -> Experiment:
     """Return an experiment of what may be a configuration alone.
 
     Raises:
         UserError: a part of it was a value, which only Python has.
     """
-    if isinstance(given, Experiment):
-        return given
-    for field, text in given.flat().items():
+    if isinstance(experiment_or_config, Experiment):
+        return experiment_or_config
+    for field, text in experiment_or_config.flat().items():
         if field in _PARTS and isinstance(text, str) and is_value(text):
             raise UserError(
                 f"--{field}: {shown(text)} stands for a value that was given in Python; make the experiment there "
                 "again with fedjax_sel.Experiment.of"
             )
-    return Experiment(given)
+    return Experiment(experiment_or_config)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -125,8 +125,8 @@ def make(
             f"model: {name!r} needs images of at least {side}x{side} pixels and these have "
             f"{image_shape[0]}x{image_shape[1]}; choose --model mlp or another --dataset"
         )
-    given = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
-    module = entry.module(**given, **({} if entry.module is MLP else {"convolution": convolution}))
+    options = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
+    module = entry.module(**options, **({} if entry.module is MLP else {"convolution": convolution}))
     return of_module(name, module, image_shape, entry.cpu_block, entry.cpu_micro_batch)
 
 

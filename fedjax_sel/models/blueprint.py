@@ -134,8 +134,8 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         key = None
         if train:
             key = jax.random.wrap_key_data(draws["key"]) if draws_numbers else jax.random.key(0)
-        given = weights.carried if has_carried else carried
-        output, after = apply(weights.trained, given, inputs, key, train)
+        carried_now = weights.carried if has_carried else carried
+        output, after = apply(weights.trained, carried_now, inputs, key, train)
         prediction, layer = output if has_profile else (output, None)
         profile = None if layer is None else layer.reshape(layer.shape[0], -1)
         return Output(prediction, profile, after if has_carried else ())

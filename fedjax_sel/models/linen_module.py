@@ -47,20 +47,20 @@ def from_linen(module: nn.Module, inputs: Any, fast_convolutions: bool = True) -
 
     def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
         def init(key: jax.Array) -> tuple[Any, Any]:
-            told, flags = mode(train)
+            clone, flags = mode(train)
             with faster_convolutions(fast_convolutions):
-                variables = dict(told.init(key, zeros_of(example), **flags))
+                variables = dict(clone.init(key, zeros_of(example), **flags))
             trained = variables.pop("params", {})
             return trained, {key: value for key, value in variables.items() if key != layer_outputs.COLLECTION}
 
         return init
 
     def run(trained: Any, carried: Any, inputs: Any, rngs: dict[str, jax.Array], train: bool, layer: Any = None) -> Any:
-        told, flags = mode(train)
+        clone, flags = mode(train)
         captured = {} if layer is None else {"capture_intermediates": layer}
         mutable = [*carried, *([] if layer is None else [layer_outputs.COLLECTION])]
         with faster_convolutions(fast_convolutions):
-            return told.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
+            return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
     def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:
         """Find which streams a pass asks for, one refusal after another; nothing is computed."""

@@ -60,11 +60,11 @@ def select_greedily(
     num_clients = embeddings.shape[1]
     places = jnp.arange(num_clients, dtype=jnp.uint32)
     order = places if key is None else sampling.random_words(key, num_clients)[0]
-    there = jnp.ones((num_clients,), bool) if available is None else available
+    reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     def pick(pool: _Pool, _):
         scores = _scores(pool, importance, scale, noise)
-        tier = jnp.where(pool.taken, 0, jnp.where(there, jnp.where(pool.variance >= _KNOWN, 3, 2), 1))
+        tier = jnp.where(pool.taken, 0, jnp.where(reachable, jnp.where(pool.variance >= _KNOWN, 3, 2), 1))
         allowed = tier == tier.max()
         scores = jnp.where(allowed & ~jnp.isnan(scores), scores, -jnp.inf)
         best = allowed & (scores == scores.max())

@@ -53,12 +53,14 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
     """
     zero = jnp.zeros((), similarity.dtype)
     order = jnp.argsort(~available, stable=True)
-    there = available[order]
-    factor = decompositions.triangular_factor(jnp.where(there[None, :], similarity[:, order], zero))
+    is_available = available[order]
+    factor = decompositions.triangular_factor(jnp.where(is_available[None, :], similarity[:, order], zero))
     apart = jnp.sqrt(jnp.sum(factor**2)) * 2 + 1  # above every singular value of S D
-    values, vectors_transposed = decompositions.right_singular_vectors(factor + jnp.diag(jnp.where(there, zero, apart)))
+    values, vectors_transposed = decompositions.right_singular_vectors(
+        factor + jnp.diag(jnp.where(is_available, zero, apart))
+    )
     inside = values * 2 < apart
-    vectors = jnp.where(there[:, None] & inside[None, :], vectors_transposed.T, zero)
+    vectors = jnp.where(is_available[:, None] & inside[None, :], vectors_transposed.T, zero)
     back = jnp.argsort(order)
     return _squared_spectrum(jnp.where(inside, values, zero), vectors[back])
 

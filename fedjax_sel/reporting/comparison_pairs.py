@@ -107,10 +107,10 @@ def as_csv(pairs: Iterable[Pair]) -> str:
     """Return the pairs for programs: one line a strategy and measure, "N/A" where a seed was not measured."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    given = [name for name in Pair._fields if name not in ("words", "found")]
-    writer.writerow([*given, *Comparison._fields])
+    columns = [name for name in Pair._fields if name not in ("words", "found")]
+    writer.writerow([*columns, *Comparison._fields])
     for pair in pairs:
-        cells = [_plain(getattr(pair, name)) for name in given]
+        cells = [_plain(getattr(pair, name)) for name in columns]
         numbers = [NOT_REACHED] * len(Comparison._fields) if pair.found is None else map(_plain, pair.found)
         writer.writerow([*cells, *numbers])
     return text.getvalue()

@@ -89,10 +89,10 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     """
     try:
         about = manifest.read(place / MANIFEST)
-        for name, told in about["files"].items():
+        for name, digest in about["files"].items():
             if not (place / name).is_file():
                 raise DamagedError(f"{name} is missing")
-            if _digest_of_file(place / name) != told:
+            if _digest_of_file(place / name) != digest:
                 raise DamagedError(f"{name} was changed")
         return about, _read_arrays(place / ARRAYS, about["arrays"])
     except DamagedError:
@@ -179,13 +179,13 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
         checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(stored))
 
 
-def _read_arrays(path: Path, told: dict[str, Any]) -> dict[str, np.ndarray]:
-    stored = {_key(position): None for position, about in enumerate(told.values()) if 0 not in about["shape"]}
+def _read_arrays(path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
+    stored = {_key(position): None for position, about in enumerate(described.values()) if 0 not in about["shape"]}
     with _orbax() as (ocp, checkpointer):
         as_numpy = {key: ocp.RestoreArgs(restore_type=np.ndarray) for key in stored}
         found = checkpointer.restore(path.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_numpy))
     arrays = {}
-    for position, (name, about) in enumerate(told.items()):
+    for position, (name, about) in enumerate(described.items()):
         array = found.get(_key(position), np.zeros(about["shape"], about["dtype"]))
         if _description(array) != about:
             raise DamagedError(f"the array {name} was changed")

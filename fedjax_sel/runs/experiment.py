@@ -31,7 +31,7 @@ from fedjax_sel.simulation.run import Chunk, State
 POLL_SECONDS = 0.002
 
 
-def run_experiment(given: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
+def run_experiment(experiment_or_config: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
     """Run an experiment: all its seeds, all its rounds.
 
     With `config.run.out` the run is written to that folder, chunk by chunk, with a checkpoint now and then: an
@@ -40,7 +40,7 @@ def run_experiment(given: Experiment | Config, progress: bool = False, watching:
     or SIGTERM at once); what was done until then is on disk and returned.
 
     Args:
-        given: what to run.
+        experiment_or_config: what to run.
         progress: whether to show a bar on stderr.
         watching: callbacks, see `fedjax_sel.callbacks`.
 
@@ -52,7 +52,7 @@ def run_experiment(given: Experiment | Config, progress: bool = False, watching:
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
     """
-    experiment, watching = experiment_of(given), callbacks.check(watching)
+    experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config
     with plugins.contained(config.plugins()):
         return _run(experiment, progress, watching)
@@ -138,15 +138,15 @@ def start_jax(config: Config) -> None:
         devices.check_deterministic()
 
 
-def finished(out: Path, given: Experiment | Config, data: Digests | None = None) -> Result | None:
+def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:
     """Return the result of a finished run in a folder; see `folder.finished_result`. The same on every machine.
 
     Args:
         out: the folder.
-        given: what is to be run.
+        experiment_or_config: what is to be run.
         data: digests of the data that are given now, if they are known; else they are read where that is needed.
     """
-    experiment = experiment_of(given)
+    experiment = experiment_of(experiment_or_config)
     config = experiment.config
     if config.run.resume == "never":
         return None

@@ -56,14 +56,14 @@ def default_path(config: Config) -> Path:
     return Path("runs") / f"{dataset}-{scheme}-{algo}-{config.fingerprint()}"
 
 
-def finished_result(path: Path, config: Config, given: Callable[[float | None], Digests]) -> Result | None:
+def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
     """Return the result of a finished run, once its files and its data are found to be what they were.
 
     Args:
         path: the folder.
         config: what is to be run.
-        given: the share of the training set that the server keeps (None: as the strategy needs it) -> digests of the
-            data that are given now; asked only of a finished run.
+        digests_now: the share of the training set that the server keeps (None: as the strategy needs it) -> digests of
+            the data that are given now; asked only of a finished run.
 
     Returns:
         The result, or None where the folder is absent, empty, or holds an unfinished run of this configuration.
@@ -105,7 +105,7 @@ def finished_result(path: Path, config: Config, given: Callable[[float | None], 
     made_from = told.made_from(path, known)
     if made_from is not None:
         try:
-            now = given(None if known is None else known.get("server_validation"))
+            now = digests_now(None if known is None else known.get("server_validation"))
         except UserError as error:
             raise UserError(
                 f"{error}; the run in {path} is finished, and python -m fedjax_sel.report shows it without its data"

@@ -16,12 +16,12 @@ from fedjax_sel.simulation.run import SPECS
 from fedjax_sel.simulation.server_evaluation import evaluator
 
 
-def per_client(result: Result, given: Experiment | Config | None = None) -> dict[str, np.ndarray]:
+def per_client(result: Result, experiment_or_config: Experiment | Config | None = None) -> dict[str, np.ndarray]:
     """Return the task's measures and `loss` of the final models on each client's training data, [seeds, N] each.
 
     Args:
         result: of the run, with its weights.
-        given: the experiment that it is the result of; None where its configuration says all.
+        experiment_or_config: the experiment that it is the result of; None where its configuration says all.
 
     Raises:
         UserError: it has no weights, or its data cannot be read.
@@ -30,7 +30,7 @@ def per_client(result: Result, given: Experiment | Config | None = None) -> dict
         raise UserError(
             "per_client: this result has no weights; those of a finished run are in its folder (fedjax_sel.load)"
         )
-    problem = pose(result.config if given is None else given)
+    problem = pose(result.config if experiment_or_config is None else experiment_or_config)
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     own = {name: getattr(host, name) for name in fed.PER_REPLICATE}

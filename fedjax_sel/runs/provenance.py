@@ -14,41 +14,41 @@ Digests = dict[str, Any]
 """`dataset`, `partitions` by seed, and `available` where a trace says who can be reached."""
 
 
-def digests(given: Given, seeds: Sequence[int]) -> Digests:
+def digests(data: Given, seeds: Sequence[int]) -> Digests:
     """Return SHA-256 of the data, of every replicate's partition, and of the trace of who can be reached, if any.
 
     Args:
-        given: the data.
+        data: as they were read and dealt out.
         seeds: of the replicates, in the order of the partitions.
     """
     found: Digests = {
-        "dataset": given.dataset.digest(),
-        "partitions": {str(seed): part.digest() for seed, part in zip(seeds, given.partitions)},
+        "dataset": data.dataset.digest(),
+        "partitions": {str(seed): part.digest() for seed, part in zip(seeds, data.partitions)},
     }
-    if given.reachable is not None:
-        found["available"] = checkpoint.digest_of_array(given.reachable)
+    if data.reachable is not None:
+        found["available"] = checkpoint.digest_of_array(data.reachable)
     return found
 
 
-def of_experiment(given: Experiment | Config, server_share: float | None) -> Digests:
+def of_experiment(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
     """Return digests of the data that an experiment means now.
 
     Args:
-        given: of the run.
+        experiment_or_config: what the run is of.
         server_share: of the training set, which the server keeps; None: as the strategy needs it.
 
     Raises:
         UserError: they cannot be read.
     """
-    experiment = experiment_of(given)
+    experiment = experiment_of(experiment_or_config)
     if server_share is None:
         server_share = checking.server_validation(experiment.config, checking.check(experiment).strategy)
     return digests(dealing.gather(experiment, server_share), experiment.config.run.seeds)
 
 
-def description(given: Given, seeds: Sequence[int]) -> dict[str, Any]:
+def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
     """Return what `data.json` says, for people and for programs that look at runs."""
-    known, dataset = digests(given, seeds), given.dataset
+    known, dataset = digests(data, seeds), data.dataset
     table = {
         seed: {
             "sha256": known["partitions"][seed],
@@ -57,29 +57,29 @@ def description(given: Given, seeds: Sequence[int]) -> dict[str, Any]:
             "smallest_client": int(part.sizes.min()),
             "largest_client": int(part.sizes.max()),
         }
-        for seed, part in zip(known["partitions"], given.partitions)
+        for seed, part in zip(known["partitions"], data.partitions)
     }
     about = {"dataset": dataset.name, "source": dataset.source, "sha256": known["dataset"], "partitions": table}
     return about | ({"available": known["available"]} if "available" in known else {})
 
 
-def refuse_others(out: Path, told: Digests, now: Digests) -> None:
+def refuse_others(out: Path, recorded: Digests, now: Digests) -> None:
     """Refuse to take a run for one of the data that are given.
 
     Args:
         out: the run's folder.
-        told: of the data that it was made from.
+        recorded: of the data that it was made from.
         now: of the data that are given.
 
     Raises:
         UserError: they differ.
     """
-    if told == now:
+    if recorded == now:
         return
     what = "the images and labels"
-    if told["dataset"] == now["dataset"]:
+    if recorded["dataset"] == now["dataset"]:
         parts = now["partitions"]
-        changed = [seed for seed in parts if told["partitions"].get(seed) != parts[seed]]
+        changed = [seed for seed in parts if recorded["partitions"].get(seed) != parts[seed]]
         what = f"the partition of seed {changed[0]}" if changed else "the trace of --available"
     raise UserError(
         f"--out: the run in {out} was made from other data than are there now (the SHA-256 of {what} differs); bring "

@@ -272,8 +272,8 @@ class Collector:
         """Return everything so far as a Result."""
         parts = self._parts
 
-        def joined(of: Callable[[Result], np.ndarray]) -> np.ndarray:
-            return np.concatenate([of(part) for part in parts], axis=1)
+        def joined(values_of: Callable[[Result], np.ndarray]) -> np.ndarray:
+            return np.concatenate([values_of(part) for part in parts], axis=1)
 
         ledgers = [part.ledger for part in parts]
         whole = dataclasses.replace(

@@ -26,8 +26,8 @@ class CutError(ValueError):
 def newest(path: Path) -> Manifest | None:
     """Return what the run in a folder told last; None where nothing tells."""
     checkpoints = (place / checkpoint.MANIFEST for place in checkpoint.list_all(path / CHECKPOINTS))
-    found = [told for told in (_first([path / RESULT]), _first(checkpoints)) if told is not None]
-    return max(found, key=lambda told: told["rounds"], default=None)
+    found = [known for known in (_first([path / RESULT]), _first(checkpoints)) if known is not None]
+    return max(found, key=lambda known: known["rounds"], default=None)
 
 
 def _first(manifests: Iterable[Path]) -> Manifest | None:
@@ -38,15 +38,15 @@ def _first(manifests: Iterable[Path]) -> Manifest | None:
     return None
 
 
-def made_from(path: Path, told: Manifest | None) -> Digests | None:
+def made_from(path: Path, known: Manifest | None) -> Digests | None:
     """Return digests of a run's data: as the run told them, else from `data.json`; None where nothing tells.
 
     Args:
         path: the folder.
-        told: from `newest`.
+        known: from `newest`.
     """
-    if told is not None:
-        return told["data"]
+    if known is not None:
+        return known["data"]
     about = read_json(path / DATA)
     try:
         partitions = {seed: own["sha256"] for seed, own in about["partitions"].items()}
@@ -61,26 +61,26 @@ def higher_is_better(known: Manifest | None) -> bool:
     return True if known is None else known.get("higher_is_better", True)
 
 
-def source(path: Path, told: Manifest | None) -> str:
+def source(path: Path, known: Manifest | None) -> str:
     """Return where a run's pixels come from, for titles.
 
     Args:
         path: the folder.
-        told: from `newest`.
+        known: from `newest`.
     """
-    if told is not None and "source" in told:
-        return told["source"]
+    if known is not None and "source" in known:
+        return known["source"]
     about = read_json(path / DATA)
     return str(about["source"]) if isinstance(about, dict) and "source" in about else "of unknown source"
 
 
-def rows_and_cohorts(path: Path, config: Config, told: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
+def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
     """Read the rows and the cohorts that a manifest tells of, if they are there.
 
     Args:
         path: the folder.
         config: of the run.
-        told: the manifest; None: whatever there is.
+        about: the manifest; None: whatever there is.
         whole: whether nothing may come after them.
 
     Returns:
@@ -92,17 +92,17 @@ def rows_and_cohorts(path: Path, config: Config, told: Manifest | None, whole: b
         OSError: they cannot be read.
     """
     rows, cohorts = files.read_bytes(path / METRICS, MOST_BYTES), _cohorts(path, config)
-    if told is None:
+    if about is None:
         return rows.decode(), cohorts
-    size, rounds = told["metrics"]["bytes"], told["rounds"]
+    size, rounds = about["metrics"]["bytes"], about["rounds"]
     for name, length, known in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
         if length < known:
             raise CutError(f"{name} was cut")
         if whole and length > known:
             raise ValueError(f"{name} has more rounds than were run")
-    if hashlib.sha256(rows[:size]).hexdigest() != told["metrics"]["sha256"]:
+    if hashlib.sha256(rows[:size]).hexdigest() != about["metrics"]["sha256"]:
         raise ValueError(f"{METRICS} was changed")
-    if checkpoint.digest_of_array(cohorts[:, :rounds]) != told["cohorts"]:
+    if checkpoint.digest_of_array(cohorts[:, :rounds]) != about["cohorts"]:
         raise ValueError(f"{COHORTS} was changed")
     return rows[:size].decode(), cohorts[:, :rounds]
 

@@ -54,43 +54,43 @@ class Clients:
         return tuple(self.names[place] for place in places)
 
 
-def sizes(what: str, given: Any, clients: Clients) -> np.ndarray:
+def sizes(what: str, values: Any, clients: Clients) -> np.ndarray:
     """Return how many examples each client has, int32 [N].
 
     Args:
         what: the argument, for the message.
-        given: numbers in the order of the clients, or name -> number.
+        values: numbers in the order of the clients, or name -> number.
         clients: the clients.
 
     Raises:
         UserError: some are missing, or are no whole numbers from 1.
     """
     count = len(clients.names)
-    if isinstance(given, Mapping):
-        clients.places(what, given)
-        missing = [name for name in clients.names if name not in given]
+    if isinstance(values, Mapping):
+        clients.places(what, values)
+        missing = [name for name in clients.names if name not in values]
         if missing:
             raise UserError(f"{what}: {shown(missing[0])} has none; give a number of examples for every client")
-        given = [given[name] for name in clients.names]
-    array = _array(what, given)
+        values = [values[name] for name in clients.names]
+    array = _array(what, values)
     if array.shape != (count,) or array.dtype.kind not in "iu" or (array < 1).any() or (array >= 2**31).any():
-        raise UserError(f"{what}: {shown(given)} are not {count} whole numbers from 1, one for every client")
+        raise UserError(f"{what}: {shown(values)} are not {count} whole numbers from 1, one for every client")
     return array.astype(np.int32)
 
 
-def numbers(what: str, given: Any, shape: tuple[int, ...], names: Sequence[Name] = ()) -> np.ndarray:
+def numbers(what: str, values: Any, shape: tuple[int, ...], names: Sequence[Name] = ()) -> np.ndarray:
     """Return finite real numbers as float32.
 
     Args:
         what: the argument, for the message.
-        given: an array, or what NumPy makes one of; empty where its first axis is.
+        values: an array, or what NumPy makes one of; empty where its first axis is.
         shape: that it must have.
         names: of the clients along its first axis; none where it has no such axis.
 
     Raises:
         UserError: another shape or dtype, or a number that is not finite in float32.
     """
-    array = _array(what, given)
+    array = _array(what, values)
     if array.size == 0 and 0 in shape:
         return np.zeros(shape, np.float32)
     if array.shape != shape:
@@ -103,20 +103,22 @@ def numbers(what: str, given: Any, shape: tuple[int, ...], names: Sequence[Name]
         array = array.astype(np.float32)
     finite = np.isfinite(array).reshape(len(array) if shape else 1, -1).all(axis=1)
     if not finite.all():
-        of = f" of client {shown(names[int(np.argmin(finite))])}" if names else ""
+        whose = f" of client {shown(names[int(np.argmin(finite))])}" if names else ""
         raise UserError(
-            f"{what}: a number{of} is NaN or infinite in float32; "
+            f"{what}: a number{whose} is NaN or infinite in float32; "
             f"{'leave that client out: it then counts as one that did not answer' if names else 'give finite ones'}"
         )
     return array
 
 
-def tree(what: str, given: Any, num_params: int, names: Sequence[Name] | None, broken: np.ndarray | None = None) -> Any:
+def tree(
+    what: str, values: Any, num_params: int, names: Sequence[Name] | None, broken: np.ndarray | None = None
+) -> Any:
     """Return a pytree of weights as float32.
 
     Args:
         what: the argument, for the message.
-        given: leaves [M, ...], or without that axis.
+        values: leaves [M, ...], or without that axis.
         num_params: P: of all leaves of one model.
         names: of the M clients; None: no such axis.
         broken: whose numbers need not be finite, bool [M].
@@ -124,7 +126,7 @@ def tree(what: str, given: Any, num_params: int, names: Sequence[Name] | None, b
     Raises:
         UserError: another size, shape or dtype, or a number that is not finite.
     """
-    leaves, structure = jax.tree.flatten(given)
+    leaves, structure = jax.tree.flatten(values)
     arrays = [_array(what, leaf) for leaf in leaves]
     rows = None if names is None else len(names)
     if names is not None and any(array.ndim == 0 or array.shape[0] != rows for array in arrays):
@@ -155,11 +157,11 @@ def _finite(what: str, array: np.ndarray, names: Sequence[Name] | None) -> np.nd
         raise UserError(f"{str(error).split(';')[0]}; name that client in `broken`, or leave it out") from None
 
 
-def metrics(given: Any, read: Any) -> ServerMetrics:
+def metrics(evaluations: Any, read: Any) -> ServerMetrics:
     """Return the server's own evaluations, zeros where nothing reads them.
 
     Args:
-        given: before and after the round, each `Evaluation` or a mapping of its fields.
+        evaluations: before and after the round, each `Evaluation` or a mapping of its fields.
         read: `ServerMetrics` of Booleans.
 
     Raises:
@@ -167,10 +169,10 @@ def metrics(given: Any, read: Any) -> ServerMetrics:
     """
     wanted = sorted({name for part in read for name, one in part._asdict().items() if one})
     way_out = f"give (before, after), each with {' and '.join(wanted)}"
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise UserError(f"metrics: {shown(given)} is not a pair; {way_out}")
+    if not isinstance(evaluations, tuple | list) or len(evaluations) != 2:
+        raise UserError(f"metrics: {shown(evaluations)} is not a pair; {way_out}")
     parts = []
-    for when, part, needed in zip(("before", "after"), given, read):
+    for when, part, needed in zip(("before", "after"), evaluations, read):
         fields = part._asdict() if isinstance(part, Evaluation) else part
         if not isinstance(fields, Mapping):
             raise UserError(f"metrics: {shown(part)} has no names; {way_out}")
@@ -184,10 +186,10 @@ def metrics(given: Any, read: Any) -> ServerMetrics:
     return ServerMetrics(*parts)
 
 
-def _array(what: str, given: Any) -> np.ndarray:
-    if isinstance(given, Iterable) and not hasattr(given, "__array__") and not isinstance(given, Mapping | str | bytes):
-        given = list(given)
+def _array(what: str, rows: Any) -> np.ndarray:
+    if isinstance(rows, Iterable) and not hasattr(rows, "__array__") and not isinstance(rows, Mapping | str | bytes):
+        rows = list(rows)
     try:
-        return np.asarray(given)
+        return np.asarray(rows)
     except (ValueError, TypeError) as error:
-        raise UserError(f"{what}: {shown(given)} is no array of numbers; give rows of one length") from error
+        raise UserError(f"{what}: {shown(rows)} is no array of numbers; give rows of one length") from error

@@ -84,7 +84,7 @@ class Hooks:
         answer = self._select(self._key(round), state, info, np.int32(round), _batch(available))
         return jax.tree.map(lambda leaf: np.asarray(leaf[0]), answer)
 
-    def learn(self, state, info, round: int, reports: Selection, given: dict[str, Any]) -> tuple[Any, Information]:
+    def learn(self, state, info, round: int, reports: Selection, fields: dict[str, Any]) -> tuple[Any, Information]:
         """Return the state and the tables after a round.
 
         Args:
@@ -92,9 +92,9 @@ class Hooks:
             info: with what the cohort answered.
             round: t.
             reports: the cohort, with a mask of those who are heard of.
-            given: fields of the Outcome, `finite` and those that `update` reads.
+            fields: of the Outcome, `finite` and those that `update` reads.
         """
-        state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, given)))
+        state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, fields)))
         return state, _on_host(info)
 
     def read(self, state: Any, info: Information) -> Outcome:
@@ -134,21 +134,21 @@ class Hooks:
         return jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(round)))(self._stream)
 
 
-def _learn(strategy: Strategy, num_params: int, state, info, round, reports: Selection, given: dict[str, Any]):
+def _learn(strategy: Strategy, num_params: int, state, info, round, reports: Selection, fields: dict[str, Any]):
     k = reports.ids.shape[1]
     # What nothing reads stands as zeros, in the form of what is there.
-    if "updates" in given:
-        params = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[2:])), given["updates"])
+    if "updates" in fields:
+        params = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[2:])), fields["updates"])
     else:
-        params = jax.tree.map(jnp.zeros_like, given.get("step", {"all": jnp.zeros((1, num_params))}))
+        params = jax.tree.map(jnp.zeros_like, fields.get("step", {"all": jnp.zeros((1, num_params))}))
     outcome = Outcome(
         updates=jax.tree.map(lambda leaf: jnp.zeros((1, k, *leaf.shape[1:])), params),
         losses_before=jnp.zeros((1, k)),
         losses_after=jnp.zeros((1, k)),
         step=params,
-        finite=given["finite"],
+        finite=fields["finite"],
         metrics=Unrequested(strategy.name, "server_metrics"),
-    )._replace(**given)
+    )._replace(**fields)
     known = protocol.learn(strategy, Known(state, info), round, reports, outcome)
     return known.state, known.info
 

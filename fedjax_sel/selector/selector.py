@@ -141,8 +141,8 @@ class Selector:
     def reads(self) -> tuple[str, ...]:
         """What `update` must be given, beside who reported: names of its arguments."""
         found = self._reads
-        given = [name for name in ("updates", "losses_before", "losses_after", "step") if getattr(found, name)]
-        return (*given, *(["metrics"] if self._reads_metrics() else []))
+        fields = [name for name in ("updates", "losses_before", "losses_after", "step") if getattr(found, name)]
+        return (*fields, *(["metrics"] if self._reads_metrics() else []))
 
     def asks(self, available: Iterable[Name] | None = None) -> tuple[Ask, ...]:
         """Return which facts are due now; nothing where the cohort can be selected, or the round closed.
@@ -211,18 +211,18 @@ class Selector:
             silent = silent | asked
             silent[places] = now.silent[places]
         requests = [request for request in self._requests(now) if request.kind == kind]
-        there = now.available()
-        reachable = self._size.num_clients if there is None else int(there.sum())
+        available = now.available()
+        reachable = self._size.num_clients if available is None else int(available.sum())
         cohort = min(self._size.num_selected, reachable)
-        told = now._replace(
+        after = now._replace(
             info=now.info.replace(kind, Fact(value, age)),  # pyright: ignore[reportArgumentType]
             silent=silent,
             told=(*now.told, kind),
             account=now.account.asked(requests, self._counts, asked, len(places), cohort),
         )
-        if told.phase == "start" and not self._due(told):
-            told = self._started(told)
-        self._now = told
+        if after.phase == "start" and not self._due(after):
+            after = self._started(after)
+        self._now = after
 
     def select(self, available: Iterable[Name] | None = None) -> tuple[tuple[Name, ...], np.ndarray | None]:
         """Return the cohort.
@@ -249,19 +249,19 @@ class Selector:
         if (due := self._due(now)) or (now.phase == "all" and self._due(now := self._observed(now))):
             what = " and ".join(repr(ask.kind) for ask in (due or self._due(now)))
             raise UserError(f"select: {what} is due and was not told; call `asks`, then `tell`, with nobody if need be")
-        there = now.available()
+        reachable = now.available()
         if named is not None:
-            there = named if there is None else there & named
-        count = self._size.num_clients if there is None else int(there.sum())
+            reachable = named if reachable is None else reachable & named
+        count = self._size.num_clients if reachable is None else int(reachable.sum())
         if count < self._size.num_selected:
             raise UserError(
                 f"select: {count} of {self._size.num_clients} clients can be reached and num_selected="
                 f"{self._size.num_selected}; wait until more can, or make a Selector of smaller cohorts"
             )
-        answer = self._hooks.select(now.state, now.info, now.round, there)
+        answer = self._hooks.select(now.state, now.info, now.round, reachable)
         self._check_cohort(answer)
-        if there is not None:
-            answer = answer._replace(mask=answer.mask & there[answer.ids])
+        if reachable is not None:
+            answer = answer._replace(mask=answer.mask & reachable[answer.ids])
         received = np.array(now.account.received)
         received[answer.ids[answer.mask]] = True
         self._now = now._replace(
@@ -328,7 +328,7 @@ class Selector:
             table[seats] = rows
             return table
 
-        given: dict[str, Any] = {"finite": seated(~wrong[places])}
+        fields: dict[str, Any] = {"finite": seated(~wrong[places])}
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after, "step": step}
         for name, value in ({"metrics": metrics} | values).items():
             if name in self.reads and value is None:
@@ -336,20 +336,20 @@ class Selector:
         losses = [name for name in ("losses_before", "losses_after") if getattr(self._reads, name)]
         for name in losses:
             rows = answers.numbers(f"update: {name}", values[name], (len(who),), who)
-            given[name] = seated(np.clip(rows, -LARGEST, LARGEST))
+            fields[name] = seated(np.clip(rows, -LARGEST, LARGEST))
         if self._reads.updates:
             rows = answers.tree("update: updates", updates, self._counts.num_params, who, wrong[places])
-            given["updates"] = jax.tree.map(seated, rows)
+            fields["updates"] = jax.tree.map(seated, rows)
         if self._reads.step:
-            given["step"] = answers.tree("update: step", step, self._counts.num_params, None)
+            fields["step"] = answers.tree("update: step", step, self._counts.num_params, None)
         if self._reads.metrics is not None:
-            given["metrics"] = (
+            fields["metrics"] = (
                 answers.metrics(metrics, self._reads.metrics) if self._reads_metrics() else _no_metrics(self._reads)
             )
         heard = np.zeros((k,), bool)
         heard[seats] = True
         reports = selection._replace(mask=heard)
-        state, info = self._hooks.learn(now.state, now.info, now.round, reports, given)
+        state, info = self._hooks.learn(now.state, now.info, now.round, reports, fields)
         self._now = Standing(
             phase="all",
             round=now.round + 1,
@@ -426,8 +426,8 @@ class Selector:
             assert now.selection is not None
             asked = now.selection.ids[now.selection.mask]
         else:
-            there = None if now.phase == "start" else now.there
-            asked = range(self._size.num_clients) if there is None else np.flatnonzero(there)
+            reachable = None if now.phase == "start" else now.there
+            asked = range(self._size.num_clients) if reachable is None else np.flatnonzero(reachable)
         found = {request.kind: request for request in self._requests(now) if request.kind not in now.told}
         clients = self._clients.named(asked) if found else ()
         return tuple(
@@ -448,14 +448,14 @@ class Selector:
         self._not_over(what, now)
         if available is None or now.phase == "start":
             return now
-        there = self._clients.mask(f"{what}: available", available)
-        if now.there is not None and (there == now.there).all():
+        reachable = self._clients.mask(f"{what}: available", available)
+        if now.there is not None and (reachable == now.there).all():
             return now
         if now.phase != "all" or now.told:
             raise UserError(
                 f"{what}: who can be reached in round {now.round + 1} was settled otherwise; leave `available` out"
             )
-        return now._replace(there=there)
+        return now._replace(there=reachable)
 
     def _started(self, now: Standing) -> Standing:
         return now._replace(phase="all", told=(), state=self._hooks.prepare(now.state, now.info))
@@ -465,8 +465,8 @@ class Selector:
         state, named = self._hooks.observe(now.state, now.info, now.round, now.available())
         if named is not None:
             self._check_names("candidates", named, np.ones(named.shape, bool))
-            there = now.available()
-            named = named if there is None else named[there[named]]
+            reachable = now.available()
+            named = named if reachable is None else named[reachable[named]]
         return now._replace(phase="candidates", told=(), state=state, candidates=named)
 
     def _check_cohort(self, answer: Selection) -> None:
@@ -494,12 +494,12 @@ def _no_metrics(reads: Any) -> Any:
     return answers.metrics(({}, {}), reads.metrics)
 
 
-def _made(given: str | Strategy) -> Strategy:
-    if isinstance(given, Strategy):
-        return given
-    if not isinstance(given, str):
-        raise UserError(f"strategy: {shown(given)} is neither a name nor a Strategy; give a name such as 'pow_d'")
-    name, parameters = parsing.name_and_parameters("strategy", given, 'e.g. "pow_d[num_candidates=8]"')
+def _made(strategy: str | Strategy) -> Strategy:
+    if isinstance(strategy, Strategy):
+        return strategy
+    if not isinstance(strategy, str):
+        raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; give a name such as 'pow_d'")
+    name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')
     return strategies.make(name, **parameters)
 
 

@@ -46,13 +46,13 @@ def cohort_weights(context: RoundContext, cohort: Cohort, known: Known) -> jax.A
     if unbiased:
         expected = plan.strategy.inclusion
         assert expected is not None, "refused before the run"
-        of_all = jax.vmap(lambda state, info, there: expected(state, info, context.round, there))(
+        of_all = jax.vmap(lambda state, info, available: expected(state, info, context.round, available))(
             known.state, known.info, context.available
         )
         assert of_all is not None, "refused before the run"
         inclusion = jnp.take_along_axis(of_all, reports.ids, axis=1) * jnp.reshape(chance, (-1, 1))
-    of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
-    return of(sizes, reports.mask, all_sizes.sum(axis=1), inclusion)
+    weights_of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
+    return weights_of(sizes, reports.mask, all_sizes.sum(axis=1), inclusion)
 
 
 def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sums, weights: jax.Array) -> ServerStep:

@@ -56,13 +56,13 @@ def train_cohorts(
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
-    def train(given: ToTrain, job):
+    def train(shared: ToTrain, job):
         replicate, who, key, arrives = job
-        federation, received = given.federation, given.received(replicate)
-        kept = given.kept(replicate, who)
-        memory = given.memory(replicate, kept)
+        federation, received = shared.federation, shared.received(replicate)
+        kept = shared.kept(replicate, who)
+        memory = shared.memory(replicate, kept)
         result = client.train_and_report(
-            plan.trainer, federation, received, replicate, who, key, given.round, statistic, kept.optimizer, memory
+            plan.trainer, federation, received, replicate, who, key, shared.round, statistic, kept.optimizer, memory
         )
         report = plan.trainer.optimizer.report(result.finished, memory)
         # The server does not have the change of a client whose report is lost.
@@ -71,7 +71,7 @@ def train_cohorts(
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
         trained = jax.tree.map(jnp.add, received, result.update)
         finite = server.is_finite(sums)
-        told = Trained(
+        of_client = Trained(
             result.update.trained if keep_updates else None,
             finite,
             client.loss(plan.trainer, federation, received, part),
@@ -79,13 +79,13 @@ def train_cohorts(
             result.training_loss,
             Kept(None if kept.optimizer is None else result.optimizer_state, own),
         )
-        return told, server.finite_part(sums, finite)
+        return of_client, server.finite_part(sums, finite)
 
     jobs = (replicates, clients, job_keys, reports.mask.reshape(-1))
     num_clients = context.federation.starts.shape[1]
     factors = Sums(weights, jnp.where(reports.mask, 1.0 / num_clients, 0.0))
-    told, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.clients_at_once, factors)
-    trained: Trained = devices.unflatten(told, num_replicates)
+    of_jobs, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.clients_at_once, factors)
+    trained: Trained = devices.unflatten(of_jobs, num_replicates)
     if not keep_updates:
         nothing = jax.tree.map(
             lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), context.carry.params.trained

@@ -122,8 +122,8 @@ def _serve(
     if ids is None:
         ids = jnp.broadcast_to(jnp.arange(num_clients, dtype=jnp.int32), (num_replicates, num_clients))
     if mask is None:
-        there = context.available
-        mask = jnp.ones(ids.shape, bool) if there is None else jnp.take_along_axis(there, ids, axis=1)
+        available = context.available
+        mask = jnp.ones(ids.shape, bool) if available is None else jnp.take_along_axis(available, ids, axis=1)
     if request.kind == "loss_change":
         values, bill = _loss_change(context, request, bill, ids, mask)
     else:
@@ -152,9 +152,9 @@ def _enter(
         return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
-    of = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
+    clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
     federation, loss_on = context.federation, context.plan.loss_on
-    bill = bills.add(bill, position, request, federation, of(ids, asked), of(ids, arrives), loss_on)
+    bill = bills.add(bill, position, request, federation, clients_in(ids, asked), clients_in(ids, arrives), loss_on)
     return info.replace(request.kind, Fact(value, ages)), bill
 
 
@@ -163,19 +163,19 @@ def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.
     streams, round = context.streams, context.round
     replicates, clients = devices.pairs(ids.shape[0], ids)
 
-    def of(stream: jax.Array) -> jax.Array:
+    def keys_of(stream: jax.Array) -> jax.Array:
         return jax.vmap(lambda s, k: keys.of_client(stream[s], round, k))(replicates, clients)
 
-    def answer(given: ToTrain, job: Any) -> jax.Array:
+    def answer(shared: ToTrain, job: Any) -> jax.Array:
         replicate, who, training_key, facts_key = job
-        kept = given.kept(replicate, who)
+        kept = shared.kept(replicate, who)
         question = Question(
-            context.plan.trainer, request, context.plan.loss_on, given.federation, given.received(replicate), kept,
-            given.memory(replicate, kept), replicate, who, training_key, facts_key, given.round,
+            context.plan.trainer, request, context.plan.loss_on, shared.federation, shared.received(replicate), kept,
+            shared.memory(replicate, kept), replicate, who, training_key, facts_key, shared.round,
         )  # fmt: skip
         return ANSWERS[request.kind](question)
 
-    jobs = (replicates, clients, of(streams.training), of(streams.facts))
+    jobs = (replicates, clients, keys_of(streams.training), keys_of(streams.facts))
     values = devices.spread(context.plan.mesh, answer, to_train(context, params), jobs, context.plan.facts_at_once)
     return devices.unflatten(values, ids.shape[0])
 

@@ -37,20 +37,20 @@ def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
         uint32 [S] each.
     """
 
-    def of(purpose: str) -> np.ndarray:
+    def roots_of(purpose: str) -> np.ndarray:
         shared = fixed.get(purpose)
         return np.array([seed if shared is None else shared for seed in seeds], np.uint32)
 
-    return Streams(*(of(purpose) for purpose in Streams._fields))
+    return Streams(*(roots_of(purpose) for purpose in Streams._fields))
 
 
 def streams(root_seeds: Streams) -> Streams:
     """Return the keys of all replicates: typed keys, [S] each."""
 
-    def of(purpose: str, seeds: jax.Array) -> jax.Array:
+    def keys_of(purpose: str, seeds: jax.Array) -> jax.Array:
         return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose)))(seeds)
 
-    return Streams(*(of(purpose, jnp.asarray(getattr(root_seeds, purpose))) for purpose in Streams._fields))
+    return Streams(*(keys_of(purpose, jnp.asarray(getattr(root_seeds, purpose))) for purpose in Streams._fields))
 
 
 def of_round(stream: jax.Array, round: jax.Array) -> jax.Array:

@@ -63,8 +63,8 @@ def learn(
     plan, carry, reports = context.plan, context.carry, cohort.reports
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, reports.mask)
-    told = (trained.updates, before, after, trained.finite)
-    updates, before, after, finite = told if plan.report_failure_rate == 0.0 else _heard(reports, told)
+    reported = (trained.updates, before, after, trained.finite)
+    updates, before, after, finite = reported if plan.report_failure_rate == 0.0 else _heard(reports, reported)
     outcome = Outcome(
         updates=updates,
         losses_before=before,
@@ -80,11 +80,11 @@ def learn(
     return known._replace(bill=known.bill._replace(losses_replaced=known.bill.losses_replaced + replaced))
 
 
-def _heard(reports: Selection, told: Any) -> Any:
+def _heard(reports: Selection, reported: Any) -> Any:
     """Return what the cohort tells, leaves [S, K, ...], with zeros for those whose report is lost."""
 
-    def of(leaf: jax.Array) -> jax.Array:
+    def zero_if_lost(leaf: jax.Array) -> jax.Array:
         arrives = reports.mask.reshape(*reports.mask.shape, *[1] * (leaf.ndim - 2))
         return jnp.where(arrives, leaf, jnp.zeros_like(leaf))
 
-    return jax.tree.map(of, told)
+    return jax.tree.map(zero_if_lost, reported)

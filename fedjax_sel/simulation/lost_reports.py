@@ -36,8 +36,8 @@ def chance(context: RoundContext) -> jax.Array | float:
     Of a file that says who can be reached the server knows no probability: then it is the share of all examples that
     those hold who are there, so that they stand for everybody.
     """
-    plan, there = context.plan, context.available
-    if there is None:
+    plan, available = context.plan, context.available
+    if available is None:
         reached: jax.Array | float = 1.0
     elif plan.available is not None:
         reached = plan.available

@@ -39,9 +39,9 @@ def probe(context: RoundContext, number: int) -> Probe:
     num_replicates, num_clients = federation.starts.shape
     own = jax.vmap(lambda stream: keys.of_probe(stream, context.round, number))(context.streams.facts)
 
-    def draw(key: jax.Array, there: jax.Array | None) -> jax.Array:
+    def draw(key: jax.Array, available: jax.Array | None) -> jax.Array:
         key = jax.random.fold_in(key, keys.INITIALISATION)
-        return sampling.uniform_without_replacement(key, num_clients, plan.num_selected, there)
+        return sampling.uniform_without_replacement(key, num_clients, plan.num_selected, available)
 
     if available is None:
         cohorts = jax.vmap(lambda key: draw(key, None))(own)
@@ -52,12 +52,12 @@ def probe(context: RoundContext, number: int) -> Probe:
     replicates, clients = devices.pairs(num_replicates, cohorts)
     job_keys = jax.vmap(lambda s, k: jax.random.fold_in(own[s], k))(replicates, clients)
 
-    def train(given: ToTrain, job):
+    def train(shared: ToTrain, job):
         replicate, who, key = job
-        kept = given.kept(replicate, who)
-        memory, received = given.memory(replicate, kept), given.received(replicate)
+        kept = shared.kept(replicate, who)
+        memory, received = shared.memory(replicate, kept), shared.received(replicate)
         result = client.train_and_report(
-            trainer, given.federation, received, replicate, who, key, given.round, None, kept.optimizer, memory
+            trainer, shared.federation, received, replicate, who, key, shared.round, None, kept.optimizer, memory
         )
         averaged = trainer.optimizer.report(result.finished, memory).averaged, result.update.carried
         finite = server.is_finite(averaged)
@@ -83,10 +83,12 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
     """Return aggregation weights by the runner's rule, float32 [S, K]."""
     all_sizes = context.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
-    there = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if context.available is None else context.available.sum(1)
-    inclusion = jnp.minimum(1.0, context.plan.num_selected / jnp.maximum(there, 1)) * lost_reports.chance(context)
+    num_reached = (
+        jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if context.available is None else context.available.sum(1)
+    )
+    inclusion = jnp.minimum(1.0, context.plan.num_selected / jnp.maximum(num_reached, 1)) * lost_reports.chance(context)
 
-    def of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
+    def weights_of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
         return server.cohort_weights(context.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
 
-    return jax.vmap(of)(sizes, reported, all_sizes.sum(axis=1), inclusion)
+    return jax.vmap(weights_of)(sizes, reported, all_sizes.sum(axis=1), inclusion)

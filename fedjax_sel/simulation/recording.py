@@ -106,11 +106,11 @@ def _examples_of_training(context: RoundContext) -> jax.Array:
     if not work.varies:
         return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
 
-    def of(stream: jax.Array, client: jax.Array, size: jax.Array) -> jax.Array:
+    def examples_of(stream: jax.Array, client: jax.Array, size: jax.Array) -> jax.Array:
         key = keys.of_client(stream, context.round, client)
         return schedule.num_examples(work, size, schedule.epochs(work, key))
 
-    each = jax.vmap(jax.vmap(of, (None, 0, 0)), (0, None, 0))
+    each = jax.vmap(jax.vmap(examples_of, (None, 0, 0)), (0, None, 0))
     return each(context.streams.training, jnp.arange(sizes.shape[1]), sizes)
 
 
@@ -134,7 +134,7 @@ def _events(
     on = facts.reported(federation, plan.loss_on)
     arrived = reported.sum(axis=1, dtype=jnp.int32)
 
-    def of(clients: jax.Array, examples: jax.Array) -> jax.Array:
+    def total(clients: jax.Array, examples: jax.Array) -> jax.Array:
         return jnp.where(clients, examples, 0).sum(axis=1)
 
     return Events(
@@ -148,11 +148,11 @@ def _events(
         vectors_up=optimizer.vectors_up * arrived,
         answers=bill.answers + start.answers,
         floats_reported=(losses + optimizer.floats_up) * arrived,
-        examples_trained=of(trains | bill.trained, work)
-        + of(start.trained, work)
+        examples_trained=total(trains | bill.trained, work)
+        + total(start.trained, work)
         + bill.examples_trained
         + start.examples_trained,
-        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * of(trains, on),
+        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * total(trains, on),
         server_examples=jnp.full_like(arrived, evaluated),
         losses_replaced=bill.losses_replaced + start.losses_replaced,
         reports_lost=jnp.zeros_like(arrived),

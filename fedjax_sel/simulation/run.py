@@ -168,8 +168,8 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
         carry, records = many_rounds(plan, length, some_are_idle, carry, first, federation, streams)
         return carry, devices.of_all_seeds(plan.mesh, records, axis=1)
 
-    given = (devices.PER_SEED, devices.WHOLE, SPECS, devices.PER_SEED)
-    return devices.over_seeds(plan.mesh, chunk, given, (devices.PER_SEED, devices.WHOLE))
+    in_specs = (devices.PER_SEED, devices.WHOLE, SPECS, devices.PER_SEED)
+    return devices.over_seeds(plan.mesh, chunk, in_specs, (devices.PER_SEED, devices.WHOLE))
 
 
 def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
@@ -216,8 +216,8 @@ def _before_first_round(plan: Plan, carry: Carry, federation: Federation, stream
             context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None)
             return information.measure_at_start(context, carry.info, carry.start)
 
-        given = (devices.PER_SEED, SPECS, devices.PER_SEED)
-        info, start = jax.jit(devices.over_seeds(plan.mesh, measure, given, devices.PER_SEED))(
+        in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)
+        info, start = jax.jit(devices.over_seeds(plan.mesh, measure, in_specs, devices.PER_SEED))(
             carry, federation, streams
         )
         carry = carry._replace(info=info, start=start)

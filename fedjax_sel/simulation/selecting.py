@@ -53,8 +53,8 @@ def select(context: RoundContext) -> tuple[Cohort, Known]:
     )
     selection = answer._replace(ids=faults.somebody(answer.ids, num_clients))
     if available is not None:  # whoever cannot be reached does not train, whatever a strategy says
-        there = jnp.take_along_axis(available, selection.ids, axis=1)
-        selection = selection._replace(mask=selection.mask & there)
+        reachable = jnp.take_along_axis(available, selection.ids, axis=1)
+        selection = selection._replace(mask=selection.mask & reachable)
     arrives = lost_reports.arrives(plan.report_failure_rate, context.streams, round, selection.ids, selection.mask)
     named = Named(answer.ids, selection.mask, candidates)
     return Cohort(named, selection, selection._replace(mask=arrives)), known

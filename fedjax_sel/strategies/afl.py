@@ -122,14 +122,14 @@ def active_cohort(
     # 1e-9: 0.9 x 10 and the like must not fall below the integer that they are; so the floors are taken here.
     counts = np.arange(num_clients + 1)
     num_kept = np.maximum(counts - np.floor(alpha1 * counts + 1e-9), np.minimum(by_value, counts)).astype(np.int32)
-    there = jnp.ones((num_clients,), bool) if available is None else available
-    kept_here = num_kept[-1] if available is None else jnp.asarray(num_kept)[there.sum()]
-    kept = sampling.among_largest(key_ties, jnp.where(there, values, -jnp.inf), kept_here)
+    reachable = jnp.ones((num_clients,), bool) if available is None else available
+    kept_here = num_kept[-1] if available is None else jnp.asarray(num_kept)[reachable.sum()]
+    kept = sampling.among_largest(key_ties, jnp.where(reachable, values, -jnp.inf), kept_here)
 
     # Weights stay logarithms: exp of a large difference would be zero.
     logits = alpha2 * (values - values.max()) + jax.random.gumbel(key_draw, values.shape, mode="high")
     drawn = jax.lax.top_k(jnp.where(kept, logits, -jnp.inf), by_value)[1]
 
     # Where so few are there that unavailable ones are drawn, all that are there are drawn as well, and stand in tier 0.
-    tiers = jnp.where(there, 1, 2).at[drawn].add(-1)
+    tiers = jnp.where(reachable, 1, 2).at[drawn].add(-1)
     return sampling.top_k(key_rest, -tiers.astype(jnp.float32), k)

@@ -132,14 +132,14 @@ def fl_dp3s(
         key_pool, key_cohort = jax.random.split(key)
         size = min(pool or 0, profiles.shape[0])
         drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
-        there = None if available is None else available[drawn]
+        drawn_available = None if available is None else available[drawn]
         with double.precision():
             similarity = similarity_of_profiles(profiles[drawn].astype(jnp.float64))
-            spectrum = _spectrum(similarity, there)
+            spectrum = _spectrum(similarity, drawn_available)
         spectrum = _of_sufficient_rank(*spectrum, k)
-        if available is None or there is None:
+        if available is None or drawn_available is None:
             return Selection(drawn[kdpp.sample(key_cohort, *spectrum, k)], None, jnp.ones((k,), bool))
-        ids = drawn[_sample_available(key_cohort, spectrum, k, there)]
+        ids = drawn[_sample_available(key_cohort, spectrum, k, drawn_available)]
         return Selection(ids, None, available[ids])
 
     if pool is not None:

@@ -100,8 +100,8 @@ def oort(
     Raises:
         UserError: a parameter outside its range.
     """
-    given = (exploration_decay, cap, cut, max_participations)
-    decay, cap, cut, limit = (mine if mine is not None else its for mine, its in zip(given, _NUMBERS[preset]))
+    chosen = (exploration_decay, cap, cut, max_participations)
+    decay, cap, cut, limit = (mine if mine is not None else its for mine, its in zip(chosen, _NUMBERS[preset]))
     for name, value in (
         ("exploration", exploration),
         ("exploration_decay", decay),
@@ -136,12 +136,12 @@ def oort(
         del info
         k, n = state.num_selected.value, state.sizes.shape[0]
         key_out, key_exploit, key_pool, key_explore, key_rest = jax.random.split(key, 5)
-        there = jnp.ones((n,), bool) if available is None else available
-        welcome = there
+        reachable = jnp.ones((n,), bool) if available is None else available
+        welcome = reachable
         if limit > 0:
             most = sampling.among_largest(key_out, state.count.astype(jnp.float32), int(_LEFT_OUT * n + 1e-9))
-            welcome = there & ~(most & (state.count > limit))
-        tried, untried = welcome & (state.count > 0), there & (state.count == 0)
+            welcome = reachable & ~(most & (state.count > limit))
+        tried, untried = welcome & (state.count > 0), reachable & (state.count == 0)
 
         # 1e-4: the product must not fall below the integer that it is.
         num_exploited = jnp.floor(k * (1 - current(state)) + 1e-4).astype(jnp.int32)
@@ -157,13 +157,13 @@ def oort(
         pool = untried & sampling.among_largest(key_pool, jnp.where(untried, rewards, -jnp.inf), pool_size)
         explored = sampling.without_replacement(key_explore, jnp.where(pool, rewards, 0.0), k, pool)
 
-        tiers = k + jnp.where(welcome, 0, jnp.where(there, 1, 2))
+        tiers = k + jnp.where(welcome, 0, jnp.where(reachable, 1, 2))
         position = jnp.arange(k)
         for drawn, first, count in ((explored, num_exploited, num_explored), (exploited, 0, num_exploited)):
             tiers = tiers.at[jnp.where(position < count, drawn, n)].set(first + position, mode="drop")
         words = (tiers.astype(jnp.uint32), *sampling.random_words(key_rest, n))
         ids = partial_order.first(words, k)
-        return Selection(ids, None, there[ids])
+        return Selection(ids, None, reachable[ids])
 
     def update(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
         del outcome

@@ -107,10 +107,10 @@ def pow_d(
         key_candidates, key_ties = jax.random.split(key)
         named = candidates(key_candidates, state, info, round, available)
         fact = info.training_loss
-        there = jnp.zeros(fact.age.shape, bool).at[named].set(True)
+        eligible = jnp.zeros(fact.age.shape, bool).at[named].set(True)
         if available is not None:
-            there &= available
-        return _largest(key_ties, jnp.where(fact.age < NEVER, fact.value, jnp.inf), there, state.num_selected.value)
+            eligible &= available
+        return _largest(key_ties, jnp.where(fact.age < NEVER, fact.value, jnp.inf), eligible, state.num_selected.value)
 
     def select_answered(key, state: State, info: Information, round, available) -> Selection:
         del round

@@ -80,10 +80,10 @@ def prepare(strategy: Strategy, state: Any, info: Information) -> Any:
     """
     if strategy.prepare is keep_state:
         return state
-    given = jax.tree.map(_on_host, (state, info))
+    arguments = jax.tree.map(_on_host, (state, info))
     with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        prepared = jax.tree.map(_on_host, jax.jit(strategy.prepare)(*given))
-    return jax.tree.map(lambda old, new: new if _is_key(old) else new.astype(old.dtype), given[0], prepared)
+        prepared = jax.tree.map(_on_host, jax.jit(strategy.prepare)(*arguments))
+    return jax.tree.map(lambda old, new: new if _is_key(old) else new.astype(old.dtype), arguments[0], prepared)
 
 
 def select(

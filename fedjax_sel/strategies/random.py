@@ -65,8 +65,8 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
         if multinomial:
             shares = _shares(state, available)
             return k * shares / shares.sum()
-        there = num_clients if available is None else jnp.maximum(available.sum(), k)
-        return jnp.full((num_clients,), k / there, jnp.float32)
+        num_reachable = num_clients if available is None else jnp.maximum(available.sum(), k)
+        return jnp.full((num_clients,), k / num_reachable, jnp.float32)
 
     multinomial = variant == "md"
     return Strategy(

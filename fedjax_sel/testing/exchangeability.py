@@ -50,19 +50,19 @@ def equivariant(bench: Bench) -> None:
     """Check that relabelling the clients relabels the cohorts, in distribution: clients, and pairs of them."""
     _need_a_choice(bench)
     here = _chosen(bench, bench.games["ordinary"])
-    there = np.empty_like(here)
-    there[..., bench.order] = _chosen(bench, bench.games["relabelled"])
+    relabelled = np.empty_like(here)
+    relabelled[..., bench.order] = _chosen(bench, bench.games["relabelled"])
     for round in range(here.shape[1]):
-        worst, distance = _apart(here[:, round], there[:, round])
+        worst, distance = _apart(here[:, round], relabelled[:, round])
         if distance > LIMIT:
             new = int(np.argwhere(bench.order == worst)[0, 0])
             raise Violation(
                 f"in round {round} client {worst} is in {here[:, round, worst].mean():.0%} of the cohorts, and in "
-                f"{there[:, round, worst].mean():.0%} where its number is {new}; nothing may depend on a number"
+                f"{relabelled[:, round, worst].mean():.0%} where its number is {new}; nothing may depend on a number"
             )
     for a, b, names in (
-        (here.sum(axis=1), there.sum(axis=1), [f"client {i}" for i in range(here.shape[-1])]),
-        (*(_pairs(table)[0] for table in (here, there)), _pairs(here)[1]),
+        (here.sum(axis=1), relabelled.sum(axis=1), [f"client {i}" for i in range(here.shape[-1])]),
+        (*(_pairs(table)[0] for table in (here, relabelled)), _pairs(here)[1]),
     ):
         worst, distance = _apart(a, b)
         if distance > LIMIT:

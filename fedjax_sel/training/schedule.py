@@ -133,10 +133,10 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
         index = step * length - first * size + slots
         # a batch is at most one pass long, so it lies in this pass and the next
         straddles = index >= size
-        both = jax.tree.map(lambda of: jnp.where(straddles, of[first + 1][:, None], of[first][:, None]), drawn)
+        both = jax.tree.map(lambda leaf: jnp.where(straddles, leaf[first + 1][:, None], leaf[first][:, None]), drawn)
         return shuffle.position(both, jnp.where(straddles, index - size, index), size), counts
     steps_a_pass = -(-size // work.batch_size)
     index = step % steps_a_pass * work.batch_size + slots
     counts = index < size
-    this_pass = jax.tree.map(lambda of: of[step // steps_a_pass], drawn)
+    this_pass = jax.tree.map(lambda leaf: leaf[step // steps_a_pass], drawn)
     return shuffle.position(this_pass, jnp.minimum(index, size - 1), size), counts

@@ -133,10 +133,10 @@ def traced(
     state = trace("init", (init, (key, sizes)))
     info = jax.eval_shape(lambda: protocol.nothing_known(strategy, COUNTS, num_clients))
     available = None if everyone_available else _shape((num_clients,), jnp.bool_)
-    given = (strategy, key, state, info, available)
-    answer = trace("select", hooks(*given, None, None)["select"])
+    arguments = (strategy, key, state, info, available)
+    answer = trace("select", hooks(*arguments, None, None)["select"])
     selection(answer, num_selected)
-    return {"init": (init, (key, sizes)), **hooks(*given, answer, outcome(strategy, num_selected))}
+    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome(strategy, num_selected))}
 
 
 def hooks(

@@ -113,12 +113,12 @@ def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | Non
     Raises:
         UserError: a number outside its range.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
-    for name, value in given.items():
+    chosen = {name: value for name, value in overrides.items() if value is not None}
+    for name, value in chosen.items():
         problem = _problem(name, value)
         if problem:
             raise UserError(f"{strategy}: {name}={value} {problem}")
-    numbers = preset._replace(**given)
+    numbers = preset._replace(**chosen)
     return numbers._replace(begin=min(numbers.begin, numbers.warmup - 1))
 
 

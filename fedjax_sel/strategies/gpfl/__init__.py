@@ -126,11 +126,11 @@ def gpfl(
     Raises:
         UserError: a number outside its range, or one that has no effect.
     """
-    given = {
+    chosen = {
         "direction": direction, "projection": projection, "softmax": softmax, "mean": mean, "alpha": alpha,
         "rho": rho, "outcome": outcome, "start": start, "accuracy_on": accuracy_on, "n": n,
     }  # fmt: skip
-    option = _PRESETS[preset] | {name: value for name, value in given.items() if value is not None}
+    option = _PRESETS[preset] | {name: value for name, value in chosen.items() if value is not None}
     _check(option, smoothing, warm_up_rounds)
     gamma = (_SMOOTHING if smoothing is None else smoothing) if option["direction"] == "smoothed" else 0.0
     own_direction = option["direction"] == "current"
@@ -177,12 +177,12 @@ def gpfl(
     def select(key, state: State, info, round, available) -> Selection:
         del info
         k, clients = state.num_selected.value, state.count.shape[0]
-        there = jnp.ones((clients,), bool) if available is None else available
-        ids = sampling.top_k(key, jnp.where(there, scores(state, round), -jnp.inf), k)
-        mask = there[ids]
+        reachable = jnp.ones((clients,), bool) if available is None else available
+        ids = sampling.top_k(key, jnp.where(reachable, scores(state, round), -jnp.inf), k)
+        mask = reachable[ids]
         if option["start"] == "warm-up-sweep":
             chunk = min(k, math.ceil(clients / (warm_up_rounds or _WARM_UP_ROUNDS)))
-            unseen = there & (state.count == 0)
+            unseen = reachable & (state.count == 0)
             warm = (round < math.ceil(clients / chunk)) & unseen.any()
             mask &= ~warm | (unseen[ids] & (jnp.arange(k) < chunk))
         return Selection(ids, None, mask)

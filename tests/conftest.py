@@ -17,6 +17,8 @@ if _programs is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _programs
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+    # Else the name of the session's folder is part of every key, and the next session finds nothing.
+    os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 
 import jax  # noqa: E402 (what is above has to be known before)
 

@@ -1,5 +1,8 @@
 """The suite's own cache: whole entries stay, a cut one never does, and the newest stay where there are too many."""
 
+import os
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -33,6 +36,17 @@ def test_a_session_begins_with_what_others_left_whole():
     assert sorted(path.name for path in again.iterdir()) == ["one-cache", "two-cache"]
     programs_kept.end(str(again))
     assert names() == ["one-cache", "two-cache"]
+
+
+def test_a_program_has_the_same_name_in_every_session(tmp_path):
+    """With the settings of the conftest, in two folders."""
+    code = "import jax, jax.numpy as jnp; jax.jit(lambda x: jnp.sort(x) + x)(jnp.arange(8.0)).block_until_ready()"
+    found = []
+    for name in ("one", "two"):
+        settings = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / name), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | settings)
+        found.append(sorted(path.name for path in (tmp_path / name).glob(programs_kept.ENTRY)))
+    assert found[0] == found[1] != []
 
 
 def test_the_oldest_make_room(monkeypatch):

@@ -32,6 +32,22 @@ def _own_cache(tmp_path_factory):
         yield
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+def pytest_collection_modifyitems(items):
+    """Of a family of cases that says `fast_cases(n)`, mark all but n, evenly spaced, as slow."""
+    families: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("fast_cases") and not item.get_closest_marker("slow"):
+            families.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for cases in families.values():
+        marker = cases[0].get_closest_marker("fast_cases")
+        assert marker is not None
+        kept = {round(place * len(cases) / marker.args[0]) for place in range(marker.args[0])}
+        for place, item in enumerate(cases):
+            if place not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
 def pytest_unconfigure():
     """The process that made the cache ends it; workers have it from their environment."""
     if _programs is not None:

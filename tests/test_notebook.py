@@ -39,6 +39,7 @@ def test_notebook_is_stored_without_outputs():
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in read().cells)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["fc1", pytest.param("fc1-relu", marks=pytest.mark.slow)])
 def test_notebook_runs(profile, tmp_path, monkeypatch):
     notebook = execute(profile, tmp_path, monkeypatch)

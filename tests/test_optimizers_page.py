@@ -50,6 +50,7 @@ def test_its_comparison_can_run(tmp_path):
         check(job.config)
 
 
+@pytest.mark.slow
 def test_the_optimizer_of_ones_own_runs(tmp_path, monkeypatch):
     (tmp_path / "mine_of_the_page.py").write_text(BLOCKS[1][1])
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -43,7 +43,10 @@ def test_a_program_has_the_same_name_in_every_session(tmp_path):
     code = "import jax, jax.numpy as jnp; jax.jit(lambda x: jnp.sort(x) + x)(jnp.arange(8.0)).block_until_ready()"
     found = []
     for name in ("one", "two"):
-        settings = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / name), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        settings = {
+            "JAX_COMPILATION_CACHE_DIR": str(tmp_path / name),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
         subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | settings)
         found.append(sorted(path.name for path in (tmp_path / name).glob(programs_kept.ENTRY)))
     assert found[0] == found[1] != []

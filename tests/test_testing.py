@@ -305,6 +305,7 @@ def test_what_is_broken_is_found(name):
     assert len(str(error.value).splitlines()) == 1 + len(report.failed)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "strategy",
     [

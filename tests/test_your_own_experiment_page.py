@@ -19,6 +19,7 @@ def run(blocks):
     return there
 
 
+@pytest.mark.slow
 def test_a_network_data_and_a_loss_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     there = run(BLOCKS[:2])

@@ -163,6 +163,7 @@ def test_twenty_kills_of_every_strategy(algo, tmp_path):
     assert left(out) == left(tmp_path / "whole"), f"seed {algo!r}"
 
 
+@pytest.mark.slow
 def test_a_signal_saves_and_the_next_start_goes_on(tmp_path):
     """SIGTERM, which schedulers send: exit code 0, and the same command goes on."""
     out = tmp_path / "run"

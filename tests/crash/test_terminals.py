@@ -91,6 +91,7 @@ def test_ctrl_c_under_tee_keeps_the_rounds(tmp_path, both, number):
     assert_kept(out)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_head_has_seen_enough(tmp_path):
     """`train 2>&1 | head -1`."""
     out = tmp_path / "run"

@@ -19,6 +19,7 @@ def test_resnet8_trains_under_every_strategy(algo):
     assert result.finished and (result.test_loss > 0).all() and result.model.num_params == 77_652
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name,rate", [("logistic", 0.5), ("lenet", 0.1)])
 def test_small_networks_learn(name, rate):
     digits = "synthetic:train_size=400,test_size=100,num_classes=4,image_size=14"

@@ -79,6 +79,7 @@ def test_the_folder_gives_the_same_with_its_weights(kept):
     np.testing.assert_allclose(Net().apply(variables, X[100:]), prediction, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_of_the_rounds_before_are_not_those_of_a_run_that_goes_on(kept, tmp_path):
     out = shutil.copytree(kept[1], tmp_path / "run")
     longer = of(names={"model": "net-1"}, rounds=9)
@@ -108,6 +109,7 @@ def test_a_table_for_pandas(kept):
 # ---- batch statistics ----
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("optimizer", ["fedavg", "fedadam", pytest.param("scaffold", marks=pytest.mark.slow)])
 def test_batch_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
     """One step a client without dropout: each client's statistics are those of its batch, and the mean is by hand."""
@@ -158,6 +160,7 @@ def test_functions_are_models():
         problem.pose(of(model=made, algo="fl_dp3s"))
 
 
+@pytest.mark.slow
 def test_who_can_be_reached_as_a_table():
     there = np.ones((3, 5), bool)
     there[:, :3] = False
@@ -240,6 +243,7 @@ def test_callbacks_change_nothing_and_see_everything(kept):
     np.testing.assert_array_equal(result.test_loss, kept[0].test_loss)
 
 
+@pytest.mark.slow
 def test_a_callback_that_raises_ends_the_run_which_goes_on_later(kept, tmp_path):
     out = str(tmp_path / "run")
     settings = {"names": {"model": "net-1"}, "checkpoint_every": 1}

@@ -30,6 +30,7 @@ def of_resnet(channels, classes, features, blocks):
     return total + before * classes + classes
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize(
     "module,shape,expected",
     [
@@ -88,6 +89,7 @@ def losses(module, inputs, targets, steps, rate, clients=2):
     return values[:, 0], values[:, -1]
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "module,side,channels,steps,rate",
     [
@@ -104,6 +106,7 @@ def test_images_are_learned_with_weights_for_every_client(module, side, channels
     assert (after < before / 2).all(), (before, after)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("every_position", [False, True])
 @pytest.mark.parametrize("units,steps,rate", [(24, 60, 3.0), (256, 20, 3.0)], ids=["small", "LEAF's"])
 def test_text_is_learned_with_weights_for_every_client(every_position, units, steps, rate):

@@ -93,6 +93,7 @@ def test_every_multiplication_of_a_model_and_of_its_gradient_is_in_it(name, prec
 SAMPLE = ("fedcor", "fl_dp3s", "gpfl")
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "algo", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow]) for name in strategies.names()]
 )
@@ -109,6 +110,7 @@ def test_strategies_and_the_server_multiply_in_float32_whatever_the_model_does(a
     )
 
 
+@pytest.mark.slow
 def test_a_run_in_bfloat16_learns_as_well(tmp_path):
     results = {}
     for precision in ("float32", "bfloat16"):

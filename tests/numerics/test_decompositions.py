@@ -54,6 +54,7 @@ print(selection_cost.measure(setting).rounds)
 """
 
 
+@pytest.mark.slow
 def test_fedcor_with_a_hundred_picks_does_not_stand_still():
     done = subprocess.run([sys.executable, "-c", HUNDRED_PICKS], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "10", done.stderr

@@ -298,6 +298,7 @@ def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_an_update_that_is_not_finite_has_exit_code_three(capsys, tmp_path):
     code, _, err = command(capsys, *QUICK, "--learning-rate", "1e20", "--out", str(tmp_path / "run"))
     assert code == 3 and "lower --learning-rate" in err
@@ -340,6 +341,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path):
     assert (out / "curves.png").exists()
 
 
+@pytest.mark.slow
 def test_a_report_puts_runs_side_by_side(capsys, tmp_path):
     for algo in ("random", "fl_dp3s"):
         command(capsys, *QUICK, "--algo", algo, "--out", str(tmp_path / algo))

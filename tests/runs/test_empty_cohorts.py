@@ -86,6 +86,7 @@ def test_pictures_leave_it_out(run, tmp_path, drawn):
     assert all(np.isfinite(y).all() for _, y in drawn)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_single_report_has_no_gemd_at_all(tmp_path, capsys):
     out = tmp_path / "nobody"
     result = fedjax_sel.run(SMALL.replace(rounds=3, report_failure_rate=0.999999, out=str(out)))

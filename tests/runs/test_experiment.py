@@ -90,6 +90,7 @@ def test_the_summary_counts_rounds_to_the_target_and_bytes(finished):
         assert reached[place] == above[0] + 1 if len(above) else np.isnan(reached[place])
 
 
+@pytest.mark.slow
 def test_what_comes_before_the_first_chunk_is_done_does_not_slow_a_run_down(monkeypatch):
     real, wait = experiment.run.chunks, 2.0
 
@@ -107,6 +108,7 @@ def test_what_comes_before_the_first_chunk_is_done_does_not_slow_a_run_down(monk
     assert np.isnan([alone.seed_rounds_per_second, alone.compilation_seconds]).all()
 
 
+@pytest.mark.slow
 def test_an_update_that_is_not_finite_stops_the_run_and_names_it(tmp_path):
     out = tmp_path / "run"
     with pytest.raises(NonFiniteUpdateError, match=r"round \d+, seed 3: the update of client .* learning rate 1e\+20"):

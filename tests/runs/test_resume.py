@@ -76,6 +76,7 @@ def test_a_run_goes_on_to_the_same_bits(whole, unfinished):
     assert [entry["after_round"] for entry in environment["resumed"]] == [4]
 
 
+@pytest.mark.slow
 def test_the_first_chunk_of_every_process_is_left_out_of_its_speed(whole, unfinished):
     """It compiles. What the killed process measured after its own first chunk still counts."""
     _, result = whole
@@ -148,6 +149,7 @@ def test_never_sets_aside_and_starts_again(whole, unfinished, tmp_path):
     assert bytes_of(tmp_path / "run.aside-1") == before
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_is_set_aside(whole, unfinished, tmp_path):
     shutil.rmtree(unfinished / "checkpoints")
     assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
@@ -257,6 +259,7 @@ def test_the_checkpoint_before_a_damaged_one_is_used(whole, unfinished, monkeypa
     assert (unfinished / "checkpoints" / "damaged-1-round-00000004").is_dir()
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ["checkpoints", "metrics.csv", "cohorts.npy"])
 def test_without_a_whole_checkpoint_the_run_ends_clearly_and_nothing_is_touched(unfinished, capsys, name):
     if name == "checkpoints":
@@ -276,6 +279,7 @@ def test_without_a_whole_checkpoint_the_run_ends_clearly_and_nothing_is_touched(
     assert bytes_of(unfinished) == before
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("step", ["_write_arrays", pytest.param("_write_manifest", marks=pytest.mark.slow), "_commit"])
 def test_a_full_or_read_only_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, monkeypatch, step):
     story = 'RESOURCE_EXHAUSTED: Error writing "0": Failed to write 4 bytes to file 15: No space left on device'
@@ -367,6 +371,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 def test_a_state_of_random_keys_and_empty_arrays_goes_on(tmp_path, monkeypatch):
     (tmp_path / "keyed_strategy.py").write_text(KEYED)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -88,6 +88,7 @@ NAMES = {
 }
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -105,17 +106,20 @@ def test_a_strategy_that_names_nobody_ends_the_run(fault, tmp_path):
     assert newest_state(out)[0] == 2
 
 
+@pytest.mark.slow
 def test_nobodys_memory_in_host_memory_is_neither_read_nor_written(tmp_path):
     config = SMALL.replace(algo=PLUGIN, algo_args={"fault": "far", "after": 0}, out=str(tmp_path / "run"))
     with pytest.raises(UserError, match="round 1, seed 3: `select` names clients 1000, 1001"):
         fedjax_sel.run(config.replace(optimizer="scaffold", host_client_state=True))
 
 
+@pytest.mark.slow
 def test_two_of_a_kind_in_places_that_do_not_train_are_nobodys_harm():
     variant = SMALL.replace(algo_args={"variant": "md"}, rounds=4)
     assert (fedjax_sel.run(variant).cohorts == -1).any()
 
 
+@pytest.mark.slow
 def test_the_command_says_so_and_a_mended_strategy_goes_on(tmp_path, monkeypatch, capsys):
     out, source = tmp_path / "run", tmp_path / "strategy_of_mine.py"
     source.write_text(f"from {__name__} import faulty\ndef make():\n    return faulty(fault='far', after=3)\n")
@@ -158,6 +162,7 @@ STEPS = {
 }
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "case,policy",
     [
@@ -217,6 +222,7 @@ def test_skip_goes_on_in_the_folder_of_a_run_that_stopped(wild, tmp_path):
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_the_same_command_with_skip_is_followable(wild, tmp_path, capsys):
     out = shutil.copytree(wild.run.out, tmp_path / "run")
     more = ["--algo", "random", "--learning-rate-milestones", "3", "--learning-rate-decay", "1e30"]
@@ -225,6 +231,7 @@ def test_the_same_command_with_skip_is_followable(wild, tmp_path, capsys):
     assert command_line.guarded(train.main, arguments(wild.replace(out=str(out)), *more, "--on-nonfinite", "skip")) == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_left_nothing_out_is_the_same_under_both(tmp_path):
     out = tmp_path / "run"
     result = fedjax_sel.run(SMALL.replace(on_nonfinite="skip", rounds=4, out=str(out)))

@@ -15,6 +15,7 @@ ADAM = ("fedgp", "fedcor")
 which the suite compiles quickly: these run in a process without them."""
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("algo", ["afl", "gpfl", "pow_d"])
 def test_a_few_rounds(algo):
     recording = Recording(algo, 4, available="0.7", lost=0.2)

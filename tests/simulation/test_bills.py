@@ -123,6 +123,7 @@ LONG = [
 ]
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize(
     "item",
     [pytest.param(item, marks=[pytest.mark.slow] * (item in LONG), id=name_of(item)) for item in BILLS],
@@ -145,6 +146,7 @@ def test_the_ledger_equals_the_closed_form(item):
         np.testing.assert_array_equal(ledger.server_examples, served)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "item",
     [("random", ("variant", "md")), ("clustered",), ("clustered", ("variant", "size"))],

@@ -45,6 +45,7 @@ def test_the_run_is_the_same(changes):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_no_row_lies_on_a_device_and_a_checkpoint_holds_them_all():
     problem = pose(CONFIG.replace(host_client_state=True, seeds=2))
     laid_out = layout.lay_out(problem, 2)

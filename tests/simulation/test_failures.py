@@ -60,6 +60,7 @@ def test_nobody_trains_who_the_trace_says_is_away(trace, algo, tmp_path):
         fedjax_sel.run(SMALL.replace(algo=algo, available=str(path.with_name("other.csv")), out=str(tmp_path / "run")))
 
 
+@pytest.mark.slow
 def test_lost_reports_are_the_same_whatever_the_strategy_and_cost_what_they_cost():
     everyone = SMALL.replace(num_selected=12, report_failure_rate=0.3)
     random, other = (fedjax_sel.run(everyone.replace(algo=algo)) for algo in ("random", "fl_dp3s"))
@@ -113,6 +114,7 @@ def test_every_strategy_that_buys_of_its_cohort_is_looked_at():
         assert {r.kind for r in requests if r.who == SELECTED} == {kind}
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "algo,parameters,kind",
     [
@@ -141,6 +143,7 @@ def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, k
     assert 0 < seen < 18
 
 
+@pytest.mark.slow
 def test_the_bill_of_facts_that_are_lost_with_a_report():
     """Every kind that the cohort can be asked, and what its outcome tells: heard of, or worked for and lost."""
     kinds = ("loss", "training_loss", "profile", "gradient", "label_histogram")

@@ -17,6 +17,7 @@ def after_warmup():
     return program.chunk(program.carry, jnp.int32(0), program.federation, program.streams), program.federation
 
 
+@pytest.mark.slow
 def test_embeddings_put_clients_of_one_label_together(after_warmup):
     """The label of the nearest neighbour is one's own for nearly all clients; by chance for one in twelve."""
     (carry, _), federation = after_warmup

@@ -104,6 +104,7 @@ def direct_losses(program, params, part):
     return found
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "part,statistic",
     [
@@ -162,6 +163,7 @@ def test_the_cohort_answers_before_it_trains_and_one_table_serves_two_requests()
     np.testing.assert_array_equal(ledger.floats_up, [N + K] + [K] * (T - 1))
 
 
+@pytest.mark.slow
 def test_a_loss_on_a_batch():
     whole, _, before, program = play(watcher(Request("loss", ALL, always(), (("batch_size", 50),))), rounds=1, chunk=1)
     losses = direct_losses(program, before.params, "holdout")
@@ -173,6 +175,7 @@ def test_a_loss_on_a_batch():
     np.testing.assert_array_equal(ledger.examples_evaluated, 2 * N)
 
 
+@pytest.mark.slow
 def test_training_losses_along_the_way():
     """Full-batch steps without dropout: the first loss is that of w^t, the second that of one step further."""
     config = SMALL.replace(**ONE_FULL_BATCH_STEP).replace(local_epochs=2, rounds=1, chunk=1)
@@ -218,6 +221,7 @@ def test_candidates_that_train_are_billed_once():
     np.testing.assert_array_equal(ledger.models_down, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "also",
     [
@@ -311,6 +315,7 @@ def test_random_selection_takes_those_who_are_there():
     np.testing.assert_array_equal(records.events.models_down[:, 0], trained)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on_nan", ["largest", "missing"])
 def test_a_loss_that_is_not_finite_is_replaced_and_counted(monkeypatch, on_nan):
     real = client.loss
@@ -353,6 +358,7 @@ def test_sanitising():
     np.testing.assert_array_equal(finite, np.float32([1e6, 1e6]))
 
 
+@pytest.mark.slow
 def test_losses_that_come_with_the_upload_are_billed_if_they_are_read():
     for reads in ((), ("losses_before",), ("losses_before", "losses_after")):
         _, ledger, _, program = play(watcher(reads=reads))
@@ -369,6 +375,7 @@ def test_what_a_function_reads():
     assert read(lambda a, b: a, jnp.ones(2), jnp.ones(2)) == (True, False)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on", ["validation", "test"])
 def test_the_servers_own_evaluation(on):
     strategy = watcher(Request("server_metrics", SERVER, always(), (("on", on),)))

@@ -30,6 +30,7 @@ def test_turns_change_nothing(algo):
         np.testing.assert_array_equal(column, getattr(together.ledger, name))
 
 
+@pytest.mark.slow
 def test_groups_share_images_and_compiled_rounds(caplog):
     problem = pose(CONFIG.replace(algo="random"))
     first, second = run.prepare_groups(problem, layout.lay_out(problem, 2))

@@ -139,6 +139,7 @@ def test_fednova_averages_directions():
     assert np.abs(ravel(plain.params) - expected).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "aggregation",
     [pytest.param(rule, marks=[] if rule == "samples" else [pytest.mark.slow]) for rule in RULES],
@@ -179,6 +180,7 @@ def test_losses_that_select_do_not_contain_the_proximal_term():
         np.testing.assert_allclose(a, b - start, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_persistent_client_optimizer_by_name_goes_on_where_it_stopped():
     named = {"client_optimizer": "adam", "momentum_buffer": "persistent", "learning_rate": 0.01}
     carry, _ = play(program_of(**named))
@@ -200,6 +202,7 @@ def test_a_persistent_momentum_buffer_is_counted_where_updates_are_divided_by_ho
     np.testing.assert_allclose(buffer[0], (1 - 0.9**steps) / (1 - 0.9), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_scaffold_learns_with_a_persistent_momentum_buffer():
     """Where |a|_1 is of a fresh buffer, variates are up to four times too long, and the loss ends above FedAvg's."""
     config = fedjax_sel.preset("quickstart").replace(
@@ -210,6 +213,7 @@ def test_scaffold_learns_with_a_persistent_momentum_buffer():
     assert scaffold[:, -10:].mean() < 0.8 * averaged[:, -10:].mean()
 
 
+@pytest.mark.slow
 def test_a_server_optimizer_by_name_is_optaxs():
     import optax
 
@@ -304,6 +308,7 @@ def test_unbiased_weights_of_random_cohorts(there):
     np.testing.assert_allclose(found, (sizes / sizes.sum())[clients] @ updates[clients], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [None, np.array([True, True, False, True, True, True])])
 def test_unbiased_weights_of_diverse_cohorts(there):
     """FL-DP3S's k-DPP by enumeration: inclusion probabilities and the mean update over all cohorts."""
@@ -389,6 +394,7 @@ def test_unbiased_steps_are_those_of_all_whoever_is_away_or_lost(algo, parameter
     assert np.abs(total.mean() - 1) < 4.5 * total.std() / np.sqrt(len(total))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["uniform-wor", pytest.param("md", marks=pytest.mark.slow)])
 def test_unbiased_steps_are_those_of_who_is_there_where_a_file_says_who_is(variant, tmp_path):
     there = np.array([True, True, False, True, False])
@@ -400,6 +406,7 @@ def test_unbiased_steps_are_those_of_who_is_there_where_a_file_says_who_is(varia
     assert (np.abs(weights.mean(axis=0) - expected) < 4.5 * deviation + 1e-5).all()
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("algo,parameters", [("random", {"variant": "md"}), ("clustered", {})])
 def test_weights_of_their_own_are_unbiased_where_strategies_say_how_often_they_draw(algo, parameters):
     """r / K for a client drawn r times: on average p_k, its share of the data."""
@@ -506,6 +513,7 @@ def test_scaffold_sends_a_vector_with_every_model_that_trains(algo, algo_args):
         np.testing.assert_array_equal(ledger.bytes_up, 2 * plain.bytes_up)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name,floats",
     [("fednova", 1), *(pytest.param(name, 0, marks=pytest.mark.slow) for name in ("fedprox", "fedyogi", "fedavgm"))],

@@ -12,6 +12,7 @@ SMALL = Config().replace(
 )  # fmt: skip
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -134,6 +134,7 @@ def test_what_is_too_large_is_refused_before_it_is_allocated():
         selection_cost.measure(Setting(huge, MODEL, 3, K, T, sizes), most_bytes=500_000_000)
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("available", [1.0, 0.5])
 @pytest.mark.parametrize("algo", ["random", "fl_dp3s"])
 def test_seconds_of_a_configuration(algo, available):

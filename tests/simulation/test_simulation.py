@@ -60,6 +60,7 @@ def two_seeds():
     return records_of(SMALL, seeds=2, train_metrics_every=2)
 
 
+@pytest.mark.slow
 def test_the_same_configuration_gives_the_same_bits(two_seeds):
     assert_same_bits(two_seeds, records_of(SMALL, seeds=2, train_metrics_every=2))
 
@@ -106,6 +107,7 @@ def test_scan_equals_a_python_loop():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "groups,share,clients_at_once",
     [
@@ -239,12 +241,14 @@ def test_evaluation_equals_a_direct_one():
         np.testing.assert_allclose(records.measured["worst_decile_accuracy"][0, s], min(by_client), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_more_test_examples_than_a_block_and_no_multiple_of_it(two_seeds, monkeypatch):
     small = models.TABLE["mlp"]._replace(cpu_block=17)
     monkeypatch.setitem(models.TABLE, "mlp", small)
     assert_close(two_seeds, records_of(SMALL, seeds=2, train_metrics_every=2))
 
 
+@pytest.mark.slow
 def test_a_step_in_pieces_is_the_same_step(two_seeds, monkeypatch):
     monkeypatch.setitem(models.TABLE, "mlp", models.TABLE["mlp"]._replace(cpu_micro_batch=3))
     config = SMALL.replace(seeds=2, cohort_batch=1)
@@ -268,6 +272,7 @@ def ledger_of(config, **flat_names):
     return settle(events, problem.model.num_params, lengths), problem, program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "profile",
     [
@@ -293,6 +298,7 @@ def test_ledger_of_fl_dp3s_equals_its_closed_form(profile):
     np.testing.assert_array_equal(ledger.examples_evaluated, [[start_evaluated] + [0] * 5] * 2)
 
 
+@pytest.mark.slow
 def test_ledger_counts_distinct_clients_and_their_own_examples():
     config = SMALL.replace(
         algo="random", algo_args={"variant": "md"}, num_selected=8, partition="dirichlet", dirichlet_form="yurochkin",
@@ -406,6 +412,7 @@ def test_skipping_an_update_that_is_not_finite_leaves_the_others(monkeypatch):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_clients_momentum_goes_on_where_it_stopped():
     """Two rounds of one step equal the same steps with a buffer that is carried by hand (GPFL Eq. 1)."""
     config = SMALL.replace(

@@ -66,6 +66,7 @@ def assert_law(ids, law):
     assert possible.sum() == 1 or stats.chisquare(counts[possible], expected[possible]).pvalue > 1e-5
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     "n,k,alphas",
     [

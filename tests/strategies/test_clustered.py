@@ -147,6 +147,7 @@ def instance(seed, n, k):
     return sizes, (rng.normal(size=(n, P)) * rng.lognormal(size=(n, 1))).astype(np.float32)
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize(
     "n,k,distance,linkage",
     [(7, 3, *kind) for kind in itertools.product(DISTANCES, LINKAGES)]
@@ -393,6 +394,7 @@ def test_urns_keep_proportions_among_the_available_and_an_empty_one_stands_for_a
     assert_law(draw(strategy, state, 20_000, available=jnp.asarray(available)), enumerate_cohorts(law))
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("variant", ["similarity", "size"])
 @pytest.mark.parametrize("n,k", [(1, 1), (5, 1), (5, 5)])
 def test_extreme_cohort_sizes(variant, n, k):

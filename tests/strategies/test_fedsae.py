@@ -64,6 +64,7 @@ def test_cohorts_follow_the_twins_law(temperature, k):
     assert_law(selection.ids, twin_law(losses, sizes, k, temperature))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k", [(8, 3), (5, 5), (6, 1)])
 def test_it_is_afl_without_exclusion_and_without_a_uniform_share(n, k):
     rng = np.random.default_rng(n)

@@ -105,6 +105,7 @@ def twin_law_of_near_duplicates(profiles, k, available):
     return dict(zip([tuple(map(int, c)) for c in cohorts], weights / weights.sum()))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_near_duplicates_keep_their_law_where_some_are_away(seed):
     profiles, available = near_duplicates(seed), np.arange(8) != 6

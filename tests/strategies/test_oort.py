@@ -106,6 +106,7 @@ def play(strategy, sizes, k, losses, games, seed=0, available=None):
     return jax.device_get(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(seed), games)))
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     "hyper,twin,share",
     [
@@ -222,6 +223,7 @@ def test_slow_clients_count_for_less():
     assert (oort().init(jax.random.key(0), environment(sizes, 1)).slowness == 1).all()
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("utilities", [[0.0] * 6, [7.0] * 6, [1e9] * 6])
 def test_equal_utilities_give_uniform_cohorts(utilities):
     strategy, state = mid_game([10] * 6, 2, utilities, [1] * 6, [1] * 6, 0.0, exploration_min=0.0)

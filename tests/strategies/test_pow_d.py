@@ -78,6 +78,7 @@ def twin(named, losses, k, available=None):
     return sorted(there, key=lambda i: -np.float64(losses[i]))[:k]
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("variant,n,k,d", [
     ("pow-d", 9, 3, 5), ("pow-d", 6, 1, 2), ("pow-d", 5, 5, 5), ("cpow-d", 7, 2, 6), ("train-first", 8, 3, 4),
 ])  # fmt: skip
@@ -94,6 +95,7 @@ def test_cohorts_equal_the_twins(variant, n, k, d):
             assert all(losses[game, round, i] <= worst for i in rest)
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("variant", ANSWERED)
 @pytest.mark.parametrize("there", [(1, 2, 4, 5, 6, 7), (0, 3, 6), (2, 5), ()])
 def test_unavailable_candidates_are_never_chosen(variant, there):

@@ -97,6 +97,7 @@ def twin(trainer, who, key, learning_rate, momentum, weight_decay):
     return [weights[path] - np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(PARAMS)]
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "kind,momentum,weight_decay,milestones,rate",
     [
@@ -132,6 +133,7 @@ def test_clients_of_unequal_length_train_together_as_they_do_alone():
             np.testing.assert_allclose(a, b[who], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_unrolled_steps_are_the_same_steps():
     rolled, key = make_trainer(momentum=0.5, steps=6), jax.random.key(0)
     unrolled = rolled._replace(unroll=4)  # of which 6 is no multiple
@@ -153,6 +155,7 @@ def test_one_full_batch_step_is_one_step_of_gradient_descent():
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("part", ["train", "holdout", "all"])
 def test_losses_are_means_over_the_right_examples(part):
     trainer = make_trainer(epochs=1)

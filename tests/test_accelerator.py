@@ -119,6 +119,7 @@ def test_a_case_that_hangs_is_ended_and_the_next_one_begins(make_day, case_of):
     assert not Path(f"/proc/{cases[0]['pid']}").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_begun_that_the_budget_cannot_hold_and_what_runs_over_is_ended(make_day, case_of):
     day = make_day([case_of("hangs", 3.5), case_of("good", 1.0)], [case_of("good", 50.0)], seconds=4.0)
     report = day.run()

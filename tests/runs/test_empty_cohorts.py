@@ -42,6 +42,7 @@ def test_its_cell_is_empty_and_is_read_back_as_nan(run):
     np.testing.assert_array_equal(folder.load(out).gemd, result.gemd)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_over_such_rounds(run, tmp_path):
     out = str(tmp_path / "shorter")
     first = fedjax_sel.run(SMALL.replace(rounds=6, out=out))

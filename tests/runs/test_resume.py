@@ -169,6 +169,7 @@ def test_more_rounds_continue_a_finished_run(whole, tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(out)))
 
 
+@pytest.mark.slow
 def test_a_strategy_that_plans_for_all_rounds_cannot_be_made_longer(tmp_path):
     config = SMALL.replace(algo="gpfl", server_validation=0.2, rounds=2, out=str(tmp_path / "run"))
     fedjax_sel.run(config)

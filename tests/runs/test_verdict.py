@@ -204,6 +204,7 @@ def wild(tmp_path_factory):
     return config
 
 
+@pytest.mark.slow
 def test_skip_goes_on_in_the_folder_of_a_run_that_stopped(wild, tmp_path):
     out = shutil.copytree(wild.run.out, tmp_path / "run")
     skips = wild.replace(on_nonfinite="skip")

@@ -22,6 +22,7 @@ def test_a_few_rounds(algo):
     recording.play(recording.selector())
 
 
+@pytest.mark.slow
 def test_probes_are_told_as_values():
     parameters = {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2, "dimension": 2}
     recording = Recording("fedcor", 5, **parameters)

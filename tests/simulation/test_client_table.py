@@ -20,6 +20,7 @@ CONFIG = fedjax_sel.preset("quickstart").replace(
 PROBES = {"algo": "fedcor", "algo_args": {"warmup": 2, "interval": 2, "warmup_steps": 2, "steps": 2}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

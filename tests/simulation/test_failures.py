@@ -41,6 +41,7 @@ def test_a_trace_is_read_from_text_and_from_numpy(trace, tmp_path):
         availability.load(path, 12, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", [pytest.param("random", marks=pytest.mark.slow), "fl_dp3s"])
 def test_nobody_trains_who_the_trace_says_is_away(trace, algo, tmp_path):
     path, table = trace

@@ -199,6 +199,7 @@ def test_training_losses_along_the_way():
     np.testing.assert_allclose(found["mean"], (start + second) / 2, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_who_trains_to_answer_trains_as_the_cohort_does():
     """With an optimizer that goes on: the update that is bought is the one that the cohort then reports."""
 
@@ -273,6 +274,7 @@ def test_probes_are_random_cohorts_on_schedule():
     assert (state["observe.loss_change.value"][1] != state["observe.loss_change.value"][3]).any()
 
 
+@pytest.mark.slow
 def test_a_probe_whose_model_is_restored_changes_no_loss_and_costs_what_probes_cost():
     """`try_federated_learning` of GPFL's authors: everything is sent, and the losses are those of the round's model."""
     request = Request("loss_change", ALL, every(2, offset=1), (("probes", 2), ("restored", True)))

@@ -96,6 +96,7 @@ def test_scaffold_equals_its_twin_over_rounds_with_changing_cohorts():
     np.testing.assert_allclose(found, own, atol=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "failure",
     [
@@ -123,6 +124,7 @@ def test_scaffolds_first_round_is_fedavgs_and_a_later_one_is_not():
     assert np.abs(params[0][1] - params[1][1]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_fednova_averages_directions():
     program = program_of(optimizer="fednova", rounds=1, chunk=1, local_epochs=2, batch_size=4)
     before, sizes = ravel(program.carry.params), sizes_of(program)[:K]
@@ -490,6 +492,7 @@ TRAIN_FIRST = {"variant": "train-first", "num_candidates": 5}
 FEDCOR = {"warmup": 2, "interval": 2, "warmup_steps": 2, "steps": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algo,algo_args",
     [

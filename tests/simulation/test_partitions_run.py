@@ -12,7 +12,7 @@ SMALL = Config().replace(
 )  # fmt: skip
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "change",
     [

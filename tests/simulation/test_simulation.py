@@ -151,6 +151,7 @@ def test_data_are_arguments_and_the_carry_is_donated():
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
 
 
+@pytest.mark.slow
 def test_two_strategies_train_a_common_client_on_the_same_batches():
     """The update of a client in a round depends on the model, the round and the client, not on the strategy."""
     problem = pose(SMALL)
@@ -344,6 +345,7 @@ def test_a_request_nobody_serves_is_refused():
         data_needs.check(strategy, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_losses_of_the_cohort_are_those_of_its_held_out_data():
     seen = {}
 

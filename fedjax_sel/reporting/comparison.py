@@ -6,7 +6,7 @@ the count of the seeds that did, for a mean over the lucky ones would flatter a 
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -53,9 +53,9 @@ class Row(NamedTuple):
     algo: str  # the strategy and its parameters
     optimizer: str  # the federated optimizer and its parameters; empty where only one is compared
     rounds: int
-    target_accuracy: float | None
-    final_accuracy: Spread
-    last_rounds_accuracy: Spread  # mean over the last 10 rounds
+    target_accuracy: float | None  # of the measure
+    final: Spread
+    last_rounds: Spread  # mean over the last 10 rounds
     rounds_to_target: Spread | None  # None: there is no target
     megabytes_down_to_target: Spread | None
     megabytes_up_to_target: Spread | None
@@ -67,6 +67,9 @@ class Row(NamedTuple):
     seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN: not known
     compilation_seconds: float  # of the rounds, in all processes that worked on the run; NaN: not known
     selection_seconds_per_round: float  # all seeds together, timed apart; NaN: not timed
+    measure: str = "accuracy"  # the task's, in words: what the target and "final" speak of
+    higher_is_better: bool = True
+    target_in_words: str = ""  # e.g. "62% test accuracy"; empty without one
 
     @property
     def conditions(self) -> str:
@@ -116,8 +119,8 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         optimizer=optimizer,
         rounds=result.num_rounds,
         target_accuracy=target,
-        final_accuracy=spread(metrics.last_measured(result.measured[result.test_measure])),
-        last_rounds_accuracy=spread(metrics.mean_of_last_rounds(result.measured[result.test_measure], LAST_ROUNDS)),
+        final=spread(metrics.last_measured(result.measured[result.test_measure])),
+        last_rounds=spread(metrics.mean_of_last_rounds(result.measured[result.test_measure], LAST_ROUNDS)),
         rounds_to_target=None if rounds_to_target is None else spread(rounds_to_target),
         megabytes_down_to_target=until_target(down),
         megabytes_up_to_target=until_target(up),
@@ -129,25 +132,32 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         seed_rounds_per_second=result.seed_rounds_per_second,
         compilation_seconds=result.compilation_seconds,
         selection_seconds_per_round=selection_seconds,
+        measure=result.measure_in_words,
+        higher_is_better=result.higher_is_better,
+        target_in_words=result.target_in_words,
     )
 
 
-def as_csv(rows: Iterable[Row]) -> str:
+def as_csv(rows: Sequence[Row]) -> str:
     """Write the table for programs: a line a run, a column a number, "N/A" where a seed fails, empty where nothing is.
 
-    A spread has the columns `_mean` and `_sd`, and where a seed can fail also `_median` and `_seeds_reached`.
+    A spread has the columns `_mean` and `_sd`, and where a seed can fail also `_median` and `_seeds_reached`. Those
+    of the task's measure have its name, `final_accuracy_mean`; where runs differ in it, `final_measure_mean`.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = ["setting", "algo", "optimizer", "seeds", "rounds", "target_accuracy"]
     spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
     clocks = ["seed_rounds_per_second", "compilation_seconds", "selection_seconds_per_round"]
-    for name in spreads:
+    found = {row.measure for row in rows}
+    measure = found.pop().replace(" ", "_") if len(found) == 1 else "measure"
+    for field in spreads:
+        name = f"{field}_{measure}" if field in ("final", "last_rounds") else field
         columns += [f"{name}_mean", f"{name}_sd"]
         columns += [f"{name}_median", f"{name}_seeds_reached"] if name in _MAY_FAIL else []
     writer.writerow(columns + clocks)
     for row in rows:
-        cells = [row.setting, row.algo, row.optimizer, str(row.final_accuracy.seeds), str(row.rounds)]
+        cells = [row.setting, row.algo, row.optimizer, str(row.final.seeds), str(row.rounds)]
         cells.append(_plain(row.target_accuracy))
         for name in spreads:
             cells += _cells(getattr(row, name), name in _MAY_FAIL)
@@ -226,9 +236,9 @@ def by_optimizer(rows: Sequence[Row]) -> str:
         rows: of one setting, at least one.
     """
     target = rows[0].target_accuracy
-    numbers = {f"mean test accuracy of the last {LAST_ROUNDS} rounds": ("last_rounds_accuracy", 4)}
+    numbers = {f"mean test {rows[0].measure} of the last {LAST_ROUNDS} rounds": ("last_rounds", 4)}
     if target is not None:
-        share = f"{100 * target:.4g}%"
+        share = _share(rows[0])
         numbers |= {
             f"rounds to {share}": ("rounds_to_target", 1),
             f"MB down until {share}": ("megabytes_down_to_target", 1),
@@ -255,11 +265,11 @@ def as_markdown(rows: Sequence[Row]) -> str:
     """
     target = rows[0].target_accuracy
     columns = {
-        "final test accuracy": [_mean_and_deviation(row.final_accuracy, 4) for row in rows],
-        f"mean of the last {LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds_accuracy, 4) for row in rows],
+        f"final test {rows[0].measure}": [_mean_and_deviation(row.final, 4) for row in rows],
+        f"mean of the last {LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds, 4) for row in rows],
     }
     if target is not None:
-        share = f"{100 * target:.4g}%"
+        share = _share(rows[0])
         columns |= {
             f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
             "median": [_median(row.rounds_to_target) for row in rows],
@@ -280,6 +290,11 @@ def as_markdown(rows: Sequence[Row]) -> str:
     for position, row in enumerate(rows):
         lines.append(f"| {cell(row.algo)} | " + " | ".join(cells[position] for cells in columns.values()) + " |")
     return "\n".join(lines)
+
+
+def _share(row: Row) -> str:
+    """Return the target as the heading of a column: "62%", or its number and the measure."""
+    return row.target_in_words.removesuffix(" test accuracy")
 
 
 def _mean_and_deviation(value: Spread | None, digits: int) -> str:

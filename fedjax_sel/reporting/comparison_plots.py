@@ -69,10 +69,12 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         for conditions in dict.fromkeys(row.conditions for row in rows)
     ]
     styles = styles_of(row.algo for row in rows)
+    measures = {row.measure for row in rows}
+    measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
     for name, painter in {
-        "accuracy_by_round": _accuracy(None),
-        "accuracy_by_megabytes_down": _accuracy("bytes_down", _costs_differ_much(results, "bytes_down")),
-        "accuracy_by_megabytes_up": _accuracy("bytes_up", _costs_differ_much(results, "bytes_up")),
+        f"{measure}_by_round": _measure(None),
+        f"{measure}_by_megabytes_down": _measure("bytes_down", _costs_differ_much(results, "bytes_down")),
+        f"{measure}_by_megabytes_up": _measure("bytes_up", _costs_differ_much(results, "bytes_up")),
         "selection_counts": _selection_counts,
         "clients_seen": _clients_seen,
         "gemd": _gemd,
@@ -110,19 +112,19 @@ def _costs_differ_much(results: Sequence[Any], bytes_moved: str) -> bool:
     return max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
 
 
-def _accuracy(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
-    """Return a painter of accuracy over rounds, or over megabytes moved so far (a field of the ledger)."""
+def _measure(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
+    """Return a painter of the task's measure over rounds, or over megabytes moved so far (a field of the ledger)."""
 
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         totals = []
         for row, result in zip(panel.rows, panel.results):
-            accuracy = np.asarray(result.measured[result.test_measure], np.float64)
-            measured = ~np.isnan(accuracy).any(axis=0)
+            values = np.asarray(result.measured[result.test_measure], np.float64)
+            measured = ~np.isnan(values).any(axis=0)
             x = np.arange(1, result.num_rounds + 1.0)
             if bytes_moved is not None:
                 x = getattr(result.ledger, bytes_moved).cumsum(axis=1).mean(axis=0) / 1e6
                 totals.append((x[0], x[-1]))
-            _line(axis, x[measured], accuracy[:, measured].mean(axis=0), row.algo, styles)
+            _line(axis, x[measured], values[:, measured].mean(axis=0), row.algo, styles)
         if logarithmic:
             axis.set_xscale("log")
             axis.set_xlim(left=max(min(end for _, end in totals) / 100, min(start for start, _ in totals)))
@@ -130,7 +132,7 @@ def _accuracy(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[A
         if target is not None:
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
         direction = {None: "round", "bytes_down": "megabytes down", "bytes_up": "megabytes up"}[bytes_moved]
-        _name(axis, direction, "test accuracy")
+        _name(axis, direction, f"test {panel.rows[0].measure}")
 
     return paint
 
@@ -225,7 +227,8 @@ def _optimizers(rows: Sequence[Row], path: Path) -> None:
     """Draw for each setting a chessboard of strategies and optimizers; darker is better."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
-    numbers = {f"mean test accuracy of the last {LAST_ROUNDS} rounds": ("last_rounds_accuracy", "{:.3f}", 1.0)}
+    better = 1.0 if rows[0].higher_is_better else -1.0
+    numbers = {f"mean test {rows[0].measure} of the last {LAST_ROUNDS} rounds": ("last_rounds", "{:.3f}", better)}
     if any(row.target_accuracy is not None for row in rows):
         numbers["rounds to the target"] = ("rounds_to_target", "{:.0f}", -1.0)
     width = 1.6 + 1.05 * len(optimizers)
@@ -251,7 +254,7 @@ def _optimizers(rows: Sequence[Row], path: Path) -> None:
 
 
 def _to_target_label(row: Row, label: str) -> str:
-    return label if row.target_accuracy is None else f"{label} to {100 * row.target_accuracy:.4g}% test accuracy"
+    return f"{label} to {row.target_in_words}" if row.target_in_words else label
 
 
 def _amounts(

@@ -110,7 +110,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         if final is not None:
             result = dataclasses.replace(result, weights=final.carry.params, model=problem.model)
             if writer is not None and result.finished:
-                writer.weights(final.carry.params)
+                writer.weights(final.carry.params, result)
         if not result.finished:
             result = dataclasses.replace(result, stopped_by=interruption.asked)
         callbacks.call(watching, "end", result)

@@ -1,6 +1,10 @@
 """The trained weights of a finished run, in `params.npz`: one array a name, as the modules themselves call them."""
 
+import contextlib
+import hashlib
 import io
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +14,14 @@ import numpy as np
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import run_files
+from fedjax_sel.runs import checkpoint, run_files
+from fedjax_sel.runs.manifest import DamagedError
 
 SEPARATOR = "/"
+TOLD = "params"
+"""Where result.json has the file's SHA-256."""
+_IN_A_STATE = ".params"
+_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 
 def to_bytes(weights: Weights) -> bytes:
@@ -26,27 +35,57 @@ def to_bytes(weights: Weights) -> bytes:
 
 
 def read(folder: Path) -> Weights | None:
-    """Return the weights in a run's folder as nested dicts; None where there are none, as in an unfinished run.
+    """Return the weights in the folder of a finished run as nested dicts; None where there are none.
+
+    A file that is lost is written again from the run's last checkpoint.
 
     Raises:
-        UserError: they cannot be read.
+        UserError: they cannot be read, or are not those that the run wrote.
     """
     file = folder / run_files.PARAMS
     if not file.exists():
-        return None
+        return _from_checkpoint(folder)
+    told = run_files.read_json(folder / run_files.RESULT)
+    digest = told.get(TOLD) if isinstance(told, dict) else None
     try:
-        with np.load(io.BytesIO(files.read_bytes(file, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
-            found: dict[str, Any] = {}
-            for name in arrays.files:
-                *parts, last = name.split(SEPARATOR)
-                node = found
-                for part in parts:
-                    node = node.setdefault(part, {})
-                node[last] = arrays[name]
+        content = files.read_bytes(file, run_files.MOST_BYTES)
+        if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError("its SHA-256 is not the one that result.json tells of")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return _nested({tuple(name.split(SEPARATOR)): arrays[name] for name in arrays.files})
     except Exception as error:  # a damaged archive raises whatever its parts do
         raise UserError(
-            f"{file}: cannot read the weights ({error}); run the experiment again in another folder"
+            f"{file}: cannot read the weights ({error}); remove the file, and it is made again from the last checkpoint"
         ) from error
+
+
+def _from_checkpoint(folder: Path) -> Weights | None:
+    told = run_files.read_json(folder / run_files.RESULT)
+    rounds = told.get("rounds") if isinstance(told, dict) else None
+    for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
+        with contextlib.suppress(DamagedError):
+            about, arrays = checkpoint.read(place)
+            if about["rounds"] != rounds:
+                return None
+            weights = _nested({_parts(name): leaf for name, leaf in arrays.items() if name.startswith(_IN_A_STATE)})
+            with contextlib.suppress(OSError):  # a disk that cannot be written: it is made again the next time
+                run_files.write(folder / run_files.PARAMS, to_bytes(weights))
+            return weights
+    return None
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a leaf's name in a checkpoint: ".params.trained['fc1']['bias']" -> trained, fc1, bias."""
+    return tuple(a or b or c for a, b, c in _PART.findall(name.removeprefix(_IN_A_STATE)))
+
+
+def _nested(arrays: Mapping[tuple[str, ...], np.ndarray]) -> Weights:
+    found: dict[str, Any] = {}
+    for (*parts, last), array in arrays.items():
+        node = found
+        for part in parts:
+            node = node.setdefault(part, {})
+        node[last] = array
     return Weights(found.get("trained", {}), found.get("carried", ()))
 
 

@@ -101,17 +101,24 @@ class Writer:
         self._rows, self._bytes = hashlib.sha256(content), len(content)
         self._say(f"{file} was removed or changed by another process, and was written again")
 
-    def weights(self, weights: Weights) -> None:
-        """Write the final models' weights.
+    def weights(self, weights: Weights, result: Result) -> None:
+        """Write the final models' weights, and tell of them.
+
+        Args:
+            weights: leading axis seeds.
+            result: of all rounds, which is written.
 
         Raises:
             UserError: they cannot be written, or the folder is another one.
         """
         self._lock.check(self._out)
         try:
-            run_files.write(self._out / run_files.PARAMS, weights_file.to_bytes(weights))
+            content = weights_file.to_bytes(weights)
+            run_files.write(self._out / run_files.PARAMS, content)
         except OSError as error:
             raise self._cannot("weights", error) from error
+        self._about = {**self._about, weights_file.TOLD: hashlib.sha256(content).hexdigest()}
+        self._seal(result)
 
     def results(self, result: Result) -> None:
         """Write the cohorts of all rounds so far, and what the files now hold; their rows must be written before.

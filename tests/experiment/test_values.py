@@ -91,6 +91,29 @@ def test_weights_of_the_rounds_before_are_not_those_of_a_run_that_goes_on(kept, 
     assert (again.params["Dense_1"]["kernel"] != kept[0].params["Dense_1"]["kernel"]).any()
 
 
+def test_weights_that_are_lost_come_from_the_checkpoint(kept, tmp_path):
+    out = shutil.copytree(kept[1], tmp_path / "run")
+    content = (out / "params.npz").read_bytes()
+    (out / "params.npz").unlink()
+    again = fedjax_sel.load(str(out))
+    jax.tree.map(np.testing.assert_array_equal, again.params, dict(kept[0].params))
+    assert (out / "params.npz").read_bytes() == content
+    np.testing.assert_array_equal(again.weights.carried["batch_stats"]["BatchNorm_0"]["mean"],
+                                  kept[0].weights.carried["batch_stats"]["BatchNorm_0"]["mean"])  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["cut", "another run's"])
+def test_weights_that_are_not_the_runs_are_refused(kept, tmp_path, damage):
+    out = shutil.copytree(kept[1], tmp_path / "run")
+    if damage == "cut":
+        (out / "params.npz").write_bytes((out / "params.npz").read_bytes()[:-100])
+    else:
+        with np.load(out / "params.npz") as arrays:
+            np.savez(out / "params.npz", **{name: array + 1 for name, array in arrays.items()})
+    with pytest.raises(UserError, match=r"params.npz: cannot read the weights .* made again from the last checkpoint"):
+        fedjax_sel.load(str(out))
+
+
 def test_how_each_client_fares(kept):
     found = fedjax_sel.per_client(kept[0], of())
     assert found["loss"].shape == (1, 5)

@@ -493,6 +493,25 @@ def test_a_single_seed_has_no_deviation_and_no_target_no_columns():
     assert cells["final_accuracy_mean"] == "0.7"
 
 
+def test_tables_and_pictures_name_the_measure_of_the_task(tmp_path):
+    """Of a regression: nothing speaks of accuracy, and the target is no share."""
+    found = made_up([[0.9, 0.4], [0.8, 0.3]], BYTES, COHORTS, target=0.5)
+    (_, accuracy), *others = found.measured.items()
+    result = dataclasses.replace(
+        found, measured={"test_absolute_error": accuracy, **dict(others)}, higher_is_better=False
+    )
+    row = comparison.row("s", "a", result)
+    text = comparison.as_markdown([row])
+    assert (
+        "final test absolute error" in text and "rounds to 0.5 test absolute error" in text and "accuracy" not in text
+    )
+    assert row.rounds_to_target.mean == 2
+    header = comparison.as_csv([row]).splitlines()[0].split(",")
+    assert {"final_absolute_error_mean", "last_rounds_absolute_error_sd"} <= set(header)
+    comparison_plots.draw([row], [result], tmp_path)
+    assert (tmp_path / "absolute_error_by_round.png").exists() and not (tmp_path / "accuracy_by_round.png").exists()
+
+
 def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
     rng = np.random.default_rng(0)
     results = [made_up(rng.uniform(size=(2, 2)), BYTES, COHORTS, target=1.0) for _ in range(11)]

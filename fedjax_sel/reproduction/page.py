@@ -1,0 +1,83 @@
+"""What an entry leaves in its folder: a page for people, its table for programs, and pictures."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedjax_sel.core.texts import cell
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import run_files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Row(NamedTuple):
+    """A published number or claim, and what comes out here."""
+
+    setting: str
+    what: str
+    paper: str
+    ours: str
+    seeds: int
+    difference: str  # ours minus the paper's, or the claimed winner minus the other, with its interval
+    verdict: str
+
+
+class Page(NamedTuple):
+    """What is known of an entry."""
+
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    pictures: "Mapping[str, Figure]" = {}
+    tables: Mapping[str, str] = {}  # file name -> CSV, of what the pictures show
+
+
+def write(folder: Path, heading: Sequence[str], page: Page) -> None:
+    """Write a page and what it shows; each file whole or not at all.
+
+    Args:
+        folder: is made where it is missing.
+        heading: lines above the table: title, claim, rule, command.
+        page: what is known.
+
+    Raises:
+        UserError: it cannot be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        run_files.write(folder / "rows.csv", as_csv(page.rows).encode())
+        for name, text in page.tables.items():
+            run_files.write(folder / name, text.encode())
+        for name, figure in page.pictures.items():
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=110)
+            run_files.write(folder / name, content.getvalue())
+        run_files.write(folder / "README.md", as_markdown(heading, page).encode())
+    except OSError as error:
+        raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Return the rows for programs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(Row._fields)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_markdown(heading: Sequence[str], page: Page) -> str:
+    """Return the page for people."""
+    lines = [
+        *heading,
+        "",
+        "| setting | what | paper | here | seeds | difference | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [f"| {' | '.join(cell(str(value)) for value in row)} |" for row in page.rows]
+    lines += [line for name in page.pictures for line in ("", f"![{name.removesuffix('.png')}]({name})")]
+    lines += [line for note in page.notes for line in ("", note)]
+    return "\n".join(lines) + "\n"

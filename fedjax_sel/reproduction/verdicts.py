@@ -1,0 +1,83 @@
+"""The rules by which a reproduction is judged. They were written before the runs, and know nothing of their results.
+
+A number of a paper is held against the seeds here; an order that a paper claims (A needs fewer rounds than B) against
+paired differences. docs/reproductions.md prints these rules.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from fedjax_sel import statistics
+from fedjax_sel.statistics import Comparison
+
+AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable"
+REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
+CONTRADICTED, UNDECIDED = "contradicted", "not told from chance"  # of orders: significantly the other way; neither way
+LEVEL = 0.95
+
+
+class Judged(NamedTuple):
+    """A number of a paper beside ours."""
+
+    difference: float  # ours minus the paper's
+    low: float
+    high: float
+    verdict: str
+
+
+def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequence[float] | np.ndarray) -> Judged:
+    """Return whether a mean over seeds agrees with a published one.
+
+    With a published deviation: Welch's interval of the difference of means, 95 %. Of a published single run: whether it
+    lies where the next run here would, by the 95 % prediction interval of our seeds. "agrees" where zero is inside.
+
+    Args:
+        paper: the published mean, or single value.
+        paper_sd: its standard deviation over seeds; None where it is not published.
+        paper_seeds: over how many.
+        ours: one value a seed, finite.
+
+    Returns:
+        The difference, its interval, and the verdict; "not comparable" with fewer than two seeds.
+    """
+    values = np.asarray(ours, np.float64)
+    n, difference = len(values), float(values.mean()) - paper
+    if n < 2:
+        return Judged(difference, np.nan, np.nan, NOT_COMPARABLE)
+    own = values.var(ddof=1) / n
+    if paper_sd is None or paper_seeds < 2:
+        half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(values.var(ddof=1) * (1 + 1 / n)))
+    else:
+        theirs = paper_sd**2 / paper_seeds
+        total = own + theirs
+        freedom = total**2 / (own**2 / (n - 1) + theirs**2 / (paper_seeds - 1)) if total > 0 else 1.0
+        half = float(stats.t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(total))
+    low, high = difference - half, difference + half
+    return Judged(difference, low, high, AGREES if low <= 0 <= high else DIFFERS)
+
+
+def of_reaching(paper_reaches: bool, arrived: Sequence[bool] | np.ndarray) -> str:
+    """Return whether "N/A" stands where it stands in the paper: where some seed does not reach the target.
+
+    Args:
+        paper_reaches: whether the paper has a number there.
+        arrived: whether a seed here reaches the target, bool [seeds].
+    """
+    return AGREES if bool(np.all(arrived)) == paper_reaches else DIFFERS
+
+
+def of_order(found: Comparison) -> str:
+    """Return what paired differences say of an order that a paper claims.
+
+    Args:
+        found: the claimed winner minus another, in a family of `statistics.compare`.
+
+    Returns:
+        "reproduced" where the winner is better, "contradicted" where it is worse, else "not told from chance" or
+        "too few seeds".
+    """
+    words = {statistics.BETTER: REPRODUCED, statistics.WORSE: CONTRADICTED, statistics.WITHIN_CHANCE: UNDECIDED}
+    return words.get(found.verdict, found.verdict)

@@ -1,0 +1,134 @@
+"""Independent runs: one after another in this process, or handed to Dask's workers on this machine or on others.
+
+The folders decide who runs what: a worker takes the lock of a run's folder, goes on from its checkpoint, and leaves its
+result there. So a worker that dies loses what came after one run's last checkpoint, and the tables are those of a single
+process.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from fedjax_sel import devices
+from fedjax_sel.config import Config
+from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
+from fedjax_sel.runs import folder
+from fedjax_sel.runs.experiment import finished, run_experiment
+from fedjax_sel.runs.records import Result
+
+FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
+
+
+class Workers(NamedTuple):
+    """Who takes the runs."""
+
+    jobs: int = 0  # processes on this machine, which share its cores
+    scheduler: str | None = None  # the address of a Dask scheduler
+
+
+def run_all(
+    runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers | None = None
+) -> Iterator[tuple[Config, Result | str]]:
+    """Run configurations that have nothing to do with each other; finished ones are read.
+
+    Args:
+        runs: what each is called, and its configuration with its folder.
+        say: takes a line for the person before each run.
+        workers: that take them; None: this process, in order.
+
+    Yields:
+        A configuration, and its result or why there is none. A result that is not finished is the last.
+    """
+    if workers is not None:
+        yield from _on_workers(runs, say, workers)
+        return
+    devices.use_every_core()
+    for number, (name, config) in enumerate(runs, start=1):
+        try:
+            result = finished(_path(config), config)
+            say(f"run {number} of {len(runs)}: {name}{' (finished before)' if result is not None else ''}")
+            if result is None:
+                result = run_experiment(config, progress=True)
+        except FAILURES as error:
+            yield config, str(error)
+            continue
+        yield config, result
+        if not result.finished:
+            return
+
+
+def _on_workers(
+    runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers
+) -> Iterator[tuple[Config, Result | str]]:
+    distributed = _dask()
+    with contextlib.ExitStack() as stack:
+        if workers.scheduler is None:
+            cluster = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=workers.jobs, threads_per_worker=1, processes=True, dashboard_address=None
+                )
+            )
+            client = stack.enter_context(distributed.Client(cluster))
+            client.run(keep_to_share, workers.jobs)
+        else:
+            client = stack.enter_context(distributed.Client(workers.scheduler, timeout="10s"))
+        places = {}
+        for name, config in runs:
+            # Not pure: the same configuration run again reads its folder again.
+            places[client.submit(run_one, config.to_json(), pure=False)] = (name, config)
+        for number, future in enumerate(distributed.as_completed(list(places)), start=1):
+            name, config = places[future]
+            error = future.exception()
+            why = str(error) if error is not None else future.result()
+            say(f"run {number} of {len(runs)}: {name}{'' if why is None else ' failed'}")
+            yield config, folder.load(_path(config)) if why is None else why
+
+
+def keep_to_share(workers: int, dask_worker: Any) -> None:
+    """Keep a worker of this machine to its share of the cores, before it starts JAX.
+
+    Args:
+        workers: how many there are.
+        dask_worker: the worker, whose name is its number.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, cores[int(dask_worker.name) % len(cores) :: workers])
+
+
+def run_one(nested: dict[str, Any]) -> str | None:
+    """Run one configuration in this process, or find that it was run: what a worker does.
+
+    Args:
+        nested: the configuration, as `Config.to_json` gives it.
+
+    Returns:
+        None; or why there is no result.
+    """
+    devices.use_every_core()
+    config = Config.from_json(nested)
+    try:
+        result = finished(_path(config), config) or run_experiment(config)
+    except FAILURES as error:
+        return str(error)
+    return None if result.finished else f"it was stopped after round {result.num_rounds}; the same command goes on"
+
+
+def _path(config: Config) -> Path:
+    assert config.run.out is not None, "a run of a grid has a folder"
+    return Path(config.run.out)
+
+
+def _dask() -> Any:
+    try:
+        import distributed  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError(
+            '--jobs: the package distributed is missing; pip install "fedjax-sel[dask]", or leave --jobs out'
+        ) from error
+    return distributed

@@ -99,6 +99,7 @@ def test_a_strategys_file_stays_readable():
         ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.compare as t\n"
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
         ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),
+        ("from fedjax_sel.papers import published; published.get('fedcor/table1')", ("jax", "numpy")),
         ("import fedjax_sel.data", ("jax", "tensorflow_datasets", "sklearn", "PIL", "matplotlib", "scipy")),
         ("import fedjax_sel.runs.experiment", ("tensorflow_datasets", "sklearn", "PIL", "matplotlib")),
     ],

@@ -13,6 +13,7 @@ COMMANDS = {
     "fedjax_sel.train": "train a model whose cohorts a strategy chooses; its --list shows what there is",
     "fedjax_sel.compare": "run several strategies under the same conditions, in tables and pictures",
     "fedjax_sel.report": "put runs side by side that are there already",
+    "fedjax_sel.reproduce": "run the papers' tables and figures again, and judge each claim by a rule",
     "fedjax_sel.data": "show who holds what under a partition, before training on it",
     "fedjax_sel.testing": "check whether a strategy of your own keeps the contract",
 }

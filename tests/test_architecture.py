@@ -38,9 +38,23 @@ MAY_IMPORT = {
     | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "simulation", "strategies"}
     | {"tasks", "training"},
     "reporting": BOTTOM | {"config", "metrics", "runs", "statistics"},
+    "reproduction": BOTTOM
+    | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "numerics", "papers", "reporting"}
+    | {"runs", "simulation", "statistics", "strategies", "tasks", "training"},
 }
-COMMANDS = {"cli", "train", "report", "compare", "__init__"}  # they parse, call and print
-PUBLIC = {"__init__", "__main__", "callbacks", "compare", "errors", "metrics", "report", "train", "version"}
+COMMANDS = {"cli", "train", "report", "compare", "reproduce", "__init__"}  # they parse, call and print
+PUBLIC = {
+    "__init__",
+    "__main__",
+    "callbacks",
+    "compare",
+    "errors",
+    "metrics",
+    "report",
+    "reproduce",
+    "train",
+    "version",
+}
 
 
 def imports(path):
@@ -97,6 +111,8 @@ def test_a_strategys_file_stays_readable():
         ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.train as t\n"
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
         ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.compare as t\n"
+         "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
+        ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.reproduce as t\n"
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
         ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),
         ("from fedjax_sel.papers import published; published.get('fedcor/table1')", ("jax", "numpy")),

@@ -41,7 +41,10 @@ def test_the_installed_commands_are_those_that_are_named(capsys):
     [
         (["train", "--rounds", "3"], "error: 'train': not expected here; run python -m fedjax_sel.train\n"),
         (["comparre"], "error: 'comparre': not expected here; did you mean 'compare'?\n"),
-        (["--seeds"], "error: '--seeds': not expected here; choose from compare, data, report, testing, train\n"),
+        (
+            ["--seeds"],
+            "error: '--seeds': not expected here; choose from compare, data, report, reproduce, testing, train\n",
+        ),
     ],
 )
 def test_what_is_no_command_is_one_sentence(capsys, arguments, message):
@@ -53,7 +56,7 @@ def test_every_command_tells_its_version_without_jax():
     """Also where something else is wrong with the command line."""
     code = """
 import runpy, sys
-for module in ("", ".train", ".compare", ".report"):
+for module in ("", ".train", ".compare", ".report", ".reproduce"):
     sys.argv = ["x", "--version", "--no-such-flag"]
     try: runpy.run_module("fedjax_sel" + module, run_name="__main__", alter_sys=True)
     except SystemExit as end: assert not end.code, end.code
@@ -64,6 +67,6 @@ assert "jax" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
     lines = done.stdout.splitlines()
-    assert len(lines) == 5 and len(set(lines)) == 1, done.stdout + done.stderr
+    assert len(lines) == 6 and len(set(lines)) == 1, done.stdout + done.stderr
     start = f"fedjax_sel {fedjax_sel.__version__} (Python {sys.version.split()[0]}, jax "
     assert lines[0].startswith(start), lines[0]

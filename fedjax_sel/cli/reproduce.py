@@ -5,10 +5,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line
-from fedjax_sel.config.settings import concern_of
 from fedjax_sel.core import parsing
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
@@ -18,22 +17,25 @@ if TYPE_CHECKING:
     from fedjax_sel.reproduction.runner import Found
     from fedjax_sel.runs.grid import Workers
 
-DESCRIPTION = """Runs the tables and figures of FedGP, FedCor, GPFL and FL-DP3S again, and judges each of their claims by a
-rule that was written down before: the paper's number, ours with its spread over seeds, the difference with its interval,
-the verdict."""
+DESCRIPTION = """Runs the tables and figures of FedGP, FedCor, GPFL and FL-DP3S again, and judges each of their claims
+by a rule that was written down before: the paper's number, ours with its spread over seeds, the difference with its
+interval, the verdict."""
 EPILOG = """examples:
   python -m fedjax_sel.reproduce --list                        every table and figure, with its cost here
   python -m fedjax_sel.reproduce fedgp/fig1                    one that trains nothing: seconds
   python -m fedjax_sel.reproduce fedcor/table1 --columns fmnist --seeds 10 --out runs/papers
   python -m fedjax_sel.reproduce fl_dp3s/fig1 --scale 0.2      a fifth of the rounds: a look, not a reproduction
 
-DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs with the data behind them; DIR/runs the runs, which entries
-share. Finished runs are read, and an interrupted one goes on: repeat the command. A page is written after every run.
---jobs hands the runs to processes of this machine, --scheduler to the workers of a Dask cluster, which see the same DIR.
+DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs; DIR/runs the runs, which entries share. Finished runs are
+read, and an interrupted one goes on: repeat the command. A page is written after every run, and holds what is finished
+of the whole entry, whatever --columns asks for now. --jobs hands the runs to processes of this machine, --scheduler to
+the workers of a Dask cluster, which see the same DIR.
 
 Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
 others are on the page); 129 the terminal was closed, 130 interrupted.
 """
+
+SOME_FAILED = 3  # exit code
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,23 +58,26 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("no table or figure is named; --list shows them all")
     from fedjax_sel.reproduction.entry import Scale
     from fedjax_sel.runs.grid import Workers
+    from fedjax_sel.runs.interruption import exit_code
 
     columns = None if flags.columns is None else tuple(flags.columns)
-    chosen = [ENTRIES[one_of("reproduce", name, ENTRIES)].of_columns(columns) for name in flags.entries]
+    chosen = [ENTRIES[one_of("ENTRY", name, ENTRIES)] for name in flags.entries]
+    for entry in chosen:
+        entry.of_columns(columns)  # or there is no such column
     seeds = None if flags.seeds is None else parsing.seeds(" ".join(flags.seeds))
     scale = Scale(seeds, flags.rounds, flags.scale)
     if flags.jobs < 0:
         raise UserError(f"--jobs: {flags.jobs} is below 0; give the number of processes")
     workers = Workers(flags.jobs, flags.scheduler) if flags.jobs or flags.scheduler else None
-    command = "python -m fedjax_sel.reproduce " + shlex.join(arguments)
-    codes = []
+    if flags.data_dir is not None:
+        chosen = [entry.replace(data_dir=flags.data_dir) for entry in chosen]
+    failed = False
     for entry in chosen:
-        if flags.data_dir is not None:
-            entry = _with_data(entry, flags.data_dir)
-        codes.append(_reproduce(entry, flags.out, scale, command, workers))
-        if codes[-1] not in (0, 3):
-            break
-    return max(codes)
+        found = _reproduce(entry, columns, flags.out, scale, _command(arguments), workers)
+        if found.stopped:
+            return exit_code(found.stopped_by)
+        failed = failed or bool(found.failed)
+    return SOME_FAILED if failed else 0
 
 
 def _parser() -> command_line.Parser:
@@ -99,11 +104,15 @@ def _parser() -> command_line.Parser:
     return parser
 
 
-def _with_data(entry: "Entry", data_dir: str) -> "Entry":
-    import dataclasses
-
-    assert concern_of("data_dir") == "data"
-    return dataclasses.replace(entry, runs={c: config.replace(data_dir=data_dir) for c, config in entry.runs.items()})
+def _command(arguments: Sequence[str]) -> str:
+    """Return the command as a page shows it: without where the data lie on this machine."""
+    shown = list(arguments)
+    for place, argument in enumerate(shown):
+        if argument == "--data-dir":
+            shown[place + 1] = "DATA"
+        elif argument.startswith("--data-dir="):
+            shown[place] = "--data-dir=DATA"
+    return "python -m fedjax_sel.reproduce " + shlex.join(shown)
 
 
 def _list(entries: "dict[str, Entry]") -> None:
@@ -118,32 +127,35 @@ def _list(entries: "dict[str, Entry]") -> None:
     Console(highlight=False, markup=False).print(table)
 
 
-def _reproduce(entry: "Entry", out: Path, scale: "Scale", command: str, workers: "Workers | None") -> int:
+def _reproduce(
+    entry: "Entry",
+    columns: tuple[str, ...] | None,
+    out: Path,
+    scale: "Scale",
+    command: str,
+    workers: "Workers | None",
+) -> "Found":
     from fedjax_sel.reproduction import page, runner
-    from fedjax_sel.reproduction.runner import Found
-    from fedjax_sel.runs.interruption import exit_code
 
-    folder = out / entry.name
-
-    def write(found: Found) -> Any:
+    def write(found: "Found") -> page.Page:
         judged = entry.judge(found.results, scale)
-        page.write(folder, _heading(entry, scale, command, found), judged)
+        page.write(out / entry.name, _heading(entry, scale, command, found), judged)
         return judged
 
-    found = Found({}, {}, 0)
+    found = runner.Found({}, {})
     if entry.runs:
-        found = runner.run(entry, out, scale, _say, write, workers)
+        found = runner.run(entry, columns, out, scale, _say, write, workers)
     judged = write(found)
-    if found.stopped_by or len(found.results) + len(found.failed) < len(entry.runs):
-        _say(f"Interrupted: {len(found.results)} of {len(entry.runs)} runs of {entry.name} are finished and in {out}; "
-             "the same command goes on")  # fmt: skip
-        return exit_code(found.stopped_by)
+    if found.stopped:
+        done = f"{len(found.results)} of {len(entry.runs)} runs of {entry.name} are finished and in {out}"
+        _say(f"Interrupted: {done}; the same command goes on")
+        return found
     for row in judged.rows:
         print(f"{row.setting}: {row.what}: paper {row.paper or '-'}, here {row.ours}; {row.verdict or 'not published'}")
-    print(f"\nWritten to {folder} (README.md, rows.csv, PNGs)")
+    print(f"\nWritten to {out / entry.name} (README.md, rows.csv, PNGs)")
     for cell, why in found.failed.items():
-        print(f"failed: {cell.column}, {cell.row}: {why}", file=sys.stderr)
-    return 3 if found.failed else 0
+        _say(f"failed: {cell.column}, {cell.row}: {why}")
+    return found
 
 
 def _heading(entry: "Entry", scale: "Scale", command: str, found: "Found") -> list[str]:
@@ -151,11 +163,12 @@ def _heading(entry: "Entry", scale: "Scale", command: str, found: "Found") -> li
     lines = [f"# {entry.name}: {paper.title}", "", f"**The claim.** {paper.claim}", "", f"**The rule.** {entry.rule}"]
     if paper.reading:
         lines += ["", f"**The reading.** {paper.reading}"]
-    if not scale.is_whole:
-        given = [f"{name} {value}" for name, value in vars(scale).items() if value not in (None, 1.0)]
-        lines += ["", f"**This is not the whole experiment** ({', '.join(given)} instead of the entry's own)."]
+    if changed := scale.in_words():
+        lines += ["", f"**Other than the entry has it:** {changed}."]
     if len(found.results) < len(entry.runs):
-        lines += ["", f"{len(found.results)} of {len(entry.runs)} runs are finished."]
+        lines += ["", f"**{len(found.results)} of {len(entry.runs)} runs are finished.**"]
+    for cell, why in found.failed.items():
+        lines += ["", f"Failed: {cell.column}, {cell.row}: {why}"]
     sources = {result.data_source for result in found.results.values()}
     if sources:
         lines += ["", f"Data: {'; '.join(sorted(sources))}."]

@@ -1,9 +1,10 @@
 """What is run again: an entry for each table and figure that an experiment produced."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
@@ -35,19 +36,29 @@ class Scale:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a share that leaves no rounds."""
+        """Refuse what leaves no rounds, or says twice how many."""
         if not 0 < self.share <= 1:
-            raise UserError(f"--scale: {self.share:g} is outside 0 (excluded) to 1 (included)")
+            raise UserError(f"--scale: {self.share:g} is outside 0 (excluded) to 1 (included); give e.g. 0.2")
+        if self.rounds is not None and self.rounds < 1:
+            raise UserError(f"--rounds: {self.rounds} is below 1; give the number of rounds, or leave it out")
+        if self.rounds is not None and self.share != 1:
+            raise UserError(f"--rounds and --scale: {self.rounds} and {self.share:g} both set the rounds; give one")
 
     def apply(self, config: Config) -> Config:
         """Return a configuration with as much work as this scale allows."""
-        rounds = self.rounds or max(1, round(self.share * config.run.rounds))
+        rounds = max(1, round(self.share * config.run.rounds)) if self.rounds is None else self.rounds
         return config.replace(rounds=rounds, seeds=self.seeds or config.run.seeds)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether an entry is run as it is written down."""
-        return self == Scale()
+    def in_words(self) -> str:
+        """Return what is other than the entry has it; empty where nothing is."""
+        parts = []
+        if self.seeds is not None:
+            parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {', '.join(map(str, self.seeds))}")
+        if self.rounds is not None:
+            parts.append(f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'}")
+        if self.share != 1:
+            parts.append(f"{self.share:g} of the rounds")
+        return "; ".join(parts)
 
 
 Runs = Mapping[Cell, Config]
@@ -82,6 +93,10 @@ class Entry:
         """The settings that `--columns` picks from."""
         return tuple(dict.fromkeys(cell.column for cell in self.runs))
 
+    def replace(self, **changes: Any) -> "Entry":
+        """Return the entry with other values of fields of its configurations, such as `data_dir`."""
+        return dataclasses.replace(self, runs={cell: config.replace(**changes) for cell, config in self.runs.items()})
+
     def of_columns(self, wanted: tuple[str, ...] | None) -> "Entry":
         """Return the entry with some of its columns.
 
@@ -102,13 +117,14 @@ class Entry:
         )
 
 
-def folder_of(out: Path, cell: Cell, config: Config) -> Path:
+def folder_of(out: Path, config: Config) -> Path:
     """Return where a run lies: entries that need the same one share it.
+
+    A run of fewer rounds has a folder of its own, since some strategies plan for all their rounds from the start.
 
     Args:
         out: of all that is reproduced.
-        cell: that needs it.
         config: of the run.
     """
-    slug = "-".join([config.data.dataset.split(":")[0], config.selection.algo]).replace("/", "-")
-    return out / "runs" / f"{slug}-{config.replace(out=None).fingerprint()}"
+    slug = re.sub(r"[^\w.]+", "-", f"{config.data.dataset.split(':')[0]}-{config.selection.algo}")
+    return out / "runs" / f"{slug}-{config.run.rounds}-{config.fingerprint()}"

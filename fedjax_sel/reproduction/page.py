@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedjax_sel.core.texts import cell
@@ -31,8 +32,8 @@ class Page(NamedTuple):
 
     rows: Sequence[Row]
     notes: Sequence[str] = ()
-    pictures: "Mapping[str, Figure]" = {}
-    tables: Mapping[str, str] = {}  # file name -> CSV, of what the pictures show
+    pictures: "Mapping[str, Figure]" = MappingProxyType({})
+    tables: Mapping[str, str] = MappingProxyType({})  # file name -> CSV, of what the pictures show
 
 
 def write(folder: Path, heading: Sequence[str], page: Page) -> None:

@@ -1,6 +1,7 @@
 """The runs of entries: finished ones are read, others go on, and what several entries need is run once."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,15 +9,17 @@ from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction.entry import Cell, Entry, Scale, folder_of
 from fedjax_sel.runs import grid
+from fedjax_sel.runs.experiment import finished
 from fedjax_sel.runs.records import Result
 
 
 class Found(NamedTuple):
     """What became of an entry's runs."""
 
-    results: dict[Cell, Result]  # of those that are finished
-    failed: dict[Cell, str]  # why the others are not
-    stopped_by: int  # the signal that ended it early; 0 without
+    results: dict[Cell, Result]  # of those that are finished, in the entry's order
+    failed: dict[Cell, str]  # why others are not
+    stopped: bool = False  # whether it ended early
+    stopped_by: int = 0  # the signal that ended it; 0 where Ctrl-C interrupted it at once
 
 
 def configurations(entry: Entry, out: Path, scale: Scale) -> dict[Cell, Config]:
@@ -28,47 +31,71 @@ def configurations(entry: Entry, out: Path, scale: Scale) -> dict[Cell, Config]:
         scale: how much of it.
     """
     scaled = {cell: scale.apply(config) for cell, config in entry.runs.items()}
-    return {cell: config.replace(out=str(folder_of(out, cell, config))) for cell, config in scaled.items()}
+    return {cell: config.replace(out=str(folder_of(out, config))) for cell, config in scaled.items()}
 
 
 def run(
     entry: Entry,
+    columns: tuple[str, ...] | None,
     out: Path,
     scale: Scale,
     say: Callable[[str], None],
-    each: Callable[[Found], None],
+    each: Callable[[Found], object],
     workers: grid.Workers | None = None,
 ) -> Found:
-    """Run what an entry needs, one after another or on workers.
+    """Run what columns of an entry need, one after another or on workers, and read what is finished of the others.
 
     Args:
         entry: of which table or figure.
+        columns: that are run, or how their names begin; None: all.
         out: of all that is reproduced.
         scale: how much of it.
         say: takes a line for the person before each run.
-        each: called with what is known whenever a run has finished.
+        each: called with what is known whenever a run was run to its end.
         workers: that take the runs; None: this process.
 
     Returns:
         What became of them.
+
+    Raises:
+        UserError: there is no such column, or no run succeeded.
     """
     planned = configurations(entry, out, scale)
-    found = Found({}, {}, 0)
+    wanted = entry.of_columns(columns).runs
     places: dict[str, list[Cell]] = {}
+    for cell in wanted:
+        places.setdefault(str(planned[cell].run.out), []).append(cell)
+    results = _finished({cell: config for cell, config in planned.items() if cell not in wanted})
+    failed: dict[Cell, str] = {}
+
+    def found() -> Found:
+        return Found({cell: results[cell] for cell in planned if cell in results}, dict(failed))
+
+    unique = [(f"{cells[0].column}, {cells[0].row}", planned[cells[0]]) for cells in places.values()]
+    try:
+        for done in grid.run_all(unique, say, workers):
+            cells = places[str(done.config.run.out)]
+            if done.result is None:
+                failed |= dict.fromkeys(cells, done.error or "")
+            elif not done.result.finished:
+                return found()._replace(stopped=True, stopped_by=done.result.stopped_by)
+            else:
+                results |= dict.fromkeys(cells, done.result)
+                if not done.before:
+                    each(found())
+    except KeyboardInterrupt:
+        return found()._replace(stopped=True)
+    if failed and not results:
+        raise UserError(f"{entry.name}: no run succeeded; the first one: {next(iter(failed.values()))}")
+    return found()
+
+
+def _finished(planned: dict[Cell, Config]) -> dict[Cell, Result]:
+    """Return the results of runs that are there; others do not matter now."""
+    results = {}
     for cell, config in planned.items():
-        places.setdefault(str(config.run.out), []).append(cell)
-    unique: Sequence[tuple[str, Config]] = [
-        (f"{cells[0].column}, {cells[0].row}", planned[cells[0]]) for cells in places.values()
-    ]
-    for config, outcome in grid.run_all(unique, say, workers):
-        cells = places[str(config.run.out)]
-        if isinstance(outcome, str):
-            found = found._replace(failed={**found.failed, **dict.fromkeys(cells, outcome)})
-        elif not outcome.finished:
-            return found._replace(stopped_by=outcome.stopped_by)
-        else:
-            found = found._replace(results={**found.results, **dict.fromkeys(cells, outcome)})
-            each(found)
-    if not found.results and found.failed:
-        raise UserError(f"{entry.name}: no run succeeded; the first one: {next(iter(found.failed.values()))}")
-    return found
+        with contextlib.suppress(*grid.FAILURES):
+            result = finished(Path(str(config.run.out)), config)
+            if result is not None:
+                results[cell] = result
+    return results

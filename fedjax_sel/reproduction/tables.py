@@ -1,6 +1,6 @@
 """Tables of strategies by settings: rounds to a target, and accuracies, each beside the paper's."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -49,7 +49,11 @@ def rounds_rows(
 
 
 def order_rows(
-    results: Results, winner: str, targets: Mapping[str, float], measure: str = "test", claim: str = "fewer rounds than"
+    results: Results,
+    winner: str,
+    targets: Mapping[str, float],
+    measure: str = "test",
+    against: Collection[str] | None = None,
 ) -> list[Row]:
     """Return what paired differences say of "the winner takes fewer rounds than each of the others".
 
@@ -60,14 +64,10 @@ def order_rows(
         winner: the row of the strategy that the paper claims to be best.
         targets: of the columns.
         measure: whose accuracy has to reach the target.
-        claim: in words.
+        against: rows that the claim is about; None: all others.
     """
     rows = []
-    for column in dict.fromkeys(cell.column for cell in results):
-        best = results.get(Cell(column, winner))
-        others = {cell.row: result for cell, result in results.items() if cell.column == column and cell.row != winner}
-        if best is None or not others:
-            continue
+    for column, best, others in _contests(results, winner, against):
         horizon = min(result.num_rounds for result in [best, *others.values()])
         of_best, *of_others = (
             statistics.restricted(rounds_to(result, targets[column], measure), horizon)
@@ -76,7 +76,7 @@ def order_rows(
         found = statistics.compare(np.stack([of_best - other for other in of_others]), higher_is_better=False)
         for name, one in zip(others, found):
             ours = _difference(one.difference, one.low, one.high, 1)
-            what = f"{winner} takes {claim} {name}"
+            what = f"{winner} takes fewer rounds than {name}"
             rows.append(Row(column, what, "yes", f"p = {one.p_holm:.2g}", one.seeds, ours, verdicts.of_order(one)))
     return rows
 
@@ -103,19 +103,16 @@ def accuracy_rows(results: Results, papers: Mapping[float, Numbers]) -> list[Row
     return rows
 
 
-def best_rows(results: Results, winner: str) -> list[Row]:
+def best_rows(results: Results, winner: str, against: Collection[str] | None = None) -> list[Row]:
     """Return what paired differences say of "the winner ends with a higher accuracy than each of the others".
 
     Args:
         results: finished runs.
         winner: the row of the strategy that the paper claims to be best.
+        against: rows that the claim is about; None: all others.
     """
     rows = []
-    for column in dict.fromkeys(cell.column for cell in results):
-        best = results.get(Cell(column, winner))
-        others = {cell.row: result for cell, result in results.items() if cell.column == column and cell.row != winner}
-        if best is None or not others:
-            continue
+    for column, best, others in _contests(results, winner, against):
         ours = accuracy_at(best, 1.0)
         found = statistics.compare(np.stack([ours - accuracy_at(result, 1.0) for result in others.values()]))
         for name, one in zip(others, found):
@@ -126,6 +123,21 @@ def best_rows(results: Results, winner: str) -> list[Row]:
                 )
             )  # fmt: skip
     return rows
+
+
+def _contests(
+    results: Results, winner: str, against: Collection[str] | None
+) -> Iterator[tuple[str, Result, dict[str, Result]]]:
+    """Yield each column's claimed winner and those that it is held against, where both are there."""
+    for column in dict.fromkeys(cell.column for cell in results):
+        best = results.get(Cell(column, winner))
+        others = {
+            cell.row: result
+            for cell, result in results.items()
+            if cell.column == column and cell.row != winner and (against is None or cell.row in against)
+        }
+        if best is not None and others:
+            yield column, best, others
 
 
 def accuracy_at(result: Result, share: float) -> np.ndarray:

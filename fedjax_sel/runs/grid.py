@@ -1,8 +1,8 @@
 """Independent runs: one after another in this process, or handed to Dask's workers on this machine or on others.
 
-The folders decide who runs what: a worker takes the lock of a run's folder, goes on from its checkpoint, and leaves its
-result there. So a worker that dies loses what came after one run's last checkpoint, and the tables are those of a single
-process.
+The folders decide who runs what: a worker takes the lock of a run's folder, goes on from its checkpoint, and leaves
+its result there. So a worker that dies loses what came after one run's last checkpoint, and the tables are those of a
+single process.
 """
 
 import contextlib
@@ -23,6 +23,15 @@ from fedjax_sel.runs.records import Result
 FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
 
 
+class Done(NamedTuple):
+    """What became of a run."""
+
+    config: Config
+    result: Result | None  # None where it failed; `finished` is False where it was interrupted
+    error: str | None = None
+    before: bool = False  # whether it was finished when it was asked for
+
+
 class Workers(NamedTuple):
     """Who takes the runs."""
 
@@ -32,7 +41,7 @@ class Workers(NamedTuple):
 
 def run_all(
     runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers | None = None
-) -> Iterator[tuple[Config, Result | str]]:
+) -> Iterator[Done]:
     """Run configurations that have nothing to do with each other; finished ones are read.
 
     Args:
@@ -41,7 +50,7 @@ def run_all(
         workers: that take them; None: this process, in order.
 
     Yields:
-        A configuration, and its result or why there is none. A result that is not finished is the last.
+        What became of each. One that is not finished is the last.
     """
     if workers is not None:
         yield from _on_workers(runs, say, workers)
@@ -50,20 +59,20 @@ def run_all(
     for number, (name, config) in enumerate(runs, start=1):
         try:
             result = finished(_path(config), config)
-            say(f"run {number} of {len(runs)}: {name}{' (finished before)' if result is not None else ''}")
+            before = result is not None
+            say(f"run {number} of {len(runs)}: {name}{' (finished before)' if before else ''}")
             if result is None:
                 result = run_experiment(config, progress=True)
         except FAILURES as error:
-            yield config, str(error)
+            say(f"failed: {error}")
+            yield Done(config, None, str(error))
             continue
-        yield config, result
+        yield Done(config, result, before=before)
         if not result.finished:
             return
 
 
-def _on_workers(
-    runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers
-) -> Iterator[tuple[Config, Result | str]]:
+def _on_workers(runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers) -> Iterator[Done]:
     distributed = _dask()
     with contextlib.ExitStack() as stack:
         if workers.scheduler is None:
@@ -84,8 +93,8 @@ def _on_workers(
             name, config = places[future]
             error = future.exception()
             why = str(error) if error is not None else future.result()
-            say(f"run {number} of {len(runs)}: {name}{'' if why is None else ' failed'}")
-            yield config, folder.load(_path(config)) if why is None else why
+            say(f"run {number} of {len(runs)}: {name}{'' if why is None else f' failed: {why}'}")
+            yield Done(config, folder.load(_path(config)) if why is None else None, why)
 
 
 def keep_to_share(workers: int, dask_worker: Any) -> None:

@@ -1,5 +1,6 @@
 """FedCor and FedGP: rounds to a target, curves, how often the process is updated, and how it anneals."""
 
+import itertools
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 
 SEEDS = 5  # the papers'
+BASELINES = ("random", "afl", "pow_d")
 COLUMNS = ("fmnist-2spc", "fmnist-1spc", "fmnist-dir", "cifar10-2spc", "cifar10-1spc", "cifar10-dir")
 ORDER = (
     "A mean agrees if zero is in Welch's 95 % interval of ours minus the paper's; an N/A agrees if some seed here does "
@@ -23,9 +25,9 @@ ORDER = (
     "bootstrap interval, and contradicted if they are the other way. Fewer than 7 seeds cannot tell three orders."
 )
 CLOSE = (
-    'Accuracies are the means of the last ten rounds. "Hardly changes" is reproduced if the 95 % interval of the paired '
-    "difference lies within 0.03 of zero, and contradicted if it lies outside; beating random is an order, by paired "
-    "differences as in table1."
+    'Accuracies are the means of the last ten rounds. "Hardly changes" is reproduced if the 95 % interval of the '
+    "paired difference lies within 0.03 of zero, and contradicted if it lies outside; beating random is an order, by "
+    "paired differences as in table1."
 )
 MARGIN = 0.03
 
@@ -46,13 +48,15 @@ def _fedgp(column: str, **numbers: Any) -> Config:
 
 def _table(column: str) -> dict[str, Config]:
     """Return the runs of a column that both papers' tables have."""
-    return {name: _config(column, name) for name in ("random", "afl", "pow_d")}
+    return {name: _config(column, name) for name in BASELINES}
 
 
 def _judge_table(name: str, winner: str, targets: Mapping[str, float], results: Results, scale: Scale) -> Page:
     paper = published.get(name).numbers
     assert paper is not None
-    rows = tables.rounds_rows(results, paper[0], SEEDS, targets) + tables.order_rows(results, winner, targets)
+    rows = tables.rounds_rows(results, paper[0], SEEDS, targets) + tables.order_rows(
+        results, winner, targets, against=BASELINES
+    )
     pictures = {"accuracy.png": _accuracy(results)} if results else {}
     return Page(rows, _about(results), pictures)
 
@@ -70,7 +74,7 @@ def _judge_curves(winner: str, results: Results, scale: Scale) -> Page:
     pictures = {"accuracy.png": _accuracy(results)} if results else {}
     if results:
         pictures["loss.png"] = curves.by_round(results, lambda result: result.measured["test_loss"], "test loss (nats)")
-    return Page(tables.best_rows(results, winner), _about(results), pictures)
+    return Page(tables.best_rows(results, winner, BASELINES), _about(results), pictures)
 
 
 def _judge_close(reference: str, results: Results, scale: Scale) -> Page:
@@ -115,7 +119,7 @@ def _judge_frequency(results: Results, scale: Scale) -> Page:
         here = {cell.row: result for cell, result in results.items() if cell.column == column and "beta" in cell.row}
         spread = {name: result.selection_counts.std(axis=1) for name, result in here.items()}
         ordered = sorted(spread, key=lambda name: float(name.split("=")[1]))
-        pairs = list(zip(ordered, ordered[1:]))
+        pairs = list(itertools.pairwise(ordered))
         if not pairs:
             continue
         found = statistics.compare(np.stack([spread[low] - spread[high] for low, high in pairs]), False)

@@ -1,10 +1,4 @@
-"""FedCor Fig. 1: two of several clients with one example each, for a classifier of two labels.
-
-The paper gives no numbers of its toy. Here it is played many times with points of one's own: clients are points of two
-clouds on either side of a line, some of which lie close together; a selection is judged by the loss of all clients after
-one step of training on the pair. "Ind" takes the two largest losses, "Cor" greedy picks under the covariance of loss
-changes that random pairs cause, "Opt" the best pair of all.
-"""
+"""FedCor Fig. 1: two of several clients with one example each, for a classifier of two labels."""
 
 from typing import Any
 
@@ -16,6 +10,12 @@ from fedjax_sel.reproduction.entry import Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 
 GAMES, CLIENTS, STEP, SAMPLES = 200, 12, 2.0, 200
+ABOUT = (
+    "The paper gives no numbers of its toy. Here it is played many times with points of our own: clients are points of "
+    "two clouds on either side of a line, some of which lie close together; a selection is judged by the loss of all "
+    'clients after one step of training on the pair. "Ind" takes the two largest losses, "Cor" greedy picks under the '
+    'covariance of the loss changes that random pairs cause, "Opt" the best pair of all.'
+)
 
 
 def _judge(results: Results, scale: Scale) -> Page:
@@ -34,7 +34,7 @@ def _judge(results: Results, scale: Scale) -> Page:
             verdicts.REPRODUCED if np.median(gap) < 0.25 else verdicts.NOT_REPRODUCED)
     )  # fmt: skip
     rng = np.random.default_rng(0)
-    return Page(rows, [__doc__.split("\n\n")[1].replace("\n", " ")], {"toy.png": _figure(rng)})
+    return Page(rows, [ABOUT], {"toy.png": _figure(rng)})
 
 
 def _world(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -114,9 +114,9 @@ def _figure(rng: np.random.Generator) -> Any:
 
 ENTRY = Entry(
     name="fedcor/fig1",
-    rule="200 toys of our own (the paper's points are not published). Reproduced if the correlated pair leaves a lower "
-    "loss than the two largest losses, and than random pairs, by paired differences; and if in the median toy it leaves "
-    "less than a quarter of the gap between a random pair and the best one.",
+    rule=f"{GAMES} toys of our own (the paper's points are not published). Reproduced if the correlated pair leaves a "
+    "lower loss than the two largest losses, and than random pairs, by paired differences; and if in the median toy it "
+    "leaves less than a quarter of the gap between a random pair and the best one.",
     runs={},
     judge=_judge,
     cost="seconds",

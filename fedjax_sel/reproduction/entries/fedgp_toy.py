@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.core.jax_versions import enable_x64
@@ -32,7 +33,7 @@ def _judge(results: Results, scale: Scale) -> Page:
     ]  # fmt: skip
     notes = [
         f"Scores of the picks (Eq. 28, p uniform, alpha = 1): {scores}. The first pick ties with its mirror image, so "
-        f"{[NUM_CLIENTS - 1 - pick for pick in picks]} are as good. The covariance is exp(-(i - j)^2 / 25): the paper's "
+        f"{[NUM_CLIENTS - 1 - pick for pick in picks]} are as good. The covariance is exp(-(i - j)^2 / 25): the "
         "caption has lost the minus sign."
     ]
     return Page(rows, notes, {"picks.png": _figure(steps)}, {"posterior.csv": _csv(steps)})
@@ -47,7 +48,7 @@ def _steps(covariance: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray, np
         scores = np.where(alive, left.mean(axis=0) / np.where(alive, deviation, 1.0), -np.inf)  # Eq. 28
         pick = int(np.argmax(np.round(scores, 12)))
         value = mean[pick] - deviation[pick]  # Eq. 23, alpha = 1
-        after, left = (np.asarray(part) for part in gp.posterior(mean, left, pick, value))
+        after, left = (np.asarray(part) for part in gp.posterior(jnp.asarray(mean), jnp.asarray(left), pick, value))
         deviation_after = np.sqrt(np.maximum(np.diag(left), 0.0))
         found.append((pick, mean, deviation, after, deviation_after, float(scores[pick])))
         mean = after

@@ -24,14 +24,14 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fedsae greedy": {"algo": "fedsae", "algo_args": {"variant": "greedy"}},
 }
 RULE = (
-    "The paper gives means of 50 seeds without a deviation: one agrees if it lies in the 95 % prediction interval of a run "
-    "of ours. FL-DP3S's order before each other is reproduced if paired differences over seeds of rounds to 90 % training "
-    "accuracy, where a seed that does not arrive counts all rounds, are told from chance by the sign-flip test after "
-    "Holm's correction and by the bootstrap interval, and contradicted if they are the other way."
+    "The paper gives means of 50 seeds without a deviation: one agrees if it lies in the 95 % prediction interval of a "
+    "run of ours. FL-DP3S's order before each other is reproduced if paired differences over seeds of rounds to 90 % "
+    "training accuracy, where a seed that does not arrive counts all rounds, are told from chance by the sign-flip "
+    "test after Holm's correction and by the bootstrap interval, and contradicted if they are the other way."
 )
 LOWER = (
-    "Reproduced if paired differences over seeds of the mean distance of all rounds, FL-DP3S minus another, are below zero "
-    "by the sign-flip test after Holm's correction and by the bootstrap interval."
+    "Reproduced if paired differences over seeds of the mean distance of all rounds, FL-DP3S minus another, are below "
+    "zero by the sign-flip test after Holm's correction and by the bootstrap interval."
 )
 
 

@@ -25,13 +25,14 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
     "gpfl, coherent reading": {"algo": "gpfl", "algo_args": {"preset": "gpfl-c", "accuracy_on": "test"}},
 }
 RULE = (
-    "The table has one run a cell: it agrees if it lies in the 95 % prediction interval of a run of ours. An order (GPFL "
-    "ends above each baseline) is reproduced if paired differences of the last ten rounds are told from chance by the "
-    "sign-flip test after Holm's correction and by the bootstrap interval, and contradicted if they are the other way."
+    "The table has one run a cell: it agrees if it lies in the 95 % prediction interval of a run of ours. An order "
+    "(GPFL ends above each baseline) is reproduced if paired differences of the last ten rounds are told from chance "
+    "by the sign-flip test after Holm's correction and by the bootstrap interval, and contradicted if they are the "
+    "other way."
 )
 COVERED = (
-    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies below 50; '
-    '"nearly 100" and "about 200" if it overlaps 75 to 125, 150 to 250. Who comes first is an order, as in table2.'
+    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies below '
+    '50; "nearly 100" and "about 200" if it overlaps 75 to 125, 150 to 250. Who comes first is an order, as in table2.'
 )
 _ABOUT = {"gpfl": (0.0, 50.0), "random": (75.0, 125.0), "pow_d": (75.0, 125.0), "fedcor": (150.0, 250.0)}
 
@@ -56,8 +57,8 @@ def _judge_table(results: Results, scale: Scale) -> Page:
     ours = {cell: result for cell, result in results.items() if cell.row in AS_PUBLISHED or cell.row == "random"}
     rows += tables.best_rows(theirs, "gpfl") + tables.best_rows(ours, "gpfl, coherent reading")
     notes = [
-        "Rows with the names of the table are the strategies as GPFL's authors ran them (their script's power-of-choice "
-        "trains its candidates first, with d = 10, which is all of the cohort under 1SPC); the others are as published."
+        "Rows with the names of the table are the strategies as GPFL's authors ran them (their power-of-choice trains "
+        "its candidates first, with d = 10, which is all of the cohort under 1SPC); the others are as published."
     ]
     return Page(rows, notes, {"accuracy.png": _accuracy(results)} if results else {})
 

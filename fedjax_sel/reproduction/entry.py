@@ -49,6 +49,11 @@ class Scale:
         rounds = max(1, round(self.share * config.run.rounds)) if self.rounds is None else self.rounds
         return config.replace(rounds=rounds, seeds=self.seeds or config.run.seeds)
 
+    @property
+    def whole_rounds(self) -> bool:
+        """Whether runs have the rounds that the entry says: else what their end shows is nothing that a paper has."""
+        return self.rounds is None and self.share == 1
+
     def in_words(self) -> str:
         """Return what is other than the entry has it; empty where nothing is."""
         parts = []

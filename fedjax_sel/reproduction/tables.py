@@ -1,6 +1,7 @@
 """Tables of strategies by settings: rounds to a target, and accuracies, each beside the paper's."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,12 @@ LAST_ROUNDS = 10
 
 
 def rounds_rows(
-    results: Results, paper: Numbers, paper_seeds: int, targets: Mapping[str, float], measure: str = "test"
+    results: Results,
+    paper: Numbers,
+    paper_seeds: int,
+    targets: Mapping[str, float],
+    measure: str = "test",
+    whole: bool = True,
 ) -> list[Row]:
     """Return the rows of a table that counts rounds to a target.
 
@@ -28,21 +34,24 @@ def rounds_rows(
         paper_seeds: over how many seeds its means are.
         targets: of the columns, in the unit of the measure.
         measure: "test" or "train": whose accuracy has to reach the target.
+        whole: whether the runs have all their rounds; else who has not arrived may still do so.
     """
     rows = []
     for cell, result in results.items():
         rounds, horizon = rounds_to(result, targets[cell.column], measure), result.num_rounds
         arrived = np.isfinite(rounds)
-        ours = _mean_and_sd(rounds, 1) if arrived.all() else _censored(rounds, horizon)
+        ours = mean_and_sd(rounds, 1) if arrived.all() else _censored(rounds, horizon)
         difference, verdict, theirs = "", "", ""
         if _has(paper, cell):
             value = paper.cell(cell.row, cell.column)
             theirs = _paper(value, 1)
-            if value is None or not arrived.all():
+            if not arrived.all() and not whole:
+                verdict = verdicts.NOT_COMPARABLE
+            elif value is None or not arrived.all():
                 verdict = verdicts.of_reaching(value is not None, arrived)
             else:
                 judged = verdicts.of_mean(value.value, value.spread, paper_seeds, rounds)
-                difference, verdict = _difference(judged.difference, judged.low, judged.high, 1), judged.verdict
+                difference, verdict = interval(judged.difference, judged.low, judged.high, 1), judged.verdict
         what = f"{cell.row}: rounds to {100 * targets[cell.column]:.4g} %"
         rows.append(Row(cell.column, what, theirs, ours, len(rounds), difference, verdict))
     return rows
@@ -57,7 +66,7 @@ def order_rows(
 ) -> list[Row]:
     """Return what paired differences say of "the winner takes fewer rounds than each of the others".
 
-    A family of Holm's correction is one column. A seed that does not arrive counts the horizon.
+    A seed that does not arrive counts all rounds.
 
     Args:
         results: finished runs.
@@ -67,26 +76,75 @@ def order_rows(
         against: rows that the claim is about; None: all others.
     """
     rows = []
-    for column, best, others in _contests(results, winner, against):
-        horizon = min(result.num_rounds for result in [best, *others.values()])
-        of_best, *of_others = (
-            statistics.restricted(rounds_to(result, targets[column], measure), horizon)
-            for result in [best, *others.values()]
-        )
-        found = statistics.compare(np.stack([of_best - other for other in of_others]), higher_is_better=False)
-        for name, one in zip(others, found):
-            ours = _difference(one.difference, one.low, one.high, 1)
-            what = f"{winner} takes fewer rounds than {name}"
-            rows.append(Row(column, what, "yes", f"p = {one.p_holm:.2g}", one.seeds, ours, verdicts.of_order(one)))
+    for column in _columns(results):
+        here = {cell: result for cell, result in results.items() if cell.column == column}
+        rounds = partial(restricted_rounds, target=targets[column], measure=measure)
+        rows += contest_rows(here, winner, rounds, "takes fewer rounds than", 1, False, against)
     return rows
 
 
-def accuracy_rows(results: Results, papers: Mapping[float, Numbers]) -> list[Row]:
+def best_rows(results: Results, winner: str, against: Collection[str] | None = None, whole: bool = True) -> list[Row]:
+    """Return what paired differences say of "the winner ends with a higher accuracy than each of the others".
+
+    Args:
+        results: finished runs.
+        winner: the row of the strategy that the paper claims to be best.
+        against: rows that the claim is about; None: all others.
+        whole: whether the runs have all their rounds; else this is not their end.
+    """
+    rows = contest_rows(results, winner, last_accuracy, "ends above", 3, True, against)
+    return rows if whole else [row._replace(verdict=verdicts.NOT_COMPARABLE) for row in rows]
+
+
+def contest_rows(
+    results: Results,
+    winner: str,
+    values: Callable[[Result], np.ndarray],
+    words: str,
+    digits: int,
+    higher_is_better: bool = True,
+    against: Collection[str] | None = None,
+) -> list[Row]:
+    """Return what paired differences say of "the winner is better than each of the others" in every setting.
+
+    A family of Holm's correction is one column.
+
+    Args:
+        results: finished runs.
+        winner: the row of the strategy that the paper claims to be best.
+        values: of a run, one a seed, finite.
+        words: that stand between the winner and another.
+        digits: behind the point, of differences.
+        higher_is_better: whether the claim is that the winner's values are higher.
+        against: rows that the claim is about; None: all others.
+    """
+    rows = []
+    for column in _columns(results):
+        best = results.get(Cell(column, winner))
+        others = {
+            cell.row: result
+            for cell, result in results.items()
+            if cell.column == column and cell.row != winner and (against is None or cell.row in against)
+        }
+        if best is None or not others:
+            continue
+        ours, theirs = values(best), {name: values(result) for name, result in others.items()}
+        found = statistics.compare(np.stack([ours - other for other in theirs.values()]), higher_is_better)
+        for (name, other), one in zip(theirs.items(), found):
+            means = f"{ours.mean():.{digits}f} against {other.mean():.{digits}f} (p = {one.p_holm:.2g})"
+            difference = interval(one.difference, one.low, one.high, digits)
+            verdict = verdicts.of_order(one)
+            rows.append(Row(column, f"{winner} {words} {name}", "yes", means, one.seeds, difference, verdict))
+    return rows
+
+
+def accuracy_rows(results: Results, papers: Mapping[float, Numbers], whole: bool = True) -> list[Row]:
     """Return the rows of tables of accuracies after shares of the rounds, of which a paper has one run.
 
     Args:
         results: finished runs.
         papers: share of the rounds -> its table; at 1 it is the mean of the last ten rounds, before that one round.
+        whole: whether the runs have all their rounds; else these are shares of fewer.
     """
     rows = []
     for cell, result in results.items():
@@ -97,47 +155,15 @@ def accuracy_rows(results: Results, papers: Mapping[float, Numbers]) -> list[Row
             if value is not None:
                 judged = verdicts.of_mean(value.value, None, 1, ours)
                 theirs = f"{value.value:.4f}"
-                difference, verdict = _difference(judged.difference, judged.low, judged.high, 3), judged.verdict
+                difference = interval(judged.difference, judged.low, judged.high, 3)
+                verdict = judged.verdict if whole else verdicts.NOT_COMPARABLE
             what = f"{cell.row}: accuracy at {100 * share:.3g} % of the rounds"
-            rows.append(Row(cell.column, what, theirs, _mean_and_sd(ours, 3), len(ours), difference, verdict))
+            rows.append(Row(cell.column, what, theirs, mean_and_sd(ours, 3), len(ours), difference, verdict))
     return rows
 
 
-def best_rows(results: Results, winner: str, against: Collection[str] | None = None) -> list[Row]:
-    """Return what paired differences say of "the winner ends with a higher accuracy than each of the others".
-
-    Args:
-        results: finished runs.
-        winner: the row of the strategy that the paper claims to be best.
-        against: rows that the claim is about; None: all others.
-    """
-    rows = []
-    for column, best, others in _contests(results, winner, against):
-        ours = accuracy_at(best, 1.0)
-        found = statistics.compare(np.stack([ours - accuracy_at(result, 1.0) for result in others.values()]))
-        for name, one in zip(others, found):
-            rows.append(
-                Row(
-                    column, f"{winner} ends above {name}", "yes", f"p = {one.p_holm:.2g}", one.seeds,
-                    _difference(one.difference, one.low, one.high, 3), verdicts.of_order(one),
-                )
-            )  # fmt: skip
-    return rows
-
-
-def _contests(
-    results: Results, winner: str, against: Collection[str] | None
-) -> Iterator[tuple[str, Result, dict[str, Result]]]:
-    """Yield each column's claimed winner and those that it is held against, where both are there."""
-    for column in dict.fromkeys(cell.column for cell in results):
-        best = results.get(Cell(column, winner))
-        others = {
-            cell.row: result
-            for cell, result in results.items()
-            if cell.column == column and cell.row != winner and (against is None or cell.row in against)
-        }
-        if best is not None and others:
-            yield column, best, others
+def _columns(results: Results) -> list[str]:
+    return list(dict.fromkeys(cell.column for cell in results))
 
 
 def accuracy_at(result: Result, share: float) -> np.ndarray:
@@ -153,6 +179,21 @@ def accuracy_at(result: Result, share: float) -> np.ndarray:
     return values[:, max(0, round(share * values.shape[1]) - 1)]
 
 
+def last_accuracy(result: Result) -> np.ndarray:
+    """Return the mean test accuracy of the last ten rounds, [seeds]."""
+    return accuracy_at(result, 1.0)
+
+
+def mean_accuracy(result: Result) -> np.ndarray:
+    """Return the mean test accuracy of all rounds, [seeds]."""
+    return metrics.mean_of_measured(result.measured[result.test_measure], axis=1)
+
+
+def restricted_rounds(result: Result, target: float, measure: str = "test") -> np.ndarray:
+    """Return the rounds to a target, or all of them for a seed that does not reach it, [seeds]."""
+    return statistics.restricted(rounds_to(result, target, measure), result.num_rounds)
+
+
 def rounds_to(result: Result, target: float, measure: str = "test") -> np.ndarray:
     """Return the first round (from 1) that reaches a target, [seeds]; NaN where none does.
 
@@ -165,7 +206,8 @@ def rounds_to(result: Result, target: float, measure: str = "test") -> np.ndarra
     return metrics.rounds_to_target(values, target, result.higher_is_better)
 
 
-def _mean_and_sd(values: np.ndarray, digits: int) -> str:
+def mean_and_sd(values: np.ndarray, digits: int) -> str:
+    """Return a mean over seeds in words, with the standard deviation where there are several."""
     spread = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{spread}"
 
@@ -187,6 +229,7 @@ def _paper(value: "published.Cell | None", digits: int) -> str:
     return f"{value.value:.{digits}f}{spread}"
 
 
-def _difference(mean: float, low: float, high: float, digits: int) -> str:
-    interval = "" if np.isnan(low) else f" ({low:+.{digits}f} to {high:+.{digits}f})"
-    return f"{mean:+.{digits}f}{interval}"
+def interval(mean: float, low: float, high: float, digits: int) -> str:
+    """Return a difference in words, with its interval where it has one."""
+    ends = "" if np.isnan(low) else f" ({low:+.{digits}f} to {high:+.{digits}f})"
+    return f"{mean:+.{digits}f}{ends}"

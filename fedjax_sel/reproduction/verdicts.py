@@ -69,6 +69,22 @@ def of_reaching(paper_reaches: bool, arrived: Sequence[bool] | np.ndarray) -> st
     return AGREES if bool(np.all(arrived)) == paper_reaches else DIFFERS
 
 
+def of_closeness(low: float, high: float, margin: float) -> str:
+    """Return whether a difference is small, as a paper claims.
+
+    Args:
+        low: end of its 95 % interval; NaN with one seed.
+        high: the other one.
+        margin: what counts as small.
+
+    Returns:
+        "reproduced" where all of the interval is within the margin, "contradicted" where all is beyond it on one side.
+    """
+    if low >= -margin and high <= margin:
+        return REPRODUCED
+    return CONTRADICTED if low > margin or high < -margin else UNDECIDED
+
+
 def of_order(found: Comparison) -> str:
     """Return what paired differences say of an order that a paper claims.
 

@@ -1,8 +1,12 @@
-"""All entries by name, paper by paper."""
+"""All entries by name, paper by paper, in the order of the published results."""
 
-from fedjax_sel.reproduction.entries import fedcor, fedcor_toy, fedgp_toy, fl_dp3s, gpfl
+from fedjax_sel.papers import published
+from fedjax_sel.reproduction.entries import fedcor, fedcor_toy, fedcor_variants, fedgp_toy, fl_dp3s, gpfl
 from fedjax_sel.reproduction.entry import Entry
 
-ENTRIES: dict[str, Entry] = {
-    entry.name: entry for entry in (fedgp_toy.ENTRY, fedcor_toy.ENTRY, *fedcor.ENTRIES, *gpfl.ENTRIES, *fl_dp3s.ENTRIES)
+_FOUND = {
+    entry.name: entry
+    for module in (fedcor, fedcor_variants, fedgp_toy, fedcor_toy, gpfl, fl_dp3s)
+    for entry in module.ENTRIES
 }
+ENTRIES: dict[str, Entry] = {name: _FOUND[name] for name in published.ENTRIES if name in _FOUND}

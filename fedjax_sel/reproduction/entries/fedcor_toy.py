@@ -112,12 +112,9 @@ def _figure(rng: np.random.Generator) -> Any:
     return figure
 
 
-ENTRY = Entry(
-    name="fedcor/fig1",
-    rule=f"{GAMES} toys of our own (the paper's points are not published). Reproduced if the correlated pair leaves a "
-    "lower loss than the two largest losses, and than random pairs, by paired differences; and if in the median toy it "
-    "leaves less than a quarter of the gap between a random pair and the best one.",
-    runs={},
-    judge=_judge,
-    cost="seconds",
+RULE = (
+    f"{GAMES} toys of our own (the paper's points are not published). Reproduced if the correlated pair leaves a lower "
+    "loss than the two largest losses, and than random pairs, by paired differences; and if in the median toy it "
+    "leaves less than a quarter of the gap between a random pair and the best one."
 )
+ENTRIES = (Entry("fedcor/fig1", RULE, {}, _judge, "seconds"),)

@@ -81,11 +81,8 @@ def _figure(steps: list[Any]) -> Any:
     return figure
 
 
-ENTRY = Entry(
-    name="fedgp/fig1",
-    rule="Reproduced if the three picks fall into three different thirds of the clients, and the expected overall loss "
-    "change falls with every pick; the computation has no randomness.",
-    runs={},
-    judge=_judge,
-    cost="seconds",
+RULE = (
+    "Reproduced if the three picks fall into three different thirds of the clients, and the expected overall loss "
+    "change falls with every pick; the computation has no randomness."
 )
+ENTRIES = (Entry("fedgp/fig1", RULE, {}, _judge, "seconds"),)

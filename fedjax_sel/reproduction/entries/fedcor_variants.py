@@ -1,0 +1,157 @@
+"""FedCor and FedGP: how often the process is updated, and how it anneals."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.config import Config
+from fedjax_sel.reproduction import curves, tables, verdicts
+from fedjax_sel.reproduction.entries.fedcor import COLUMNS, ORDER, about, accuracy, configuration, task_of
+from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
+from fedjax_sel.reproduction.page import Page, Row
+
+MARGIN = 0.03
+MAIN = {"fmnist": ("interval=10", "beta=0.95"), "cifar10": ("interval=50", "beta=0.9")}  # the main comparison's
+_CLOSE = (
+    'Accuracies are the means of the last ten rounds. "Hardly changes" is reproduced if the 95 % interval of the '
+    f"paired difference to the main comparison's value lies within {MARGIN} of zero, and contradicted if all of it "
+    "lies beyond."
+)
+INTERVALS = f"{_CLOSE} Ending above random is an order. {ORDER}"
+BETAS = _CLOSE
+FREQUENCY = (
+    "Reproduced if the standard deviation over clients of the selection counts is smaller with each coefficient than "
+    f"with the next greater one. {ORDER}"
+)
+BOTH = f"{FREQUENCY} {_CLOSE}"
+
+
+def _judge_close(results: Results, scale: Scale) -> Page:
+    rows = _close_rows(results, scale)
+    for column in dict.fromkeys(cell.column for cell in results):
+        rows += _above_random(
+            {cell: result for cell, result in results.items() if cell.column == column}, column, scale
+        )
+    return Page(rows, about(results), _pictures(results))
+
+
+def _judge_frequency(results: Results, scale: Scale) -> Page:
+    return Page(_frequency_rows(results), about(results), _pictures(results))
+
+
+def _judge_both(results: Results, scale: Scale) -> Page:
+    return Page(_frequency_rows(results) + _close_rows(results, scale), about(results), _pictures(results))
+
+
+def _close_rows(results: Results, scale: Scale) -> list[Row]:
+    """Judge "it hardly matters": every variant against the one of the main comparison."""
+    rows: list[Row] = []
+    for cell, result in results.items():
+        main = next((row for row in MAIN[task_of(cell.column)] if Cell(cell.column, row) in results), None)
+        if main is None or cell.row in (main, "random"):
+            continue
+        ours, usual = tables.last_accuracy(result), tables.last_accuracy(results[Cell(cell.column, main)])
+        low, high = map(float, statistics.mean_interval(ours - usual))
+        verdict = verdicts.of_closeness(low, high, MARGIN) if scale.whole_rounds else verdicts.NOT_COMPARABLE
+        rows.append(
+            Row(cell.column, f"{cell.row} ends within {MARGIN} of {main}", "about the same",
+                f"{ours.mean():.3f} against {usual.mean():.3f}", len(ours),
+                tables.interval(float((ours - usual).mean()), low, high, 3), verdict)
+        )  # fmt: skip
+    return rows
+
+
+def _above_random(results: Results, column: str, scale: Scale) -> list[Row]:
+    """Judge "it still beats random": the variants of a setting are a family."""
+    random = results.get(Cell(column, "random"))
+    others = {cell.row: tables.last_accuracy(result) for cell, result in results.items() if cell.row != "random"}
+    if random is None or not others:
+        return []
+    base = tables.last_accuracy(random)
+    found = statistics.compare(np.stack([ours - base for ours in others.values()]))
+    return [
+        Row(column, f"{name} ends above random", "yes",
+            f"{ours.mean():.3f} against {base.mean():.3f} (p = {one.p_holm:.2g})", one.seeds,
+            tables.interval(one.difference, one.low, one.high, 3),
+            verdicts.of_order(one) if scale.whole_rounds else verdicts.NOT_COMPARABLE)
+        for (name, ours), one in zip(others.items(), found)
+    ]  # fmt: skip
+
+
+def _frequency_rows(results: Results) -> list[Row]:
+    """Judge "a smaller coefficient is more uniform", each against the next greater one."""
+    rows: list[Row] = []
+    for column in dict.fromkeys(cell.column for cell in results):
+        spread = {
+            float(cell.row.removeprefix("beta=")): result.selection_counts.std(axis=1)
+            for cell, result in results.items()
+            if cell.column == column
+        }
+        ordered = sorted(spread)
+        if len(ordered) < 2:
+            continue
+        pairs = list(itertools.pairwise(ordered))
+        found = statistics.compare(np.stack([spread[low] - spread[high] for low, high in pairs]), False)
+        rows += [
+            Row(column, f"selection counts vary less with beta={low} than with beta={high}", "yes (picture)",
+                f"sd {spread[low].mean():.1f} against {spread[high].mean():.1f} (p = {one.p_holm:.2g})", one.seeds,
+                tables.interval(one.difference, one.low, one.high, 1), verdicts.of_order(one))
+            for (low, high), one in zip(pairs, found)
+        ]  # fmt: skip
+    return rows
+
+
+def _pictures(results: Results) -> dict[str, Any]:
+    if not results:
+        return {}
+    return {"accuracy.png": accuracy(results), "frequency.png": curves.selection_frequency(results)}
+
+
+_INTERVALS = {"fmnist": {10: 0.95, 20: 0.95, 500: 0.99}, "cifar10": {50: 0.97, 100: 0.97, 2000: 0.999}}
+_BETAS = {"fmnist": (0.5, 0.75, 0.9, 0.95), "cifar10": (0.9, 0.95, 0.97, 0.99)}  # the union of both lists
+_GP_BETAS = (0.5, 0.75, 0.95)
+
+
+def _intervals(algo: str) -> dict[Cell, Config]:
+    return {
+        **{Cell(column, "random"): configuration(column, "random") for column in COLUMNS},
+        **{
+            Cell(column, f"interval={interval}"): configuration(column, algo, interval=interval, anneal=anneal)
+            for column in COLUMNS
+            for interval, anneal in _INTERVALS[task_of(column)].items()
+        },
+    }
+
+
+def _of(runs: Mapping[Cell, Config], *starts: str) -> dict[Cell, Config]:
+    return {cell: config for cell, config in runs.items() if cell.column.startswith(starts)}
+
+
+_FIG8 = {
+    Cell(column, f"beta={beta}"): configuration(column, "fedcor", anneal=beta)
+    for column in COLUMNS
+    for beta in _BETAS[task_of(column)]
+}
+_GP_FIG5 = {
+    Cell(column, f"beta={beta}"): configuration(column, "fedgp", anneal=beta)
+    for column in COLUMNS
+    if task_of(column) == "fmnist"
+    for beta in _GP_BETAS
+}
+
+ENTRIES = (
+    Entry("fedgp/fig3", INTERVALS, _intervals("fedgp"), _judge_close,
+          "Fashion-MNIST about 10 minutes beside fedgp/table1; CIFAR-10 days on a CPU"),
+    Entry("fedgp/fig5", BETAS, _GP_FIG5, _judge_close, "about 10 minutes beside fedgp/table1"),
+    Entry("fedgp/fig6", FREQUENCY, _GP_FIG5, _judge_frequency, "none beside fedgp/fig5"),
+    Entry("fedcor/fig5", INTERVALS, _intervals("fedcor"), _judge_close,
+          "Fashion-MNIST about 10 minutes beside fedcor/table1; CIFAR-10 days on a CPU"),
+    Entry("fedcor/fig6", BOTH, _of(_FIG8, "fmnist-2spc", "cifar10-2spc"), _judge_both, "none beside fedcor/fig8"),
+    Entry("fedcor/fig8", BETAS, _FIG8, _judge_close,
+          "Fashion-MNIST about 15 minutes beside fedcor/table1; CIFAR-10 days on a CPU"),
+    Entry("fedcor/fig10", FREQUENCY, _of(_FIG8, "fmnist"), _judge_frequency, "none beside fedcor/fig8"),
+    Entry("fedcor/fig11", FREQUENCY, _of(_FIG8, "cifar10"), _judge_frequency, "none beside fedcor/fig8"),
+)  # fmt: skip

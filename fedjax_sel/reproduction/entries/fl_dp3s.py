@@ -105,8 +105,10 @@ def _lead_rows(results: Results) -> list[Row]:
 
 def _judge_distance(results: Results, scale: Scale) -> Page:
     rows = tables.contest_rows(results, "fl_dp3s", _distance, "has a lower GEMD than", 3, higher_is_better=False)
+    if not results:
+        return Page(rows)
     pictures = {"gemd.png": curves.by_round(results, lambda result: result.measured["gemd"], "GEMD of the cohort")}
-    return Page(rows, about(results), pictures if results else {})
+    return Page(rows, about(results), pictures)
 
 
 def _distance(result: Result) -> np.ndarray:

@@ -129,8 +129,10 @@ def _judge_coverage(results: Results, scale: Scale) -> Page:
     for gpfl in ("gpfl", COHERENT):
         rows += tables.contest_rows(results, gpfl, _covered, words.format("sooner"), 1, False, ("random", "pow_d"))
     rows += tables.contest_rows(results, "fedcor", _covered, words.format("later"), 1, True)
+    if not results:
+        return Page(rows)
     pictures = {"clients_seen.png": curves.by_round(results, _seen, "clients selected at least once", window=0)}
-    return Page(rows, about(results), pictures if results else {})
+    return Page(rows, about(results), pictures)
 
 
 def _judge_tails(results: Results, scale: Scale) -> Page:

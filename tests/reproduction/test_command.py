@@ -1,0 +1,166 @@
+"""`python -m fedjax_sel.reproduce`."""
+
+import csv
+import os
+import signal
+
+import pytest
+
+from fedjax_sel.cli import command_line, reproduce
+from fedjax_sel.reproduction import entries, tables
+from fedjax_sel.reproduction.entries.fedcor import accuracy
+from fedjax_sel.reproduction.entry import Cell, Entry
+from fedjax_sel.reproduction.page import Page
+from fedjax_sel.runs import grid
+from tests.reproduction.small import SMALL
+
+
+def run(*arguments):
+    return command_line.guarded(reproduce.main, [str(argument) for argument in arguments])
+
+
+def _judge(results, scale):
+    pictures = {"accuracy.png": accuracy(results)} if results else {}
+    return Page(tables.best_rows(results, "md", whole=scale.whole_rounds), (), pictures)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A published figure of two settings with two strategies each, on digits."""
+    runs = {
+        Cell(column, row): SMALL.replace(
+            rounds=4, seeds=2, chunk=1, shards_per_client=shards, algo="random", algo_args={"variant": row}
+        )
+        for column, shards in (("fmnist-2spc", 2), ("fmnist-1spc", 1))
+        for row in ("uniform-wor", "md")
+    }
+    entry = Entry("fedcor/fig4", "Reproduced if the order is.", runs, _judge, "none")
+    monkeypatch.setitem(entries.ENTRIES, entry.name, entry)
+    return entry.name
+
+
+def rows_of(folder):
+    with (folder / "rows.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ([], "no table or figure is named; --list shows them all\n"),
+        (["fedcor/tabel1"], "ENTRY: unknown 'fedcor/tabel1'; did you mean 'fedcor/table1' or "),
+        (
+            ["fedcor/table1", "--columns", "fmnist-3spc"],
+            "--columns: fedcor/table1 has no column 'fmnist-3spc'; it has ",
+        ),
+        (["fedcor/table1", "--scale", "2"], "--scale: 2 is outside 0 (excluded) to 1 (included); give e.g. 0.2\n"),
+        (["fedcor/table1", "--scale", "a"], "argument --scale: invalid float value: 'a'; --help lists every flag\n"),
+        (["fedcor/table1", "--rounds", "-3"], "--rounds: -3 is below 1; "),
+        (["fedcor/table1", "--seeds", "0"], "--seeds: 0 is below 1; "),
+        (["fedcor/table1", "--jobs", "-1"], "--jobs: -1 is below 0; "),
+    ],
+)
+def test_what_can_be_mended_is_one_sentence(capsys, tmp_path, arguments, message):
+    assert run(*arguments, "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}") and error.count("\n") == 1 and "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list_shows_every_entry(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert run("--list") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in entries.ENTRIES)
+
+
+def test_an_entry_end_to_end(small, tmp_path, capsys):
+    assert run(small, "--columns", "fmnist-1spc", "--data-dir", tmp_path, "--out", tmp_path / "out") == 0
+    folder = tmp_path / "out" / small
+    text = (folder / "README.md").read_text()
+    assert "**2 of 4 runs are finished.**" in text and entries.ENTRIES[small].rule in text
+    assert "--data-dir DATA" in text and f"--data-dir {tmp_path}" not in text
+    assert {row["setting"] for row in rows_of(folder)} == {"fmnist-1spc"} and (folder / "accuracy.png").exists()
+    assert "run 2 of 2: fmnist-1spc, md\n" in capsys.readouterr().err
+
+    assert run(small, "--columns", "fmnist-2spc", "--out", tmp_path / "out") == 0
+    rows = rows_of(folder)
+    assert {row["setting"] for row in rows} == {"fmnist-1spc", "fmnist-2spc"}  # what was run before is still there
+    assert "runs are finished" not in (folder / "README.md").read_text()
+    capsys.readouterr()
+
+    written = [(path, path.stat().st_mtime_ns) for path in (tmp_path / "out" / "runs").rglob("*.csv")]
+    assert run(small, "--out", tmp_path / "out") == 0
+    assert capsys.readouterr().err.count("(finished before)") == 4 and rows_of(folder) == rows
+    assert [(path, path.stat().st_mtime_ns) for path in (tmp_path / "out" / "runs").rglob("*.csv")] == written
+
+
+def test_fewer_rounds_are_said(small, tmp_path):
+    assert run(small, "--columns", "fmnist-1spc", "--rounds", "2", "--seeds", "3", "4", "--out", tmp_path) == 0
+    assert "**Other than the entry has it:** seeds 3, 4; 2 rounds." in (tmp_path / small / "README.md").read_text()
+    assert all(row["verdict"] != "reproduced" for row in rows_of(tmp_path / small))
+
+
+def test_a_run_that_fails_leaves_the_others(small, tmp_path, capsys):
+    entry = entries.ENTRIES[small]
+    first = next(iter(entry.runs))
+    entry.runs[first] = entry.runs[first].replace(dataset="mnist", data_dir=str(tmp_path / "nothing"))
+    assert run(small, "--out", tmp_path / "out") == 3
+    assert f"failed: {first.column}, {first.row}: " in capsys.readouterr().err
+    text = (tmp_path / "out" / small / "README.md").read_text()
+    assert f"Failed: {first.column}, {first.row}: " in text and "**3 of 4 runs are finished.**" in text
+
+
+def test_nothing_that_succeeds_is_an_error(small, tmp_path, capsys):
+    entry = entries.ENTRIES[small]
+    for cell, config in entry.runs.items():
+        entry.runs[cell] = config.replace(dataset="mnist", data_dir=str(tmp_path / "nothing"))
+    assert run(small, "--out", tmp_path / "out") == 2
+    assert f"error: {small}: no run succeeded; the first one: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_stop_ends_the_command_and_goes_on(small, tmp_path, capsys, monkeypatch, number, code):
+    """Also where other entries are to follow, and a scheduler's signal, whose exit code is that of success."""
+    run_experiment, calls = grid.run_experiment, []
+
+    class Stop:
+        def chunk(self, chunk, first):
+            if first == 0:
+                os.kill(os.getpid(), number)
+
+    def stopped(config, progress):
+        calls.append(config)
+        return run_experiment(config, watching=[Stop()] if len(calls) == 2 else [])
+
+    monkeypatch.setattr(grid, "run_experiment", stopped)
+    assert run(small, "fedgp/fig1", "--out", tmp_path) == code
+    assert len(calls) == 2 and not (tmp_path / "fedgp").exists()
+    assert f"Interrupted: 1 of 4 runs of {small} are finished" in capsys.readouterr().err
+    assert run(small, "--out", tmp_path) == 0
+    error = capsys.readouterr().err
+    assert error.count("(finished before)") == 1 and "Interrupted" not in error
+
+
+def test_jobs_without_dask(small, tmp_path, monkeypatch, capsys):
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name == "distributed":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert run(small, "--jobs", "2", "--out", tmp_path) == 2
+    expected = '--jobs: the package distributed is missing; pip install "fedjax-sel[dask]", or leave --jobs out\n'
+    assert capsys.readouterr().err == f"error: {expected}"
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_tables_of_one(small, tmp_path):
+    pytest.importorskip("distributed")
+    assert run(small, "--out", tmp_path / "one") == 0
+    assert run(small, "--jobs", "2", "--out", tmp_path / "two") == 0
+    assert rows_of(tmp_path / "one" / small) == rows_of(tmp_path / "two" / small)

@@ -1,0 +1,200 @@
+"""Rows of tables, on made-up results."""
+
+import numpy as np
+import pytest
+
+from fedjax_sel.papers.published import Cell as Number
+from fedjax_sel.papers.published import Numbers
+from fedjax_sel.papers.published import Row as PaperRow
+from fedjax_sel.reproduction import tables, verdicts
+from fedjax_sel.reproduction.entries import ENTRIES
+from fedjax_sel.reproduction.entry import Cell, Scale
+from tests.reproduction import made_up
+
+PAPER = Numbers(
+    "rounds", "rounds", ("strategy", "task"), ("a",),
+    {"fast": PaperRow((Number(5.0, 1.0),), ()), "slow": PaperRow((None,), ())},
+)  # fmt: skip
+FAST, SLOW, NEW = Cell("a", "fast"), Cell("a", "slow"), Cell("a", "new")
+EIGHT = [4, 5, 6, 5, 4, 6, 5, 5]
+
+
+def rounds_rows(results, whole=True):
+    return tables.rounds_rows(results, PAPER, 5, {"a": 0.5}, whole=whole)
+
+
+def test_rounds_beside_the_papers():
+    row, censored, new = rounds_rows(
+        {FAST: made_up.arriving(EIGHT), SLOW: made_up.arriving([3, None]), NEW: made_up.arriving([3, 5])}
+    )
+    assert row.what == "fast: rounds to 50 %" and row.paper == "5.0 ± 1.0" and row.ours == "5.0 ± 0.8"
+    assert row.seeds == 8 and row.difference.startswith("+0.0 (-") and row.verdict == verdicts.AGREES
+    assert censored.ours == "N/A: 1 of 2 arrive; 11.5 restricted to 20" and censored.verdict == verdicts.AGREES
+    assert (new.paper, new.verdict) == ("", "")
+
+
+def test_what_differs():
+    late, on_time = rounds_rows({FAST: made_up.arriving([12, 13, 14]), SLOW: made_up.arriving([3, 4])})
+    assert late.difference.startswith("+8.0 (") and late.verdict == verdicts.DIFFERS
+    assert on_time.paper == "N/A" and on_time.verdict == verdicts.DIFFERS
+    [never] = rounds_rows({FAST: made_up.arriving([5, None])})
+    assert never.verdict == verdicts.DIFFERS
+
+
+def test_who_has_not_arrived_in_fewer_rounds_may_still_do_so():
+    results = {FAST: made_up.arriving([5, None]), SLOW: made_up.arriving([5, None])}
+    assert {row.verdict for row in rounds_rows(results, whole=False)} == {verdicts.NOT_COMPARABLE}
+    [arrived] = rounds_rows({FAST: made_up.arriving(EIGHT)}, whole=False)
+    assert arrived.verdict == verdicts.AGREES
+
+
+def test_orders_restrict_who_does_not_arrive_and_count_the_baselines_only():
+    late = [first + 3 + place % 2 for place, first in enumerate(EIGHT)]
+    results = {
+        FAST: made_up.arriving(EIGHT),
+        SLOW: made_up.arriving([*late[:-1], None]),
+        NEW: made_up.arriving([1] * 8),
+    }
+    [row] = tables.order_rows(results, "fast", {"a": 0.5}, against=("slow",))
+    expected = np.mean(np.array(EIGHT) - [*late[:-1], 20])
+    assert row.what == "fast takes fewer rounds than slow" and row.verdict == verdicts.REPRODUCED
+    assert row.difference.startswith(f"{expected:+.1f} (")
+    assert [row.verdict for row in tables.order_rows(results, "slow", {"a": 0.5}, against=("fast",))] == [
+        verdicts.CONTRADICTED
+    ]
+    assert len(tables.order_rows(results, "fast", {"a": 0.5})) == 2
+    assert tables.order_rows({FAST: results[FAST]}, "fast", {"a": 0.5}) == []
+
+
+def test_a_family_is_a_setting():
+    """The same p-value is worth more beside others: 2 / 2^6 passes alone, and not among two."""
+    noise = np.random.default_rng(0).normal(0, 0.001, (3, 6, 1))
+    best, one, two = (made_up.result(base + noise[k]) for k, base in enumerate((0.6, 0.5, 0.4)))
+    alone = tables.best_rows({Cell("a", "x"): best, Cell("a", "y"): one, Cell("b", "z"): two}, "x")
+    assert [row.verdict for row in alone] == [verdicts.REPRODUCED]
+    both = tables.best_rows({Cell("a", "x"): best, Cell("a", "y"): one, Cell("a", "z"): two}, "x")
+    assert [row.verdict for row in both] == ["too few seeds"] * 2
+
+
+def test_accuracies_at_shares_of_the_rounds():
+    accuracy = np.tile(np.linspace(0.05, 1.0, 20), (3, 1)) + np.array([[-0.01], [0.0], [0.01]])
+    paper = Numbers("", "", ("", ""), ("a",), {"fast": PaperRow((Number(0.25),), ())})
+    rows = tables.accuracy_rows({FAST: made_up.result(accuracy)}, {0.25: paper, 1.0: paper})
+    assert rows[0].what == "fast: accuracy at 25 % of the rounds" and rows[0].ours == "0.250 ± 0.010"
+    assert rows[0].paper == "0.2500" and rows[0].verdict == verdicts.AGREES
+    assert rows[1].ours == "0.775 ± 0.010" and rows[1].verdict == verdicts.DIFFERS  # rounds 11 to 20
+    shorter = tables.accuracy_rows({FAST: made_up.result(accuracy)}, {0.25: paper}, whole=False)
+    assert shorter[0].verdict == verdicts.NOT_COMPARABLE
+
+
+def test_the_end_of_fewer_rounds_is_no_end():
+    results = {FAST: made_up.result(np.full((8, 3), 0.6)), SLOW: made_up.result(np.full((8, 3), 0.5))}
+    assert [row.verdict for row in tables.best_rows(results, "fast", whole=False)] == [verdicts.NOT_COMPARABLE]
+
+
+def covering(firsts, horizon=120):
+    """A run whose last client is first selected in these rounds."""
+    cohorts = np.zeros((len(firsts), horizon, 1), int)
+    for seed, first in enumerate(firsts):
+        cohorts[seed, 1, 0], cohorts[seed, 2, 0] = 1, 2
+        if first is not None:
+            cohorts[seed, first - 1 :, 0] = 3
+    return made_up.result(np.zeros((len(firsts), horizon)), cohorts)
+
+
+def test_coverage():
+    column = "fmnist-2spc"
+    results = {
+        Cell(column, "random"): covering([90, 95, 100, 105, 110, 98, 102, 101]),
+        Cell(column, "pow_d"): covering([10, 11, 12, 11, 10, 12, 11, 10]),
+        Cell(column, "fedcor"): covering([None] * 8),
+        Cell(column, "gpfl"): covering([20, 21, 22, 21, 20, 20, 21, 22]),
+    }
+    judge = ENTRIES["gpfl/fig4"].judge
+    rows = {row.what: row for row in judge(results, Scale()).rows}
+    said = {cell.row: rows[f"{cell.row}: round in which all clients were selected once"] for cell in results}
+    assert said["gpfl"].verdict == said["random"].verdict == verdicts.AGREES
+    assert said["pow_d"].verdict == said["fedcor"].verdict == verdicts.DIFFERS
+    assert said["random"].paper == "about 100" and said["gpfl"].paper == "within 50"
+    assert said["fedcor"].ours == "120 (120 to 120)"
+    assert rows["gpfl has selected everyone sooner than random"].verdict == verdicts.REPRODUCED
+    assert rows["gpfl has selected everyone sooner than pow_d"].verdict == verdicts.CONTRADICTED
+    assert rows["fedcor has selected everyone later than random"].verdict == verdicts.REPRODUCED
+    shorter = {row.what: row for row in judge(results, Scale(share=0.5)).rows}
+    assert shorter["fedcor: round in which all clients were selected once"].verdict == verdicts.NOT_COMPARABLE
+
+
+def test_tails():
+    cohorts = np.zeros((3, 8, 1), int)
+    cohorts[:, 6:, 0] = [[1, 2], [3, 1], [1, 3]]
+    cohorts[1, 5, 0] = 2
+    page = ENTRIES["gpfl/fig5"].judge({Cell("fmnist-2spc", "gpfl"): made_up.result(np.zeros((3, 8)), cohorts)}, Scale())
+    assert [row.ours for row in page.rows] == ["5.7 ± 0.6", "2.0 ± 0.0"]
+    assert page.rows[0].paper == "about 500" and page.rows[0].verdict == verdicts.DIFFERS
+
+
+def test_frequencies_vary_less():
+    uniform = [[[place] for place in (0, 1, 2, 3, 0, 1, 2, 3)]] * 8
+    skewed = [[[0]] * 8] * 8
+    column = "fmnist-2spc"
+    results = {
+        Cell(column, "beta=0.5"): made_up.result(np.full((8, 8), 0.5), uniform),
+        Cell(column, "beta=0.95"): made_up.result(np.full((8, 8), 0.51), skewed),
+    }
+    frequency, close = ENTRIES["fedcor/fig6"].judge(results, Scale()).rows
+    assert frequency.verdict == verdicts.REPRODUCED and "beta=0.5 than with beta=0.95" in frequency.what
+    assert close.what == "beta=0.5 ends within 0.03 of beta=0.95" and close.verdict == verdicts.REPRODUCED
+    assert close.difference == "-0.010 (-0.010 to -0.010)"
+
+
+def test_the_reference_is_the_settings_own():
+    def run(value):
+        return made_up.result(np.full((8, 12), value) + np.linspace(0, 0.001, 8)[:, None])
+
+    results = {
+        Cell("fmnist-1spc", "interval=10"): run(0.6),
+        Cell("fmnist-1spc", "interval=500"): run(0.5),
+        Cell("fmnist-1spc", "random"): run(0.4),
+        Cell("cifar10-1spc", "interval=50"): run(0.3),
+        Cell("cifar10-1spc", "interval=2000"): run(0.31),
+    }
+    rows = {(row.setting, row.what): row.verdict for row in ENTRIES["fedcor/fig5"].judge(results, Scale()).rows}
+    assert rows == {
+        ("fmnist-1spc", "interval=500 ends within 0.03 of interval=10"): verdicts.CONTRADICTED,
+        ("cifar10-1spc", "interval=2000 ends within 0.03 of interval=50"): verdicts.REPRODUCED,
+        ("fmnist-1spc", "interval=10 ends above random"): verdicts.REPRODUCED,
+        ("fmnist-1spc", "interval=500 ends above random"): verdicts.REPRODUCED,
+    }
+
+
+def test_leads_and_spreads():
+    def training(firsts):
+        accuracy = np.zeros((len(firsts), 30))
+        for values, first in zip(accuracy, firsts):
+            values[first - 1 :] = 0.95
+        return made_up.result(accuracy, train_accuracy=accuracy)
+
+    seeds = np.arange(8)
+    results = {
+        Cell("mnist-xi1", "fl_dp3s"): training(5 + seeds % 2),
+        Cell("mnist-xi1", "random"): training(20 + seeds % 3),
+        Cell("mnist-xi0.5", "fl_dp3s"): training(5 + seeds % 2),
+        Cell("mnist-xi0.5", "random"): training(8 + seeds % 3),
+    }
+    rows = {row.what: row for row in ENTRIES["fl_dp3s/fig1"].judge(results, Scale()).rows}
+    lead = rows["the lead before random is greater under mnist-xi1 than under mnist-xi0.5"]
+    assert lead.verdict == verdicts.REPRODUCED and lead.difference == "+12.0 (+12.0 to +12.0)"
+    assert rows["fl_dp3s takes fewer rounds than random"].verdict == verdicts.REPRODUCED
+    initial = {
+        Cell(f"mnist-xi1 {name}", algo): training((5 if algo == "fl_dp3s" else 6 + 4 * place) + seeds % 2)
+        for place, name in enumerate(("kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"))
+        for algo in ("fl_dp3s", "random")
+    }
+    *_, spread = ENTRIES["fl_dp3s/fig6"].judge(initial, Scale()).rows
+    assert spread.difference == "-12.0 (-12.0 to -12.0)" and spread.verdict == verdicts.REPRODUCED
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.runs])
+def test_a_page_without_results_is_empty(name):
+    page = ENTRIES[name].judge({}, Scale())
+    assert not page.rows and not page.pictures

@@ -1,0 +1,103 @@
+"""The rules, by hand and by simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedjax_sel import statistics
+from fedjax_sel.reproduction import verdicts
+
+
+def test_a_published_deviation_is_welchs_interval():
+    ours, rng = np.array([80.0, 95.0, 110.0, 120.0]), np.random.default_rng(0)
+    theirs = rng.normal(size=6)
+    theirs = 60.0 + 12.0 * (theirs - theirs.mean()) / theirs.std(ddof=1)
+    expected = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    judged = verdicts.of_mean(60.0, 12.0, 6, ours)
+    np.testing.assert_allclose([judged.low, judged.high], expected, rtol=1e-12)
+    assert judged.difference == pytest.approx(ours.mean() - 60.0)
+    assert judged.verdict == verdicts.DIFFERS
+    assert verdicts.of_mean(95.0, 12.0, 6, ours).verdict == verdicts.AGREES
+
+
+def test_a_single_run_is_held_against_the_next_run_here():
+    ours = [1.0, 2.0, 3.0]  # mean 2, sd 1: half of the interval is t * sqrt(1 + 1/3)
+    half = 4.302652729911275 * np.sqrt(4 / 3)
+    judged = verdicts.of_mean(2.0, None, 1, ours)
+    np.testing.assert_allclose([judged.low, judged.high], [-half, half])
+    assert verdicts.of_mean(2.0 + half - 0.01, None, 1, ours).verdict == verdicts.AGREES
+    assert verdicts.of_mean(2.0 + half + 0.01, None, 1, ours).verdict == verdicts.DIFFERS
+
+
+def test_what_cannot_be_compared():
+    judged = verdicts.of_mean(3.0, 1.0, 5, [2.0])
+    assert judged.verdict == verdicts.NOT_COMPARABLE and judged.difference == -1.0 and np.isnan(judged.low)
+
+
+def test_values_without_spread_agree_with_themselves_only():
+    assert verdicts.of_mean(25.0, None, 1, [25.0, 25.0]).verdict == verdicts.AGREES
+    assert verdicts.of_mean(20.0, None, 1, [25.0, 25.0]).verdict == verdicts.DIFFERS
+    assert verdicts.of_mean(25.0, 0.0, 5, [25.0, 25.0]).verdict == verdicts.AGREES
+
+
+@pytest.mark.parametrize("own,paper_seeds,ratio", [(5, 5, 1.0), (10, 5, 3.0), (5, 1, 1.0), (10, 1, 1.0)])
+def test_a_paper_of_the_same_law_agrees_in_nineteen_of_twenty_cases(own, paper_seeds, ratio):
+    rng = np.random.default_rng(0)
+    agree = []
+    for _ in range(4000):
+        theirs, ours = rng.normal(100.0, ratio * 20.0, paper_seeds), rng.normal(100.0, 20.0, own)
+        spread = theirs.std(ddof=1) if paper_seeds > 1 else None
+        agree.append(verdicts.of_mean(float(theirs.mean()), spread, paper_seeds, ours).verdict == verdicts.AGREES)
+    assert 0.94 <= np.mean(agree) <= 0.965  # Welch's is a little wide for five seeds
+
+
+def test_a_paper_that_is_far_off_differs():
+    rng = np.random.default_rng(1)
+    differ = [
+        verdicts.of_mean(160.0, 20.0, 5, rng.normal(100.0, 20.0, 10)).verdict == verdicts.DIFFERS for _ in range(200)
+    ]
+    assert np.mean(differ) > 0.95
+
+
+@pytest.mark.parametrize(
+    "paper_reaches,arrived,verdict",
+    [
+        (True, [True, True], verdicts.AGREES),
+        (True, [True, False], verdicts.DIFFERS),
+        (False, [True, False], verdicts.AGREES),
+        (False, [False, False], verdicts.AGREES),
+        (False, [True, True], verdicts.DIFFERS),
+    ],
+)
+def test_na_stands_where_some_seed_does_not_arrive(paper_reaches, arrived, verdict):
+    assert verdicts.of_reaching(paper_reaches, arrived) == verdict
+
+
+@pytest.mark.parametrize(
+    "shift,seeds,verdict",
+    [
+        (-3.0, 8, verdicts.REPRODUCED),
+        (3.0, 8, verdicts.CONTRADICTED),
+        (0.0, 8, verdicts.UNDECIDED),
+        (-3.0, 4, statistics.TOO_FEW_SEEDS),
+    ],
+)
+def test_an_order_in_words(shift, seeds, verdict):
+    noise = np.random.default_rng(2).normal(size=seeds)
+    [one] = statistics.compare((noise - noise.mean() + shift)[None], higher_is_better=False)
+    assert verdicts.of_order(one) == verdict
+
+
+@pytest.mark.parametrize(
+    "low,high,verdict",
+    [
+        (-0.02, 0.02, verdicts.REPRODUCED),
+        (0.01, 0.02, verdicts.REPRODUCED),
+        (-0.05, -0.04, verdicts.CONTRADICTED),
+        (0.04, 0.05, verdicts.CONTRADICTED),
+        (-0.05, 0.01, verdicts.UNDECIDED),
+        (np.nan, np.nan, verdicts.UNDECIDED),
+    ],
+)
+def test_closeness(low, high, verdict):
+    assert verdicts.of_closeness(low, high, 0.03) == verdict

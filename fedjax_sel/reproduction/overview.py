@@ -1,0 +1,54 @@
+"""All entries in one table, with what was found where it was run: the generated part of docs/reproductions.md."""
+
+import collections
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedjax_sel.core.texts import cell
+from fedjax_sel.papers import published
+from fedjax_sel.papers.published import Published
+from fedjax_sel.reproduction.entry import Entry
+
+NOT_RUN = "not run yet"
+NO_ENTRY = "no entry"
+
+
+def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
+    """Return the table of all published results, and the rules.
+
+    Args:
+        entries: by name.
+        results: the folder that holds the pages of those that were run, `ENTRY/rows.csv`.
+        link: to that folder from the text.
+    """
+    lines = ["| what | the claim | found here | command | here it takes |", "|---|---|---|---|---|"]
+    lines += [_row(paper, entries.get(name), results, link) for name, paper in published.ENTRIES.items()]
+    by_rule: dict[str, list[str]] = collections.defaultdict(list)
+    for name, entry in entries.items():
+        by_rule[entry.rule].append(name)
+    rules = [f"* **{', '.join(names)}**. {rule}" for rule, names in by_rule.items()]
+    return "\n".join([*lines, "", "## The rules", "", *rules]) + "\n"
+
+
+def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str:
+    claim = cell(f"{paper.title}. {paper.claim}")
+    if entry is None:
+        return f"| {paper.id} | {claim} | {NO_ENTRY} | | |"
+    found = finding(results / entry.name / "rows.csv")
+    if found != NOT_RUN:
+        found = f"[{found}]({link}/{entry.name}/README.md)"
+    return f"| {paper.id} | {claim} | {found} | `python -m fedjax_sel.reproduce {entry.name}` | {cell(entry.cost)} |"
+
+
+def finding(rows: Path) -> str:
+    """Return how often each verdict was given, such as "3 agrees, 1 differs".
+
+    Args:
+        rows: the `rows.csv` of an entry, which may not be there.
+    """
+    if not rows.exists():
+        return NOT_RUN
+    with rows.open(newline="", encoding="utf-8") as file:
+        verdicts = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["verdict"])
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) or "no verdict"

@@ -1,0 +1,46 @@
+"""docs/reproductions.md says what the entries say."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+from fedjax_sel.papers import published
+from fedjax_sel.reproduction import overview, page, verdicts
+from fedjax_sel.reproduction.entries import ENTRIES
+from fedjax_sel.reproduction.page import Page, Row
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
+
+
+def test_its_generated_part_is_up_to_date():
+    spec = importlib.util.spec_from_file_location("reproductions_page", ROOT / "tools" / "reproductions_page.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.updated(TEXT) == TEXT, "run tools/reproductions_page.py"
+
+
+def test_every_published_result_and_every_rule_is_there():
+    rows = re.findall(r"^\| (\w+/\w+) \|", TEXT, flags=re.MULTILINE)
+    assert rows == list(published.ENTRIES)
+    assert all(entry.rule in TEXT for entry in ENTRIES.values())
+
+
+def test_its_commands_name_entries():
+    commands = re.findall(r"python -m fedjax_sel\.reproduce ([a-z][^`\n]*)", TEXT)
+    assert commands and all(shlex.split(command)[0] in ENTRIES for command in commands)
+
+
+def test_every_verdict_is_explained():
+    words = {value for name, value in vars(verdicts).items() if name.isupper() and isinstance(value, str)}
+    section = TEXT.split("## The words")[1].split("## Table by table")[0]
+    assert all(word in section for word in {*words, "too few seeds"})
+
+
+def test_a_finding_counts_verdicts(tmp_path):
+    rows = [Row("a", "b", "", "", 1, "", verdict) for verdict in ("agrees", "", "differs", "agrees")]
+    page.write(tmp_path / "fedgp" / "fig1", [], Page(rows))
+    text = overview.markdown(ENTRIES, tmp_path, "results")
+    assert "| [2 agrees, 1 differs](results/fedgp/fig1/README.md) |" in text
+    assert text.count(overview.NOT_RUN) == len(ENTRIES) - 1

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""Writes the generated part of docs/reproductions.md anew, from the entries and from results/papers."""
+
+from pathlib import Path
+
+from fedjax_sel.reproduction import overview
+from fedjax_sel.reproduction.entries import ENTRIES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reproductions.md"
+MARK = "<!-- tools/reproductions_page.py writes what follows -->\n"
+
+
+def updated(text: str) -> str:
+    """Return the page with its generated part anew.
+
+    Args:
+        text: the page as it is.
+    """
+    start, mark, _ = text.partition(MARK)
+    assert mark, f"{PAGE} has lost its mark"
+    return start + mark + "\n" + overview.markdown(ENTRIES, ROOT / "results" / "papers", "../results/papers")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

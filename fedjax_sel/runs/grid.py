@@ -6,6 +6,7 @@ single process.
 """
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ def _on_workers(runs: Sequence[tuple[str, Config]], say: Callable[[str], None], 
             client = stack.enter_context(distributed.Client(cluster))
             client.run(keep_to_share, workers.jobs)
         else:
-            client = stack.enter_context(distributed.Client(workers.scheduler, timeout="10s"))
+            client = stack.enter_context(_connected(distributed, workers.scheduler))
         places = {}
         for name, config in runs:
             # Not pure: the same configuration run again reads its folder again.
@@ -94,7 +95,17 @@ def _on_workers(runs: Sequence[tuple[str, Config]], say: Callable[[str], None], 
             error = future.exception()
             why = str(error) if error is not None else future.result()
             say(f"run {number} of {len(runs)}: {name}{'' if why is None else f' failed: {why}'}")
-            yield Done(config, folder.load(_path(config)) if why is None else None, why)
+            result = dataclasses.replace(folder.load(_path(config)), config=config) if why is None else None
+            yield Done(config, result, why)
+
+
+def _connected(distributed: Any, address: str) -> Any:
+    try:
+        return distributed.Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--scheduler: nobody answers at {address}; start dask scheduler there, or give --jobs for this machine"
+        ) from error
 
 
 def keep_to_share(workers: int, dask_worker: Any) -> None:

@@ -159,6 +159,14 @@ def test_jobs_without_dask(small, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense://x"])
+def test_a_scheduler_that_does_not_answer(small, tmp_path, capsys, address):
+    pytest.importorskip("distributed")
+    assert run(small, "--scheduler", address, "--out", tmp_path) == 2
+    assert f"error: --scheduler: nobody answers at {address}; " in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_two_processes_give_the_tables_of_one(small, tmp_path):
     pytest.importorskip("distributed")
     assert run(small, "--out", tmp_path / "one") == 0

@@ -228,6 +228,7 @@ def test_plugins_for_every_part():
     np.testing.assert_array_equal(posed.partitions[0].indices[1], PARTS[1])
 
 
+@pytest.mark.slow
 def test_a_folder_knows_that_less_is_better(tmp_path):
     """Of a plug-in's task, too, whose name says nothing."""
     config = Config().replace(

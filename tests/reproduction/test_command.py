@@ -95,12 +95,14 @@ def test_an_entry_end_to_end(small, tmp_path, capsys):
     assert [(path, path.stat().st_mtime_ns) for path in (tmp_path / "out" / "runs").rglob("*.csv")] == written
 
 
+@pytest.mark.slow
 def test_fewer_rounds_are_said(small, tmp_path):
     assert run(small, "--columns", "fmnist-1spc", "--rounds", "2", "--seeds", "3", "4", "--out", tmp_path) == 0
     assert "**Other than the entry has it:** seeds 3, 4; 2 rounds." in (tmp_path / small / "README.md").read_text()
     assert all(row["verdict"] != "reproduced" for row in rows_of(tmp_path / small))
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_the_others(small, tmp_path, capsys):
     entry = entries.ENTRIES[small]
     first = next(iter(entry.runs))
@@ -119,6 +121,7 @@ def test_nothing_that_succeeds_is_an_error(small, tmp_path, capsys):
     assert f"error: {small}: no run succeeded; the first one: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number,code", [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_stop_ends_the_command_and_goes_on(small, tmp_path, capsys, monkeypatch, number, code):
     """Also where other entries are to follow, and a scheduler's signal, whose exit code is that of success."""

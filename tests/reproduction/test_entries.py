@@ -121,6 +121,7 @@ def test_every_entry_at_a_tiny_scale(name, tmp_path):
     assert pages[-1].rows
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("name", [name for name in ENTRIES if name not in TRAINED])
 def test_what_trains_nothing_is_reproducible(name):
     one, two = (ENTRIES[name].judge({}, Scale()) for _ in range(2))

@@ -41,6 +41,7 @@ def test_the_verdict_on_neighbours(monkeypatch, purity, verdict):
     assert [row.verdict for row in page.rows] == [verdict]
 
 
+@pytest.mark.slow
 def test_the_state_of_a_run_is_read_from_its_folder(tmp_path):
     config = SMALL.replace(algo="fl_dp3s", rounds=1, seeds=2, out=str(tmp_path / "run"))
     result = fedjax_sel.run(config)

@@ -244,6 +244,7 @@ def test_bad_input_of_the_other_commands_is_one_sentence(capsys, tmp_path, monke
     assert command_line.picture("curves").name == "curves.png" and command_line.picture("a.pdf").name == "a.pdf"
 
 
+@pytest.mark.slow
 def test_a_run_prints_a_table_and_writes_curves(capsys, tmp_path):
     out = tmp_path / "run"
     code, printed, err = command(capsys, *QUICK, "--seeds", "2", "--out", str(out), "--target-accuracy", "0.99")

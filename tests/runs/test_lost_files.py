@@ -72,6 +72,7 @@ def damaged(path):
     path.write_text('{"resumed": 3' if path.exists() else "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config,data,environment",
     [

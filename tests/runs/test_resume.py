@@ -92,6 +92,7 @@ def test_the_first_chunk_of_every_process_is_left_out_of_its_speed(whole, unfini
         np.testing.assert_allclose(found.compilation_seconds, max(total, 0), atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_run_that_an_earlier_version_began_goes_on_in_its_own_columns(tmp_path, whole):
     """That version knew no seconds of single rounds."""
     out = tmp_path / "run"

@@ -215,6 +215,7 @@ def test_who_trains_to_answer_trains_as_the_cohort_does():
     assert (difference < 1e-5).all() and (size > 1e-3).all()
 
 
+@pytest.mark.slow
 def test_candidates_that_train_are_billed_once():
     request = Request("training_loss", CANDIDATES, always())
     _, ledger, _, _ = play(watcher(request, candidates=[2, 9, 4, 0, 1]))
@@ -288,6 +289,7 @@ def test_a_probe_whose_model_is_restored_changes_no_loss_and_costs_what_probes_c
     assert (ledger.examples_evaluated[[1, 3]] > 0).all() and (ledger.losses_replaced == 0).all()
 
 
+@pytest.mark.slow
 def test_label_histograms_need_no_model():
     state, ledger, _, program = play(watcher(Request("label_histogram", ALL, at_start())))
     np.testing.assert_array_equal(state["observe.label_histogram.value"][0], program.federation.label_counts[0, :, 0])
@@ -334,6 +336,7 @@ def test_a_loss_that_is_not_finite_is_replaced_and_counted(monkeypatch, on_nan):
     np.testing.assert_array_equal(ledger.losses_replaced, 1)
 
 
+@pytest.mark.slow
 def test_losses_of_the_outcome_are_finite_too(monkeypatch):
     real = client.loss
 

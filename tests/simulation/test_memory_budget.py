@@ -42,6 +42,7 @@ def test_groups_share_images_and_compiled_rounds(caplog):
     assert len([text for text in messages if text.startswith("Compiling jit(chunk)")]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -209,6 +209,7 @@ def test_full_participation_with_one_full_batch_step_is_centralised_gradient_des
         np.testing.assert_allclose(a[0], b, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_equals_a_direct_one():
     config = SMALL.replace(train_metrics_every=1, seeds=2, rounds=1, chunk=1, dataset=SMALL.data.dataset)
     problem = pose(config)
@@ -316,6 +317,7 @@ def test_ledger_counts_distinct_clients_and_their_own_examples():
         assert ledger.examples_trained[0, t] == 2 * sizes[trained].sum()
 
 
+@pytest.mark.slow
 def test_facts_are_bought_on_schedule_age_and_are_billed():
     """A strategy of a user's own: profiles in rounds 1 and 4, whose ages it writes down."""
     when = base.every(3, offset=1)

@@ -239,6 +239,7 @@ def test_all_tried_are_exploited_where_there_are_no_more():
     assert (np.sort(selection.ids[:, :2], axis=1) == [0, 1]).all() and (selection.ids[:, 2:] >= 2).all()
 
 
+@pytest.mark.slow
 def test_clients_selected_often_are_left_out_and_fill_last():
     count = [11, 12, 13, 5, 5, 5, 5, 5, 5, 5]
     utilities = [99.0, 99.0, 99.0, *[5.0] * 7]

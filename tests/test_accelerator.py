@@ -113,6 +113,7 @@ def test_a_process_begins_no_case_that_its_time_cannot_hold(make_day, case_of):
     assert cases[0]["quotient"] == 1 and "were left" in cases[3]["not_begun"]
 
 
+@pytest.mark.slow
 def test_a_case_that_hangs_is_ended_and_the_next_one_begins(make_day, case_of):
     cases, runs = found(make_day([case_of("hangs", 0.5), case_of("good", 0.5)], seconds=10.0).run())
     assert re.fullmatch(r"ended after \d s, its limit", runs[0]["error"]) and "error" not in runs[1]
@@ -263,6 +264,7 @@ def run_command(out, *arguments):
     return json.loads(text), done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_that_says_how_it_was_made(tmp_path):
     report, printed = run_command(tmp_path / "here.json", "--minutes", "4", "--parts", "selection")
     assert report["command"] == "python benchmarks/accelerator.py --out here.json --minutes 4 --parts selection"

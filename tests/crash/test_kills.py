@@ -125,6 +125,7 @@ def left(out: Path):
     return rows, (out / "cohorts.npy").read_bytes(), manifest["rounds"], manifest["arrays"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algo,place,number",
     [

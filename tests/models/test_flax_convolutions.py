@@ -43,6 +43,7 @@ LEFT_TO_XLA = [
 ]
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("sides,channels,features,window,options", CASES + LEFT_TO_XLA)
 def test_it_equals_xlas(sides, channels, features, window, options):
@@ -70,6 +71,7 @@ def operations(function, *arguments):
     return str(jax.make_jaxpr(function)(*arguments))
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("sides,channels,features,window,options", CASES)
 def test_what_is_supported_is_not_left_to_xla(sides, channels, features, window, options):
     x = jnp.zeros((1, *sides, channels))
@@ -145,6 +147,7 @@ def test_winograds_where_there_are_pixels_enough(monkeypatch):
     assert used == [(2, 10, 10, 16)]
 
 
+@pytest.mark.slow
 def test_a_training_step_with_weights_for_every_client_is_much_faster():
     """A ResNet's 3x3 convolution. Measured 10 to 60 times; what is asked for leaves room for a busy machine."""
     x = jax.random.normal(KEY, (4, 4, 16, 16, 16))

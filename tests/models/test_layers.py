@@ -16,6 +16,7 @@ SMALL = [(5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2),
 MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be large ones, whole and hanging over
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(
     "form,size,channels,features,side,batch",
@@ -44,7 +45,7 @@ def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features,
     np.testing.assert_allclose(mine, theirs, atol=5e-4 * max(1.0, batch / 8))  # sums over the batch
 
 
-@pytest.mark.fast_cases(5)
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 @pytest.mark.parametrize(
     "size,channels,side,batch",
@@ -111,7 +112,7 @@ def test_pooling_equals_a_window_maximum(side):
     np.testing.assert_array_equal(pooling.max_pool(x), expected)
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "name,shape,params,profile",
     [("mlp", (28, 28, 1), 52_500, 64), ("cnn", (32, 32, 3), 122_570, 64), ("cnn_small", (28, 28, 1), 431_080, 500)],

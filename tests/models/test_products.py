@@ -62,6 +62,7 @@ def test_bfloat16_rounds_factors_and_results_and_sums_in_more(product):
     assert abs(found - product(x, kernel)).max() > 1e-3
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 def test_convolutions_in_bfloat16_are_those_of_float32_up_to_rounding(form):
     x = jax.random.normal(jax.random.key(0), (64, 12, 12, 16))

@@ -22,6 +22,7 @@ def test_an_entry_is_published_and_has_a_rule(name):
     assert entry.rule.endswith(".") and entry.cost
 
 
+@pytest.mark.fast_cases(8)
 @pytest.mark.parametrize("name", TRAINED)
 def test_configurations_are_such_as_can_run(name):
     for config in ENTRIES[name].runs.values():
@@ -121,7 +122,7 @@ def test_every_entry_at_a_tiny_scale(name, tmp_path):
     assert pages[-1].rows
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", [name for name in ENTRIES if name not in TRAINED])
 def test_what_trains_nothing_is_reproducible(name):
     one, two = (ENTRIES[name].judge({}, Scale()) for _ in range(2))

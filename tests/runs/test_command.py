@@ -324,6 +324,7 @@ def test_help_and_errors_of_a_real_process():
     assert debugged.returncode == 2 and "Traceback" in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_done(tmp_path):
     out = tmp_path / "run"
     arguments = ["--rounds", "100000", "--chunk", "5", "--num-clients", "20", "--num-selected", "3", "--out", str(out)]

@@ -141,6 +141,7 @@ def test_every_run_has_a_folder_and_the_whole_a_table_and_pictures(compared):
         assert (compared / algo.replace("[", "-").replace("]", "") / "curves.png").exists()
 
 
+@pytest.mark.slow
 def test_differences_to_the_first_strategy_stand_behind_the_table(compared, capsys, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(compared, out)
@@ -202,6 +203,7 @@ def test_the_tables_numbers_are_those_of_the_runs(compared):
     assert 0 < float(row["selection_seconds_per_round"]) < 1
 
 
+@pytest.mark.slow
 def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(compared, out)
@@ -512,6 +514,7 @@ def test_tables_and_pictures_name_the_measure_of_the_task(tmp_path):
     assert (tmp_path / "absolute_error_by_round.png").exists() and not (tmp_path / "accuracy_by_round.png").exists()
 
 
+@pytest.mark.slow
 def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
     rng = np.random.default_rng(0)
     results = [made_up(rng.uniform(size=(2, 2)), BYTES, COHORTS, target=1.0) for _ in range(11)]

@@ -109,7 +109,7 @@ def archive(run):
 DAMAGES = [edited, doubled, of_another_seed, of_one_seed, longer, without_bytes, archive]
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("known", ["both", "result.json", "checkpoints"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_files_that_are_not_what_they_were_are_refused(here, capsys, damage, known):
@@ -255,6 +255,7 @@ def test_checkpoints_of_an_earlier_version_cannot_bring_it_back(here, capsys):
     assert code == 2 and "config.json is lost or damaged, and its checkpoints, of an earlier version, hold no" in error
 
 
+@pytest.mark.slow
 def test_curves_that_were_lost_are_drawn_again(here, capsys):
     for name in ("random", "oort"):
         (here / "out" / name / "curves.png").unlink()

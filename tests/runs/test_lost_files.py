@@ -99,6 +99,7 @@ def test_a_run_goes_on_without_what_only_describes_it(
     assert not list(unfinished.rglob("*.tmp")) and not list(unfinished.parent.glob("*aside*"))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ["config.json", "data.json", "environment.json"])
 def test_nothing_is_written_before_all_was_read(unfinished, name, monkeypatch):
     """A folder that cannot go on stays as it is, whatever else is lost there."""
@@ -153,6 +154,7 @@ def continued(file):
         opened.write("3,99\n")
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("damage", [removed, cut, emptied, continued])
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_rows_that_are_lost_while_a_run_goes_on_are_written_again(whole, writing, damage, after):
@@ -239,6 +241,7 @@ def test_checkpoints_are_sorted_by_their_rounds(tmp_path):
     assert len(checkpoint.list_all(tmp_path)) == 2
 
 
+@pytest.mark.slow
 def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
     from fedjax_sel.reporting import plots
 

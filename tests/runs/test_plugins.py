@@ -152,6 +152,7 @@ def test_the_code_of_a_plugin_is_what_it_imports_from_its_package(here):
     assert set(sources("textwrap:wrap")) == {"textwrap"}
 
 
+@pytest.mark.slow
 def test_an_edited_plugin_is_named_when_its_run_goes_on(capsys, here):
     """A module that it imports, and an optimizer: each is noticed, and what was not edited is not named."""
     run = [*QUICK, "--algo", "own_strategy:sound", "--optimizer", "own_optimizer:sound", "--out", "run", "--rounds"]

@@ -115,6 +115,7 @@ def test_only_the_newest_checkpoints_stay(whole):
     assert [path.name for path in checkpoint.list_all(whole[0] / "checkpoints")] == ["round-00000007", "round-00000006"]
 
 
+@pytest.mark.slow
 def test_keep_zero_saves_none_and_must_insists(tmp_path):
     config = SMALL.replace(out=str(tmp_path / "run"), keep=0, rounds=2)
     fedjax_sel.run(config)
@@ -123,6 +124,7 @@ def test_keep_zero_saves_none_and_must_insists(tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "other"), resume="must"))
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 20, 60])
 def test_a_row_that_was_cut_anywhere_does_not_count(whole, unfinished, length):
     """Also where what is left of it looks like a row of another round."""
@@ -157,6 +159,7 @@ def test_a_run_without_a_checkpoint_is_set_aside(whole, unfinished, tmp_path):
     assert (tmp_path / "run.aside-1" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_more_rounds_continue_a_finished_run(whole, tmp_path):
     out = shutil.copytree(whole[0], tmp_path / "run")
     longer = fedjax_sel.run(SMALL.replace(out=str(out), rounds=12))
@@ -321,6 +324,7 @@ def test_every_strategy_goes_on_to_the_same_bits(algo, tmp_path):
         assert_equal(fedjax_sel.run(config.replace(out=str(out))), expected)
 
 
+@pytest.mark.slow
 def test_an_update_that_is_not_finite_leaves_the_last_finite_checkpoint(tmp_path):
     out = tmp_path / "run"
     config = SMALL.replace(learning_rate_milestones=(5,), learning_rate_decay=1e30, out=str(out))

@@ -54,6 +54,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(column, getattr(expected.ledger, name))
 
 
+@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize("share", [1, 2])
 @pytest.mark.parametrize("at_once", [0, 1, 2])
 @pytest.mark.parametrize("num_replicates,items", [(1, 5), (3, 3), (2, 1)])

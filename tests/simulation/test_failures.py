@@ -115,7 +115,7 @@ def test_every_strategy_that_buys_of_its_cohort_is_looked_at():
         assert {r.kind for r in requests if r.who == SELECTED} == {kind}
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "algo,parameters,kind",
     [

@@ -32,6 +32,7 @@ def test_embeddings_put_clients_of_one_label_together(after_warmup):
         assert purity > 0.9
 
 
+@pytest.mark.slow
 def test_cohorts_are_more_diverse_than_random_ones(after_warmup):
     (_, records), _ = after_warmup
     gemd = np.asarray(records.measured["gemd"])  # [rounds, seeds]

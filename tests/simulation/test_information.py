@@ -266,6 +266,7 @@ def test_a_probe_of_everyone_foretells_the_next_losses(also):
     np.testing.assert_array_equal(ledger.examples_evaluated, 4 * sizes.sum())
 
 
+@pytest.mark.slow
 def test_probes_are_random_cohorts_on_schedule():
     strategy = watcher(Request("loss_change", ALL, every(2, offset=1), (("probes", 1),)))
     state, ledger, _, _ = play(strategy)

@@ -370,6 +370,7 @@ def weights_in_many_runs(number, **flat_names):
     return weights.T, sizes / sizes.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algo,parameters,failures",
     [

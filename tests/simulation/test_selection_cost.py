@@ -114,6 +114,7 @@ def test_facts_come_when_they_are_due_from_whom_they_are_asked_and_age():
     np.testing.assert_array_equal(carry.info.profile.age, np.full((2, N), T))
 
 
+@pytest.mark.slow
 def test_a_cost_is_measured_over_all_rounds_or_until_the_budget_is_spent():
     setting = Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES)
     cost = selection_cost.measure(setting)
@@ -134,7 +135,7 @@ def test_what_is_too_large_is_refused_before_it_is_allocated():
         selection_cost.measure(Setting(huge, MODEL, 3, K, T, sizes), most_bytes=500_000_000)
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("available", [1.0, 0.5])
 @pytest.mark.parametrize("algo", ["random", "fl_dp3s"])
 def test_seconds_of_a_configuration(algo, available):

@@ -79,6 +79,7 @@ def test_the_chunk_length_changes_nothing(two_seeds, chunk):
     assert_close(two_seeds, other)
 
 
+@pytest.mark.slow
 def test_measurements_come_when_asked_for(two_seeds):
     assert not np.isnan(two_seeds.measured["test_accuracy"]).any()
     np.testing.assert_array_equal(np.isnan(two_seeds.measured["train_accuracy"][:, 0]), [True, False] * 3)

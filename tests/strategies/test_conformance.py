@@ -40,6 +40,7 @@ VARIANTS = [
 ONE_OF_EACH_KIND = ("random", "fl_dp3s", "fedcor", "gpfl", "clustered")
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "name",

@@ -103,6 +103,7 @@ def test_cohorts_are_uniform_after_the_active_rounds(variant):
     assert_law(after, dict.fromkeys(itertools.combinations(range(5), 2), 0.1))
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("variant", ["softmax", "greedy"])
 @pytest.mark.parametrize("there", [[0, 2, 5], [2], []])
 def test_unavailable_clients_are_not_chosen(variant, there):

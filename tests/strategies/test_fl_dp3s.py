@@ -120,6 +120,7 @@ def test_near_duplicates_keep_their_law_where_some_are_away(seed):
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("available", [None, [True] * 5 + [False, True, True]])
 def test_near_duplicates_keep_their_law_in_a_pool(available):
     profiles = near_duplicates(1)
@@ -160,6 +161,7 @@ def thousand():
     return prepared(profiles, 30), jnp.asarray(available), expected
 
 
+@pytest.mark.slow
 def test_inclusion_among_a_thousand_near_duplicates(thousand):
     (strategy, state, info), available, expected = thousand
     found = jax.jit(strategy.inclusion)(state, info, jnp.int32(0), available)

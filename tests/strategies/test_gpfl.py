@@ -170,7 +170,7 @@ def play(strategy, states, keys, updates, finite, correct, loss, available):
     return jax.device_get(jax.jit(jax.vmap(game))(states, keys, updates, finite, correct, loss))
 
 
-@pytest.mark.fast_cases(5)
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("n,k,parameters,away", [
     (7, 3, {}, False),
     (7, 3, {}, True),
@@ -309,6 +309,7 @@ def test_a_round_without_a_finite_update_pays_nobody():
     assert after.direction.tolist() == state.direction.tolist()
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k", [(100, 7), (12, 5), (6, 6)])
 def test_a_sweep_sees_everybody_in_the_fewest_rounds(n, k):
     rounds = math.ceil(n / k)
@@ -316,6 +317,7 @@ def test_a_sweep_sees_everybody_in_the_fewest_rounds(n, k):
     assert counts.min() == 1 and (counts.sum(axis=1) == rounds * k).all()
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "n,k,sizes", [(100, 10, [5] * 20), (90, 5, [5] * 18), (50, 10, [3] * 16 + [2]), (200, 5, [5] * 40)]
 )

@@ -97,7 +97,7 @@ def twin(trainer, who, key, learning_rate, momentum, weight_decay):
     return [weights[path] - np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(PARAMS)]
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "kind,momentum,weight_decay,milestones,rate",
     [
@@ -145,6 +145,7 @@ def test_unrolled_steps_are_the_same_steps():
     assert "unroll=4" not in str(jax.make_jaxpr(lambda: update_of(unequal, ZERO, key))())
 
 
+@pytest.mark.slow
 def test_one_full_batch_step_is_one_step_of_gradient_descent():
     trainer = make_trainer(epochs=1, full_batch=True)
     train = jax.jit(lambda who: update_of(trainer, who, jax.random.key(1)))

@@ -407,7 +407,7 @@ def test_an_optimizer_of_somebodys_own_is_found_by_its_name():
     assert made.name == "fedprox"
 
 
-@pytest.mark.fast_cases(9)
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("name", by_name.names())
 def test_every_optimizer_of_optax_works_by_its_name(name):
     made = by_name.make("--server-optimizer", name, {}, 0.1)

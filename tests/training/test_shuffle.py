@@ -17,6 +17,7 @@ def orders(size, count, seed=0):
     return np.asarray(many(jax.random.split(jax.random.key(seed), count), jnp.int32(size)))
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("size", [1, 2, 3, 63, 64, 65, 600, 4099])
 def test_every_example_once(size):
     assert (np.sort(orders(size, 20), axis=1) == np.arange(size)).all()

@@ -292,6 +292,7 @@ def all_but(*names):
     return [name for name in checks if name not in kept]
 
 
+@pytest.mark.fast_cases(17)
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_is_found(name):
     strategy, check, sentence = BROKEN[name]
@@ -512,6 +513,7 @@ def test_times_due(when, expected):
     assert [bill.times_due(when, round) for round in range(6)] == expected
 
 
+@pytest.mark.slow
 def test_the_command(capsys):
     assert command.main(["random", "--algo-args", "variant=md", "--no-run"]) == 0
     assert capsys.readouterr().out.startswith("random: conforms\n")

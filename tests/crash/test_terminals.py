@@ -105,6 +105,7 @@ def test_a_run_goes_on_when_head_has_seen_enough(tmp_path):
     assert_kept(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [train, pytest.param(compare, marks=pytest.mark.slow)])
 def test_a_terminal_that_is_closed_saves_the_run(tmp_path, command):
     """The system sends SIGHUP, and whatever is written fails from then on."""

@@ -57,6 +57,7 @@ def test_a_folder_that_was_set_aside_is_no_longer_meant(tmp_path):
             other.take(tmp_path / "run.aside-1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [make_again, pytest.param(shutil.rmtree, marks=pytest.mark.slow)])
 def test_a_run_ends_when_its_folder_is_another_one(tmp_path, what):
     out = tmp_path / "run"

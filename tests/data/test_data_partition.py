@@ -447,6 +447,7 @@ def preview(tmp_path, *flags):
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_preview_prints_and_draws(tmp_path):
     done = preview(tmp_path, "--partition", "skewness", "--skewness", "H", "--num-clients", "30", "--holdout", "0.2")
     assert done.returncode == 0, done.stderr

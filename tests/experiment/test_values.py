@@ -159,6 +159,7 @@ def test_what_a_model_carries_is_billed(kept):
 # ---- values in the place of names ----
 
 
+@pytest.mark.slow
 def test_named_parts_as_values_give_the_same_bits():
     settings = {"num_clients": 10, "num_selected": 3, "rounds": 3, "local_steps": 2, "chunk": 3}
     named = Config().replace(algo="fl_dp3s", optimizer="fedprox", **settings)

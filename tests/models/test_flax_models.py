@@ -106,6 +106,7 @@ def test_images_are_learned_with_weights_for_every_client(module, side, channels
     assert (after < before / 2).all(), (before, after)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("every_position", [False, True])
 @pytest.mark.parametrize("units,steps,rate", [(24, 60, 3.0), (256, 20, 3.0)], ids=["small", "LEAF's"])
@@ -119,6 +120,7 @@ def test_text_is_learned_with_weights_for_every_client(every_position, units, st
     assert (after < before / 2).all(), (before, after)
 
 
+@pytest.mark.slow
 def test_logits_of_every_position_end_in_those_of_the_last():
     tokens = jax.random.randint(KEY, (3, 7), 0, 80)
     last, every = CharLSTM(units=8), CharLSTM(units=8, every_position=True)

@@ -72,6 +72,7 @@ def test_nothing_is_computed_twice():
         assert str(traced).count(f" {operation}[") == str(alone).count(f" {operation}[") > 0
 
 
+@pytest.mark.slow
 def test_under_jit_and_vmap_over_clients():
     pure = from_linen(Net(), X)
     keys = jax.random.split(KEY, 3)

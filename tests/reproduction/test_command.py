@@ -74,6 +74,7 @@ def test_the_list_shows_every_entry(capsys, monkeypatch):
     assert all(name in shown for name in entries.ENTRIES)
 
 
+@pytest.mark.slow
 def test_an_entry_end_to_end(small, tmp_path, capsys):
     assert run(small, "--columns", "fmnist-1spc", "--data-dir", tmp_path, "--out", tmp_path / "out") == 0
     folder = tmp_path / "out" / small

@@ -207,6 +207,7 @@ def make_bad_files(folder):
     (folder / "thesis" / "chapter.txt").write_text("mine")
 
 
+@pytest.mark.fast_cases(70)
 @pytest.mark.parametrize("arguments,words", BAD, ids=[" ".join(case[0])[:60] for case in BAD])
 def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)

@@ -161,6 +161,7 @@ def test_differences_to_the_first_strategy_stand_behind_the_table(compared, caps
     assert (rounds["seeds"], rounds["horizon"], rounds["verdict"]) == ("2", "3", "too few seeds")
 
 
+@pytest.mark.slow
 def test_runs_differ_in_their_strategy_only_and_equal_runs_of_their_own(compared):
     partitions, configs = [], []
     for name in ("random-variant=md", "fl_dp3s"):
@@ -449,6 +450,7 @@ def figures(monkeypatch):
     return saved
 
 
+@pytest.mark.slow
 def test_no_bar_stands_on_a_logarithmic_axis(tmp_path, figures):
     results = [made_up([[0.2, 0.7], [0.65, 0.5]], BYTES, COHORTS, target=0.6)] * 3
     rows = [

@@ -137,6 +137,7 @@ def test_rounds_that_are_missing_are_not_made_up_for_without_a_checkpoint(here, 
     assert code == 2 and "cohorts.npy was cut" in error
 
 
+@pytest.mark.slow
 def test_what_is_whole_is_reported_in_every_command(here, capsys):
     before = bytes_of(here / "out" / "random")
     code, printed, _ = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")

@@ -15,6 +15,7 @@ CONFIG = fedjax_sel.preset("quickstart").replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -462,6 +462,7 @@ def test_a_range_of_epochs_is_drawn_for_client_and_round_alike_under_every_strat
     assert set(taken.values()) == {1, 2, 3, 4}
 
 
+@pytest.mark.slow
 def test_clients_of_unequal_work_train_as_long_as_they_are_billed_for():
     program = program_of(local_epochs="1:4", batch_size=4, optimizer="fednova", rounds=1, chunk=1)
     trainer, federation, streams = program.plan.trainer, program.federation, program.streams

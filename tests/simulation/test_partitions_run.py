@@ -12,6 +12,7 @@ SMALL = Config().replace(
 )  # fmt: skip
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "change",

@@ -93,6 +93,7 @@ def final_state(setting):
     return carry, np.concatenate(cohorts, axis=1)
 
 
+@pytest.mark.slow
 def test_facts_come_when_they_are_due_from_whom_they_are_asked_and_age():
     carry, cohorts = final_state(Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES))
     state = jax.device_get(carry.state)
@@ -145,6 +146,7 @@ def test_seconds_of_a_configuration(algo, available):
     assert 0 < selection_cost.selection_seconds(config, budget_seconds=0.1) < 1
 
 
+@pytest.mark.slow
 def test_the_benchmarks_case():
     path = Path(__file__).parents[2] / "benchmarks" / "selection_cost.py"
     spec = importlib.util.spec_from_file_location("selection_cost_benchmark", path)

@@ -388,6 +388,7 @@ def test_purposes_have_streams_of_their_own():
     assert len(drawn) == 2 * len(keys.Streams._fields)
 
 
+@pytest.mark.slow
 def test_a_fixed_seed_fixes_what_it_names():
     same_data = pose(SMALL.replace(seeds=2, data_seed=5))
     assert same_data.partitions[0].digest() == same_data.partitions[1].digest()

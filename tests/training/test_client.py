@@ -168,6 +168,7 @@ def test_losses_are_means_over_the_right_examples(part):
         np.testing.assert_allclose(loss(segment), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_and_profiles_are_means_over_all_examples():
     trainer = make_trainer(epochs=1)
     gradient = jax.jit(lambda segment: client.gradient(trainer, FEDERATION, PARAMS, segment))

@@ -54,5 +54,6 @@ def check_that_they_fit(config: Config, dataset: Dataset, model: Model, task: Ta
         if request.kind == "profile" and not model.profile_size:
             raise UserError(
                 f"--algo {config.selection.algo}: it asks for profiles, and {model.name} has no fully-connected layer "
-                "that was found; name one with models.from_flax(module, profile_layer=...), or choose another strategy"
+                "that was found; name a layer with profile_layer= of models.from_flax(...) or models.from_nnx(...), or "
+                "choose another strategy"
             )

@@ -5,8 +5,8 @@ A layer is called by its path of names, as in the tree of parameters: `Dense_0`,
 `nn.scan`, which runs many times, cannot.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import flax.linen as nn
 import jax
@@ -67,15 +67,23 @@ def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str
 
     captured = jax.eval_shape(capture)
     readable = [path for path in ran if _is_array(first_output(captured, path))]
-    if layer is None:
-        dense = [path for path in readable if ran[path]]
-        if dense:
-            return dense[0]
-        wrong = f"{name} has no fully-connected layer (flax.linen.Dense)"
-    elif layer in readable:
-        return layer
-    else:
-        wrong = f"{name} has no layer {layer!r}"
+    wanted = [path for path in readable if (ran[path] if layer is None else path == layer)]
+    return wanted[0] if wanted else refuse(layer, name, readable, "flax.linen.Dense")
+
+
+def refuse(layer: str | None, name: str, readable: Sequence[str], dense: str) -> NoReturn:
+    """Say that there is no such layer.
+
+    Args:
+        layer: the path that was looked for; None for the first fully-connected one.
+        name: of the module.
+        readable: paths of the layers that could be named.
+        dense: what a fully-connected layer is called.
+
+    Raises:
+        UserError: always.
+    """
+    wrong = f"{name} has no fully-connected layer ({dense})" if layer is None else f"{name} has no layer {layer!r}"
     there_are = f"one of its layers, {', '.join(readable)}" if readable else "another model, for it has no layers"
     raise UserError(f"profile_layer: {wrong} whose output could be the profile; name {there_are}")
 

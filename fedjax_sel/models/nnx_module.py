@@ -9,8 +9,9 @@ import jax
 from flax import nnx
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import training_flag
+from fedjax_sel.models import nnx_layer_outputs, training_flag
 from fedjax_sel.models.flax_convolutions import make_faster
+from fedjax_sel.models.nnx_layer_outputs import Watch
 from fedjax_sel.models.pure_module import Apply, PureModule, shapes_of, stream_key, zeros_of
 
 PARTS = (nnx.Param, nnx.RngKey, nnx.RngState, nnx.Not(nnx.Intermediate), ...)
@@ -68,8 +69,10 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_c
         _, trained, _, _, carried, _ = nnx.split(make(key), *PARTS)
         return trained_layout.named(trained), carried_layout.named(carried)
 
-    def run(trained: Any, carried: Any, inputs: Any, key: jax.Array, train: bool) -> tuple[Any, Any, bool]:
-        """Return the output, what is carried on, and whether random numbers were drawn."""
+    def run(
+        trained: Any, carried: Any, inputs: Any, key: jax.Array, train: bool, watch: Watch = lambda module: None
+    ) -> tuple[Any, Any, bool, Any]:
+        """Return the output, what is carried on, whether random numbers were drawn, and what `watch` gave."""
         streams = [_streams(key, path, leaf) for path, leaf in zip(key_paths, jax.tree.leaves(keys))]
         unused = zeros_of(counts)
         before = jax.tree.leaves(unused)  # listed now: the module may change the Variables themselves
@@ -78,12 +81,13 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_c
             carried_layout.state(carried), zeros_of(forgotten),
         )  # fmt: skip
         merged.train() if train else merged.eval()
+        watched = watch(merged)
         output = merged(inputs, **training_flag.values(flags, train))
         _, _, _, used, left, _ = nnx.split(merged, *PARTS)
         drawn = any(now is not then for now, then in zip(jax.tree.leaves(used), before))
         if jax.tree.structure(left) != carried_layout.structure:
             _refuse_new_state(name)
-        return output, carried_layout.named(left), drawn
+        return output, carried_layout.named(left), drawn, watched
 
     drawn_in_evaluation = []
 
@@ -100,18 +104,28 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_c
             "train=False, or draw in layers that .eval() turns off, as it does nnx.Dropout"
         )
 
-    def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
-        key = jax.random.key(0) if key is None else key  # which nothing in evaluation reads
-        output, left, _ = run(trained, carried, inputs, key, train)
-        return output, left if train else carried
+    def applying(layer: str | None) -> Apply:
+        def watch(merged: nnx.Module) -> Any:
+            return None if layer is None else nnx_layer_outputs.keep(merged, layer)
+
+        def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
+            key = jax.random.key(0) if key is None else key  # which nothing in evaluation reads
+            output, left, _, watched = run(trained, carried, inputs, key, train, watch)
+            if layer is not None:
+                output = output, nnx_layer_outputs.first_output(watched)
+            return output, left if train else carried
+
+        return apply
 
     def apply_with_layer(layer: str | None) -> Apply:
-        raise UserError(
-            f"profile_layer: the layers of {name} cannot be read, since it is an NNX module; bring it as a flax.linen "
-            "one, or choose a strategy that does not buy profiles"
-        )
+        def one_pass(watch: Watch) -> Any:
+            weights, state, inputs = zeros_of((trained, carried, example))
+            return run(weights, state, inputs, jax.random.key(0), False, watch)[3]
 
-    return PureModule(init, apply, apply_with_layer)
+        batch = jax.tree.leaves(example)[0].shape[0]
+        return applying(nnx_layer_outputs.find(one_pass, layer, name, batch))
+
+    return PureModule(init, applying(None), apply_with_layer)
 
 
 def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Array], nnx.Module]:

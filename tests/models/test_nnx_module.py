@@ -202,8 +202,3 @@ def test_what_nobody_can_give_is_refused_in_one_sentence(module, words):
     with pytest.raises(UserError, match=words) as refused:
         from_nnx(module, X)
     assert "\n" not in str(refused.value) and str(refused.value).startswith("model: ")
-
-
-def test_a_layer_of_an_nnx_module_cannot_be_read():
-    with pytest.raises(UserError, match="profile_layer: the layers of Plain cannot be read"):
-        from_nnx(Plain, X).apply_with_layer(None)

@@ -9,6 +9,7 @@ import ast
 import importlib
 import inspect
 import re
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -170,8 +171,8 @@ max_participations | 0    | 10    | training/argParser.py, --blacklist_rounds -1
 
 def test_the_numbers_of_oort():
     for name, column in read(OORT).items():
-        assert dict(zip(column, oort._NUMBERS[name], strict=True)) == column
-    assert set(oort._NUMBERS) == {"code", "paper"}
+        assert oort._TABLE[name]._asdict() == column
+    assert set(oort._TABLE) == {"code", "paper"}
     assert oort._LEFT_OUT == 0.3  # training/argParser.py, --blacklist_max_len
     assert oort._SMALLEST_RANGE == 1e-4  # oort.py, get_norm: max(_range, 1e-4)
 
@@ -182,30 +183,49 @@ def test_the_number_of_divfl():
 
 # the paper with its ambiguities settled, and joapolarbear/PBFL, pbfl/FL_core/client_selection/gpfl.py and server.py
 GPFL = """
-option      | gpfl-c     | gpfl-ref            | source
-direction   | previous   | current             | Eq. 3: of w^(t-1); gpfl.py: of the round itself
-projection  | flat       | per-tensor-mean     | Eq. 3; gpfl.py: tensor by tensor, then their mean
-softmax     | cohort     | cohort              | Eq. 5 of whom there are fresh values; gpfl.py
-mean        | selections | selections-and-zero | Eq. 6 over selections; gpfl.py: reward lists begin with a 0
-alpha       | linear     | tent                | Eq. 7; gpfl.py: t / 100, then 200 / (t + 100)
-outcome     | corrected  | sign                | Eq. 8 with the loss's sign corrected; server.py: by sign
-start       | sweep      | warm-up-sweep       | Fig. 4: all seen within 50 rounds; script/test.sh: warm-up of 20
-accuracy_on | validation | test                | the server's own data; server.py: clients' test slices
-n           | rounds     | rounds              | Eq. 6, t; gpfl.py
-rho         | 1.0        | 1.0                 | after Eq. 7
+option         | gpfl-c     | gpfl-ref            | source
+direction      | previous   | current             | Eq. 3: of w^(t-1); gpfl.py: of the round itself
+projection     | flat       | per-tensor-mean     | Eq. 3; gpfl.py: tensor by tensor, then their mean
+softmax        | cohort     | cohort              | Eq. 5 of whom there are fresh values; gpfl.py
+mean           | selections | selections-and-zero | Eq. 6 over selections; gpfl.py: reward lists begin with a 0
+alpha          | linear     | tent                | Eq. 7; gpfl.py: t / 100, then 200 / (t + 100)
+outcome        | corrected  | sign                | Eq. 8 with the loss's sign corrected; server.py: by sign
+start          | sweep      | warm-up-sweep       | Fig. 4: all seen within 50 rounds; script/test.sh: warm-up of 20
+accuracy_on    | validation | test                | the server's own data; server.py: clients' test slices
+n              | rounds     | rounds              | Eq. 6, t; gpfl.py
+rho            | 1.0        | 1.0                 | after Eq. 7
+first_round    | 1          | 0                   | Eq. 6, t: of the next round; gpfl.py: the rounds that are over
+smoothing      | 0.1        | 0.1                 | Sec. VI-B: momentum 0.1
+warm_up_rounds | 20         | 20                  | script/test.sh
 """
 
 
 def test_the_numbers_of_gpfl():
-    assert read(GPFL) == gpfl._PRESETS
-    assert gpfl._SMOOTHING == 0.1  # Sec. VI-B: momentum 0.1
-    assert gpfl._WARM_UP_ROUNDS == 20  # script/test.sh
+    assert read(GPFL) == {name: numbers._asdict() for name, numbers in gpfl.presets._TABLE.items()}
     tent = [float(rewards.exploration("tent", 1.0, jnp.float32(t), 500)) for t in (1, 50, 99, 100, 150, 300)]
     assert tent == pytest.approx([0.01, 0.5, 0.99, 1.0, 0.8, 0.5])  # gpfl.py
     linear = [float(rewards.exploration("linear", 1.0, jnp.float32(t), 500)) for t in (1, 250, 500)]
     assert linear == pytest.approx([0.002, 0.5, 1.0])  # Eq. 7
     decay = [float(rewards.exploration("decay", 1.0, jnp.float32(t), 500)) for t in (0, 125, 500)]
     assert decay == pytest.approx([1.0, 0.75, 0.0])  # of our own: rho (1 - t / T)
+
+
+@pytest.mark.parametrize(
+    "module,factory", [(presets, "fedcor"), (presets, "fedgp"), (gpfl.presets, "gpfl"), (oort, "oort")]
+)
+def test_presets_are_typed_in_one_way(module, factory):
+    """A NamedTuple called Numbers, whose types are those of the parameters that None leaves to the preset."""
+    types = typing.get_type_hints(module.Numbers)
+    for numbers in module._TABLE.values():
+        assert isinstance(numbers, module.Numbers)
+        for name, value in numbers._asdict().items():
+            allowed = typing.get_args(types[name]) if typing.get_origin(types[name]) is typing.Literal else None
+            assert allowed is None or value in allowed, name
+    parameters = typing.get_type_hints(strategies.TABLE[factory].factory)
+    left_to_the_preset = [name for name, default in defaults(factory).items() if default is None]
+    assert left_to_the_preset
+    for name in left_to_the_preset:
+        assert parameters[name] == types[name] | None, name
 
 
 # ---- experiments ----

@@ -44,12 +44,23 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import partial_order, sampling
 from fedjax_sel.strategies.base import SELECTED, Env, Information, Outcome, Request, Selection, Static, Strategy, always
 
-_NUMBERS = {  # exploration_decay, cap, cut, max_participations (0: no limit)
-    "code": (0.95, 0.98, 0.7, 0),
-    "paper": (0.98, 0.95, 0.95, 10),
-}
 _LEFT_OUT = 0.3  # at most this share of the clients is left out for having been selected often
 _SMALLEST_RANGE = 1e-4  # of the utilities
+
+
+class Numbers(NamedTuple):
+    """What the public code and the paper disagree in. Static."""
+
+    exploration_decay: float  # factor of eps a round
+    cap: float  # quantile at which utilities are clipped
+    cut: float  # share of the last exploited score
+    max_participations: int  # 0: no limit
+
+
+_TABLE: dict[str, Numbers] = {
+    "code": Numbers(exploration_decay=0.95, cap=0.98, cut=0.7, max_participations=0),
+    "paper": Numbers(exploration_decay=0.98, cap=0.95, cut=0.95, max_participations=10),
+}
 
 
 class State(NamedTuple):
@@ -101,7 +112,7 @@ def oort(
         UserError: a parameter outside its range.
     """
     chosen = (exploration_decay, cap, cut, max_participations)
-    decay, cap, cut, limit = (mine if mine is not None else its for mine, its in zip(chosen, _NUMBERS[preset]))
+    decay, cap, cut, limit = (mine if mine is not None else its for mine, its in zip(chosen, _TABLE[preset]))
     for name, value in (
         ("exploration", exploration),
         ("exploration_decay", decay),

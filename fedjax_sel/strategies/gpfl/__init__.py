@@ -34,14 +34,13 @@ Differs from the paper, which cannot be run as printed:
 """
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.base import (
     ALL,
@@ -58,20 +57,19 @@ from fedjax_sel.strategies.base import (
     at_start,
     keep_state,
 )
-from fedjax_sel.strategies.gpfl import rewards
-
-_PRESETS: dict[str, dict[str, Any]] = {
-    "gpfl-c": {
-        "direction": "previous", "projection": "flat", "softmax": "cohort", "mean": "selections", "alpha": "linear",
-        "outcome": "corrected", "start": "sweep", "accuracy_on": "validation", "n": "rounds", "rho": 1.0,
-    },
-    "gpfl-ref": {
-        "direction": "current", "projection": "per-tensor-mean", "softmax": "cohort", "mean": "selections-and-zero",
-        "alpha": "tent", "outcome": "sign", "start": "warm-up-sweep", "accuracy_on": "test", "n": "rounds", "rho": 1.0,
-    },
-}  # fmt: skip
-_SMOOTHING = 0.1  # the paper's gamma
-_WARM_UP_ROUNDS = 20
+from fedjax_sel.strategies.gpfl import presets, rewards
+from fedjax_sel.strategies.gpfl.presets import (
+    Counted,
+    Direction,
+    EvaluatedOn,
+    Exploration,
+    Mean,
+    OutcomeRule,
+    Preset,
+    Projection,
+    Softmax,
+    Start,
+)
 
 
 class State(NamedTuple):
@@ -88,19 +86,19 @@ class State(NamedTuple):
 
 def gpfl(
     *,
-    preset: Literal["gpfl-c", "gpfl-ref"] = "gpfl-c",
-    direction: Literal["previous", "current", "smoothed"] | None = None,
+    preset: Preset = "gpfl-c",
+    direction: Direction | None = None,
     smoothing: float | None = None,
-    projection: Literal["flat", "per-tensor-mean"] | None = None,
-    softmax: Literal["cohort", "all-with-stale"] | None = None,
-    mean: Literal["selections", "rounds", "selections-and-zero"] | None = None,
-    alpha: Literal["linear", "const", "decay", "tent"] | None = None,
+    projection: Projection | None = None,
+    softmax: Softmax | None = None,
+    mean: Mean | None = None,
+    alpha: Exploration | None = None,
     rho: float | None = None,
-    outcome: Literal["corrected", "printed", "sign"] | None = None,
-    start: Literal["sweep", "all-clients", "warm-up-sweep"] | None = None,
+    outcome: OutcomeRule | None = None,
+    start: Start | None = None,
     warm_up_rounds: int | None = None,
-    accuracy_on: Literal["validation", "test"] | None = None,
-    n: Literal["rounds", "total-plays"] | None = None,
+    accuracy_on: EvaluatedOn | None = None,
+    n: Counted | None = None,
 ) -> Strategy:
     """Make GPFL.
 
@@ -126,16 +124,13 @@ def gpfl(
     Raises:
         UserError: a number outside its range, or one that has no effect.
     """
-    chosen = {
-        "direction": direction, "projection": projection, "softmax": softmax, "mean": mean, "alpha": alpha,
-        "rho": rho, "outcome": outcome, "start": start, "accuracy_on": accuracy_on, "n": n,
-    }  # fmt: skip
-    option = _PRESETS[preset] | {name: value for name, value in chosen.items() if value is not None}
-    _check(option, smoothing, warm_up_rounds)
-    gamma = (_SMOOTHING if smoothing is None else smoothing) if option["direction"] == "smoothed" else 0.0
-    own_direction = option["direction"] == "current"
-    # The released code counts the rounds that are over, the paper the one that is about to begin.
-    first_round = 0 if preset == "gpfl-ref" else 1
+    numbers = presets.resolve(
+        presets.look_up(preset), direction=direction, smoothing=smoothing, projection=projection, softmax=softmax,
+        mean=mean, alpha=alpha, rho=rho, outcome=outcome, start=start, warm_up_rounds=warm_up_rounds,
+        accuracy_on=accuracy_on, n=n,
+    )  # fmt: skip
+    gamma = numbers.smoothing if numbers.direction == "smoothed" else 0.0
+    own_direction = numbers.direction == "current"
 
     def init(key: jax.Array, env: Env) -> State:
         del key
@@ -166,11 +161,11 @@ def gpfl(
         )
 
     def scores(state: State, round: jax.Array) -> jax.Array:
-        t = jnp.maximum(jnp.asarray(round, jnp.float32) + first_round, 1.0)
+        t = jnp.maximum(jnp.asarray(round, jnp.float32) + numbers.first_round, 1.0)
         count = jnp.maximum(state.count, 1).astype(jnp.float32)
-        played = {"selections": count, "selections-and-zero": state.count + 1.0, "rounds": t}[option["mean"]]
-        plays = t * state.num_selected.value if option["n"] == "total-plays" else t
-        factor = rewards.exploration(option["alpha"], option["rho"], t, state.num_rounds.value)
+        played = {"selections": count, "selections-and-zero": state.count + 1.0, "rounds": t}[numbers.mean]
+        plays = t * state.num_selected.value if numbers.n == "total-plays" else t
+        factor = rewards.exploration(numbers.alpha, numbers.rho, t, state.num_rounds.value)
         bonus = factor * jnp.sqrt(2.0 * jnp.log(plays) / count)
         return jnp.where(state.count > 0, state.reward_sum / played + bonus, jnp.inf)
 
@@ -180,8 +175,8 @@ def gpfl(
         reachable = jnp.ones((clients,), bool) if available is None else available
         ids = sampling.top_k(key, jnp.where(reachable, scores(state, round), -jnp.inf), k)
         mask = reachable[ids]
-        if option["start"] == "warm-up-sweep":
-            chunk = min(k, math.ceil(clients / (warm_up_rounds or _WARM_UP_ROUNDS)))
+        if numbers.start == "warm-up-sweep":
+            chunk = min(k, math.ceil(clients / numbers.warm_up_rounds))
             unseen = reachable & (state.count == 0)
             warm = (round < math.ceil(clients / chunk)) & unseen.any()
             mask &= ~warm | (unseen[ids] & (jnp.arange(k) < chunk))
@@ -194,12 +189,12 @@ def gpfl(
         moved = usable.any() & jnp.isfinite(step).all()
         step = jnp.where(moved, step, 0.0)
         along = step if own_direction else jnp.where(state.known, state.direction, step)
-        fresh = rewards.project(outcome.updates, unravel(along), usable, option["projection"] == "per-tensor-mean")
+        fresh = rewards.project(outcome.updates, unravel(along), usable, numbers.projection == "per-tensor-mean")
         rows = jnp.where(selection.mask, selection.ids, state.count.shape[0])  # empty places are dropped
         projections = state.projections.at[rows].set(fresh, mode="drop")
-        everyone = option["softmax"] == "all-with-stale"
+        everyone = numbers.softmax == "all-with-stale"
         share = rewards.shares(projections)[selection.ids] if everyone else rewards.shares(fresh)
-        factor = rewards.outcome_factor(outcome.metrics.before, outcome.metrics.after, option["outcome"])
+        factor = rewards.outcome_factor(outcome.metrics.before, outcome.metrics.after, numbers.outcome)
         return state._replace(
             reward_sum=state.reward_sum.at[rows].add(factor * share, mode="drop"),
             count=state.count.at[rows].add(1, mode="drop"),
@@ -210,8 +205,8 @@ def gpfl(
             known=state.known | moved,
         )
 
-    evaluation = Request("server_metrics", SERVER, always(), (("on", option["accuracy_on"]),))
-    of_all = option["start"] == "all-clients"
+    evaluation = Request("server_metrics", SERVER, always(), (("on", numbers.accuracy_on),))
+    of_all = numbers.start == "all-clients"
     return Strategy(
         name="gpfl",
         init=init,
@@ -220,17 +215,3 @@ def gpfl(
         prepare=prepare if of_all else keep_state,
         update=update,
     )
-
-
-def _check(option: dict[str, Any], smoothing: float | None, warm_up_rounds: int | None) -> None:
-    """Refuse numbers that mean nothing."""
-    if not 0 <= option["rho"] < float("inf"):
-        raise UserError(f"gpfl: rho={option['rho']} must be a number from 0; the paper uses 1")
-    if smoothing is not None and not 0 <= smoothing < 1:
-        raise UserError(f"gpfl: smoothing={smoothing} is outside [0, 1); the paper's momentum is 0.1")
-    if smoothing is not None and option["direction"] != "smoothed":
-        raise UserError(f"gpfl: smoothing={smoothing} has no effect without direction=smoothed; add that")
-    if warm_up_rounds is not None and warm_up_rounds < 1:
-        raise UserError(f"gpfl: warm_up_rounds={warm_up_rounds} is below 1; the released code uses 20")
-    if warm_up_rounds is not None and option["start"] != "warm-up-sweep":
-        raise UserError(f"gpfl: warm_up_rounds={warm_up_rounds} has no effect without start=warm-up-sweep; add that")

@@ -10,7 +10,7 @@ import synthetic
 from timing import FEWEST
 
 import fedjax_sel
-from fedjax_sel import devices
+from fedjax_sel import devices, models
 from fedjax_sel.config import Config
 from fedjax_sel.devices import memory
 from fedjax_sel.experiment.problem import pose
@@ -44,7 +44,9 @@ class Timed(NamedTuple):
         return float(np.median(self.ceiling_seconds) / np.median(self.chunk_seconds))
 
 
-def setting(preset: str, seeds: int, algo: str = "random", precision: str = "float32", **changes: Any) -> Config:
+def setting(
+    preset: str, seeds: int, algo: str = "random", precision: str = "float32", model: str | None = None, **changes: Any
+) -> Config:
     """Return a preset's configuration on synthetic images, ten rounds a chunk for an MLP and one for others.
 
     Args:
@@ -52,9 +54,12 @@ def setting(preset: str, seeds: int, algo: str = "random", precision: str = "flo
         seeds: replicates.
         algo: the strategy.
         precision: of the model's products.
+        model: that takes the place of the preset's; one in plain Flax comes without the preset's dropout.
         **changes: other fields of the configuration.
     """
     config = fedjax_sel.preset(preset)
+    if model is not None:
+        config = config.replace(model=model, **({"model_dropout": 0.0} if model in models.PLAIN else {}))
     return config.replace(
         dataset=synthetic.like(config.data.dataset), seeds=seeds, algo=algo, precision=precision,
         chunk=10 if config.model.model == "mlp" else 1, train_metrics_every=0,

@@ -1,6 +1,7 @@
 """How fast rounds run, and how far that is from the machine's bare multiplications.
 
     python benchmarks/rounds_per_second.py                         writes results/rounds_per_second.json
+    python benchmarks/rounds_per_second.py --presets fedcor/cifar10-2spc --model resnet8 --out FILE
 
 Every case runs in a process of its own: compile seconds, steady seed-rounds a second (median, 10th and 90th percentile
 over chunks), peak memory. Beside it, in the same process and taking turns chunk by chunk, the ceiling: every matrix
@@ -24,6 +25,9 @@ PRESETS = ("fedcor/fmnist-2spc", "fedcor/fmnist-1spc", "fl_dp3s/mnist-xi1")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=PRESETS, metavar="NAME", help="settings to time")
+    parser.add_argument(
+        "--model", metavar="NAME", help="of `--model` in fedjax_sel.train, instead of each preset's own"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5], metavar="N", help="numbers of replicates")
     parser.add_argument("--chunks", type=int, default=7, metavar="N", help="chunks that are timed, after a first one")
     parser.add_argument("--algo", default="random", help="selection strategy")
@@ -40,6 +44,7 @@ def main() -> None:
             for evaluate in (False, True):
                 case = {"preset": preset, "seeds": seeds, "evaluate": evaluate}
                 case |= {"chunks": arguments.chunks, "algo": arguments.algo, "precision": arguments.precision}
+                case |= {} if arguments.model is None else {"model": arguments.model}
                 command = [sys.executable, __file__, "--case", json.dumps(case)]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 cases.append(case | json.loads(done.stdout))
@@ -52,14 +57,17 @@ def main() -> None:
 def describe(case: dict[str, Any]) -> str:
     """One line for a person."""
     evaluated = "with evaluation   " if case["evaluate"] else "without evaluation"
+    name = f"{case['preset']} {case.get('model', '')}"
     return (
-        f"{case['preset']:20} {case['seeds']} seeds {evaluated}  {case['seed_rounds_per_second']:7.2f} seed-rounds/s "
+        f"{name:20} {case['seeds']} seeds {evaluated}  {case['seed_rounds_per_second']:7.2f} seed-rounds/s "
         f"({case['p10']:.2f} to {case['p90']:.2f})  {case['share_of_ceiling']:4.0%} of the ceiling  "
         f"compiled in {case['compile_seconds']:.1f} s  {case['peak_megabytes']:,.0f} MB"
     )
 
 
-def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str, precision: str) -> dict[str, Any]:
+def run_case(
+    preset: str, seeds: int, evaluate: bool, chunks: int, algo: str, precision: str, model: str | None = None
+) -> dict[str, Any]:
     """Time one case in this process."""
     from fedjax_sel import devices
 
@@ -68,7 +76,7 @@ def run_case(preset: str, seeds: int, evaluate: bool, chunks: int, algo: str, pr
     import numpy as np
     import rounds
 
-    config = rounds.setting(preset, seeds, algo, precision)
+    config = rounds.setting(preset, seeds, algo, precision, model)
     timed = rounds.time_rounds(config, evaluate, chunks)
     speeds = timed.seed_rounds_per_second
     peak = rounds.peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

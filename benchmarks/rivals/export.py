@@ -15,11 +15,25 @@ import ours
 from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import Problem, pose
 
+
+def of_resnet(features: tuple[int, ...], channels: int = 3, classes: int = 10) -> list[tuple[int, ...]]:
+    """Return the kernels of a ResNet of one block a stage, in the order of their calls; one number: a normalisation."""
+    shapes: list[tuple[int, ...]] = [(3, 3, channels, features[0]), (features[0],)]
+    before = features[0]
+    for width in features:
+        shapes += [(3, 3, before, width), (width,), (3, 3, width, width), (width,)]
+        shapes += [(1, 1, before, width), (width,)] if width != before else []
+        before = width
+    return [*shapes, (before, classes)]
+
+
 SHAPES: dict[str, Any] = {  # kernels of the layers; the first number of the dense ones follows from the images
     "mlp": [(784, 64), (64, 30), (30, 10)],
     "cnn": [(3, 3, 3, 32), (3, 3, 32, 64), (3, 3, 64, 64), (4 * 4 * 64, 64), (64, 10)],
     "pfl_cnn": [(3, 3, 3, 32), (3, 3, 32, 64), (14 * 14 * 64, 128), (128, 10)],
+    "resnet8": of_resnet((16, 32, 64)),
 }
+UNBIASED = ("resnet8",)  # whose convolutions have no bias
 
 
 def write(problem: Problem, model: str, num_rounds: int, path: Path) -> int:
@@ -49,13 +63,29 @@ def write(problem: Problem, model: str, num_rounds: int, path: Path) -> int:
     count = config.partition.num_clients
     chosen = [generator.choice(count, config.selection.num_selected, replace=False) for _ in range(num_rounds)]
     arrays["cohorts"] = np.stack(chosen)
-    for index, shape in enumerate(SHAPES[model]):
-        limit = 1 / np.sqrt(np.prod(shape[:-1]))  # PyTorch's default
-        arrays[f"kernel{index}"] = generator.uniform(-limit, limit, shape).astype(np.float32)
-        arrays[f"bias{index}"] = generator.uniform(-limit, limit, shape[-1:]).astype(np.float32)
+    for index, (kernel, bias) in enumerate(first_layers(model, generator)):
+        arrays[f"kernel{index}"], arrays[f"bias{index}"] = kernel, bias
     arrays["num_layers"] = len(SHAPES[model])
     np.savez(path, **arrays)
     return int(sizes[0])
+
+
+def first_layers(model: str, generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Draw kernel and bias of each layer by PyTorch's default law; a normalisation has ones and zeros.
+
+    A bias that is not there has no entries.
+    """
+    layers = []
+    for shape in SHAPES[model]:
+        if len(shape) == 1:
+            kernel, bias = np.ones(shape), np.zeros(shape)
+        else:
+            limit = 1 / np.sqrt(np.prod(shape[:-1]))
+            kernel = generator.uniform(-limit, limit, shape)
+            biases = 0 if len(shape) == 4 and model in UNBIASED else shape[-1]
+            bias = generator.uniform(-limit, limit, biases)
+        layers.append((kernel.astype(np.float32), bias.astype(np.float32)))
+    return layers
 
 
 def main() -> None:

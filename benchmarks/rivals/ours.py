@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import work as work_
 
+PLAIN = ("resnet8",)  # networks in plain Flax
+
 
 def config_of(spec: dict[str, Any]) -> Any:
     """Return the configuration of a setting: its preset, what departs from it, and random selection to be replaced."""
@@ -37,7 +39,7 @@ def main() -> None:
     work = work_.Work(spec)
     problem = pose(config_of(spec))
     model = pfl_cnn(problem) if work.model == "pfl_cnn" else problem.model
-    weights = first_weights(model, work.layers)
+    weights = (plain_weights if work.model in PLAIN else first_weights)(model, work.layers)
     model = model._replace(init=lambda key: weights)
     experiment = Experiment.of(config_of(spec), model=model, algo=scripted(work.cohorts))
     program = run.prepare(pose(experiment), eval_every=0)
@@ -110,6 +112,33 @@ def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> An
             raise ValueError(f"weights of shape {leaf.shape} where {kernel.shape} and {bias.shape} are given")
         values.append(np.ascontiguousarray(fitting[0]))
     return jax.tree.unflatten(structure, values)
+
+
+def plain_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> Any:
+    """Return the given weights in the pytree of a module in plain Flax, whose kernels have the layout given."""
+    import jax
+
+    paths, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(model.init, jax.random.key(0)))
+    named = [([key.key for key in path if hasattr(key, "key")], leaf) for path, leaf in paths]
+    modules = sorted({tuple(names[:-1]) for names, _ in named}, key=calling_order)
+    place = {module: index for index, module in enumerate(modules)}
+    values = []
+    for (*module, name), leaf in named:
+        kernel, bias = layers[place[tuple(module)]]
+        value = bias if name == "bias" else kernel
+        if value.shape != leaf.shape:
+            raise ValueError(f"{'/'.join(module)} takes {name} of shape {leaf.shape}, and {value.shape} is given")
+        values.append(value)
+    if len(modules) != len(layers):
+        raise ValueError(f"{len(layers)} layers are given for {len(modules)}")
+    return jax.tree.unflatten(structure, values)
+
+
+def calling_order(path: tuple[str, ...]) -> list[tuple[int, int, str]]:
+    """Return what sorts a ResNet's layers as they are called: a convolution and its normalisation; blocks; the last."""
+    ranks = {"Conv": 0, "GroupNorm": 0, "ResidualBlock": 1, "Dense": 2}
+    parts = [part.rsplit("_", 1) for part in path]
+    return [(ranks[kind], int(number), kind) for kind, number in parts]
 
 
 def pfl_cnn(problem: Any) -> Any:

@@ -22,6 +22,9 @@ import ours
 from settings import EXACT, RIVALS, SETTINGS
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+from accelerator import machine  # noqa: E402
+
 EXACT_TOLERANCE = 0.01  # between the test losses of what should be one model, as a share of what training changed
 ACCURACY_TOLERANCE = 0.01  # beyond three standard errors, between models of other shuffles
 Result = dict[str, Any]
@@ -48,8 +51,10 @@ def main() -> None:
     told = [place for argument in sys.argv[1:] if (place := places.get(argument, argument)) is not None]
     report = {
         "command": " ".join(["python benchmarks/rivals/run.py", *(t for t in told if t != "--dir")]),
+        "commit": machine.commit(),
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,  # processes of others
         "settings": {},
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +70,6 @@ def setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if chosen["rounds"] % chosen["chunk"]:
         sys.exit(f"--rounds: {chosen['rounds']} is no multiple of the {chosen['chunk']} rounds of a chunk of {name}")
     if arguments.synthetic:
-        sys.path.append(str(HERE.parent))
         from synthetic import like
 
         chosen["config"] = chosen["config"] | {"dataset": like(ours.config_of(chosen).data.dataset, 50_000)}
@@ -79,7 +83,8 @@ def compare(setting: dict[str, Any], arguments: argparse.Namespace) -> Result:
         data = str(Path(folder) / "data.npz")
         spec = specification(setting, data)
         size = int(start(sys.executable, "export.py", spec).split()[-1])
-        rivals = same_model(specification(exact(setting, size), data), arguments)
+        known = [name for name in arguments.rivals if name in setting.get("rivals", RIVALS)]
+        rivals = same_model(specification(exact(setting, size), data), known, arguments)
         able = [name for name in rivals if "same_model" in rivals[name]]
         runs = turns(spec, able, arguments)
     answer: Result = {"about": setting["about"], "work": public(spec), "ours": summary(runs["ours"], spec["rounds"])}
@@ -105,12 +110,12 @@ def specification(setting: dict[str, Any], data: str) -> dict[str, Any]:
     return setting | {name: config[name] for name in numbers} | {"dropout": config["model_dropout"], "data": data}
 
 
-def same_model(spec: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Result]:
+def same_model(spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace) -> dict[str, Result]:
     """Which rivals are there and end with our model where no chance is involved."""
     own = measure("ours", spec | {"also_before": True}, arguments)
     change = abs(own["loss"] - own["loss_before"])
     answers: dict[str, Result] = {}
-    for name in arguments.rivals:
+    for name in rivals:
         if not Path(install.python_of(arguments.dir / RIVALS[name]["venv"])).exists():
             answers[name] = {"not_installed": f"python benchmarks/rivals/install.py --only {RIVALS[name]['venv']}"}
         else:
@@ -213,7 +218,7 @@ def line(answer: Result) -> str:
 
 def public(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a specification without the file that it names."""
-    return {name: value for name, value in spec.items() if name not in ("data", "about")}
+    return {name: value for name, value in spec.items() if name not in ("data", "about", "rivals")}
 
 
 def processor() -> str:

@@ -27,6 +27,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rounds": 5,
         "chunk": 1,
     },
+    "cifar10_resnet8": {
+        "about": "resnet8 with group normalisation, CIFAR-10: 78,042 weights, 5 clients x 1 epoch (8 steps) x batch 50",
+        "preset": "fedcor/cifar10-2spc",
+        "config": {
+            "model": "resnet8",
+            "local_steps": 8,
+            "learning_rate": 0.1,
+            "weight_decay": 0.0,
+            "learning_rate_milestones": (),
+        },
+        "model": "resnet8",
+        "rivals": ("torch_loop",),
+        "warm_rounds": 1,
+        "rounds": 4,
+        "chunk": 1,
+    },
     "pfl_cifar10": {
         "about": "pfl-research's CIFAR-10 benchmark: 1,000 users x 50 images, its CNN 32-64 + 128, "
         "50 clients x 1 epoch (5 steps) x batch 10",
@@ -51,8 +67,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 """Each departs from a preset of fedjax_sel by `config`. `rounds` are timed, `warm_rounds` before them are not, and
-`chunk` rounds make one program of fedjax_sel. Every client of a setting holds equally many examples. The
-learning rate is constant, which not all rivals can change between rounds."""
+`chunk` rounds make one program of fedjax_sel. `rivals` are those that know the network; where it is left out, all do.
+Every client of a setting holds equally many examples. The learning rate is constant, which not all rivals can change
+between rounds."""
 
 EXACT = {
     "config": {"model_dropout": 0.0, "local_steps": 2, "learning_rate": 0.1, "batch_size": None, "num_selected": 5},

@@ -9,6 +9,8 @@ import torch
 import work as work_
 from torch import nn
 
+EPSILON = 1e-6  # of a normalisation in Flax; PyTorch's default is 1e-5
+
 
 class ChannelsLastFlatten(nn.Module):
     """[B, channels, H, W] -> [B, H * W * channels], which moves nothing where channels are last in memory."""
@@ -28,15 +30,58 @@ def build(work: work_.Work) -> nn.Module:
         The module, in training mode.
     """
     network = nn.Sequential(*_modules(work.model, work.dropout, [weight.shape for weight, _ in work.layers]))
-    with_weights = [module for module in network if isinstance(module, nn.Conv2d | nn.Linear)]
+    with_weights = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear | nn.GroupNorm)]
+    axes = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}
     with torch.no_grad():
         for module, (kernel, bias) in zip(with_weights, work.layers, strict=True):
-            module.weight.copy_(torch.from_numpy(np.transpose(kernel, (3, 2, 0, 1) if kernel.ndim == 4 else (1, 0))))
-            module.bias.copy_(torch.from_numpy(bias))
+            module.weight.copy_(torch.from_numpy(np.transpose(kernel, axes[kernel.ndim])))
+            if module.bias is not None:
+                module.bias.copy_(torch.from_numpy(bias))
     return network.to(memory_format=torch.channels_last)
 
 
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions with group normalisation and what goes around them, as `fedjax_sel.models.resnet` has it."""
+
+    def __init__(self, inputs: int, features: int, groups: int):
+        super().__init__()
+        same = inputs == features
+        stride = 1 if same else 2
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, features, 3, stride, 1, bias=False), nn.GroupNorm(groups, features, EPSILON), nn.ReLU(),
+            nn.Conv2d(features, features, 3, 1, 1, bias=False), nn.GroupNorm(groups, features, EPSILON),
+        )  # fmt: skip
+        self.around = nn.Identity() if same else nn.Sequential(
+            nn.Conv2d(inputs, features, 1, stride, bias=False), nn.GroupNorm(groups, features, EPSILON)
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, inputs, H, W] -> [B, features, H / stride, W / stride]."""
+        return nn.functional.relu(self.around(x) + self.body(x))
+
+
+class PixelMean(nn.Module):
+    """[B, channels, H, W] -> [B, channels]."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean over the pixels."""
+        return x.mean((2, 3))
+
+
+def _resnet(features: tuple[int, ...], channels: int, classes: int, groups: int) -> list[nn.Module]:
+    """Return a 3x3 stem, stages of one residual block, and a dense layer of the mean over the pixels."""
+    stem = [
+        nn.Conv2d(channels, features[0], 3, 1, 1, bias=False),
+        nn.GroupNorm(groups, features[0], EPSILON),
+        nn.ReLU(),
+    ]
+    blocks = [ResidualBlock(inputs, width, groups) for inputs, width in zip((features[0], *features), features)]
+    return [*stem, *blocks, PixelMean(), nn.Linear(features[-1], classes)]
+
+
 def _modules(model: str, dropout: float, shapes: list[tuple[int, ...]]) -> list[nn.Module]:
+    if model == "resnet8":
+        return _resnet((16, 32, 64), shapes[0][2], shapes[-1][1], groups=8)
     layers: list[nn.Module] = [
         nn.Conv2d(shape[2], shape[3], shape[0]) if len(shape) == 4 else nn.Linear(*shape) for shape in shapes
     ]

@@ -19,14 +19,15 @@ class Work:
     """One setting to run: numbers, data, cohorts and first weights.
 
     Attributes:
-        model: mlp, cnn or pfl_cnn.
+        model: mlp, cnn, pfl_cnn or resnet8.
         dropout, local_steps, batch_size, learning_rate, weight_decay: of the local training.
         warm_rounds, rounds: rounds before the clock starts, and rounds that it measures.
         seed: of the shuffles and the dropout.
         backend: an option of a rival, or None.
         launched: when the process was started, seconds of time.time().
         cohorts: int [T, K], who trains when.
-        layers: kernel and bias of each layer: convolutions [k, k, in, out], dense ones [in, out].
+        layers: kernel and bias of each layer: convolutions [k, k, in, out], dense ones [in, out], normalisations [out];
+            [0] where there is no bias.
         clients: int [N, n], positions in the training set.
     """
 

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -36,6 +37,43 @@ def test_settings_of_the_rivals_are_sound(rivals):
         assert config.training.learning_rate_milestones == (), name
         assert setting["rounds"] % setting["chunk"] == setting["warm_rounds"] % setting["chunk"] == 0
         assert config.data.dataset in rivals("synthetic").SHAPES
+
+
+def test_resnet8_of_the_rivals_has_our_weights_in_their_places(rivals):
+    """Every layer is filled with its place in the order of calls, which the names of the modules tell."""
+    export, ours, settings = rivals("export"), rivals("ours"), rivals("settings")
+    from fedjax_sel import models
+
+    inputs = jax.ShapeDtypeStruct((1, 32, 32, 3), np.float32)
+    model = models.make_plain("resnet8", inputs, 10)
+    layers = export.first_layers("resnet8", np.random.default_rng(0))
+    assert sum(kernel.size + bias.size for kernel, bias in layers) == model.num_params == 78_042
+    numbered = [(np.full_like(kernel, place), np.full_like(bias, place)) for place, (kernel, bias) in enumerate(layers)]
+    order = ["Conv_0", "GroupNorm_0"]
+    for block, pairs in enumerate((2, 3, 3)):
+        order += [f"ResidualBlock_{block}/{kind}_{i}" for i in range(pairs) for kind in ("Conv", "GroupNorm")]
+    order.append("Dense_0")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(ours.plain_weights(model, numbered).trained):
+        module = "/".join(key.key for key in path[:-1])
+        assert (leaf == order.index(module)).all(), module
+    with pytest.raises(ValueError, match="18 layers are given for 19"):
+        ours.plain_weights(model, layers[:-1])
+    assert settings.SETTINGS["cifar10_resnet8"]["rivals"] == ("torch_loop",)
+
+
+@pytest.mark.parametrize(
+    "preset,model,dropout", [("fedcor/fmnist-2spc", "resnet8", 0.0), ("fedcor/fmnist-2spc", "mlp", 0.5)]
+)
+def test_rounds_per_second_takes_any_preset_with_any_model(rivals, preset, model, dropout):
+    config = rivals("rounds").setting(preset, 2, model=model)
+    check(config)
+    assert (config.model.model, config.model.model_dropout) == (model, dropout)
+    assert config.run.chunk == (10 if model == "mlp" else 1)
+    case = {"preset": preset, "seeds": 2, "evaluate": True, "model": model}
+    numbers = dict.fromkeys(
+        ["seed_rounds_per_second", "p10", "p90", "share_of_ceiling", "compile_seconds", "peak_megabytes"], 1.0
+    )
+    assert f"{preset} {model}" in rivals("rounds_per_second").describe(case | numbers)
 
 
 def requirements(name):

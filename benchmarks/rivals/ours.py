@@ -122,6 +122,8 @@ def plain_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> An
     named = [([key.key for key in path if hasattr(key, "key")], leaf) for path, leaf in paths]
     modules = sorted({tuple(names[:-1]) for names, _ in named}, key=calling_order)
     place = {module: index for index, module in enumerate(modules)}
+    if len(modules) != len(layers):
+        raise ValueError(f"{len(layers)} layers are given for {len(modules)}")
     values = []
     for (*module, name), leaf in named:
         kernel, bias = layers[place[tuple(module)]]
@@ -129,8 +131,6 @@ def plain_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> An
         if value.shape != leaf.shape:
             raise ValueError(f"{'/'.join(module)} takes {name} of shape {leaf.shape}, and {value.shape} is given")
         values.append(value)
-    if len(modules) != len(layers):
-        raise ValueError(f"{len(layers)} layers are given for {len(modules)}")
     return jax.tree.unflatten(structure, values)
 
 

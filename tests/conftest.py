@@ -1,6 +1,8 @@
 """Two CPU devices for every test, and caches of decoded data and of compiled programs that belong to the tests."""
 
+import gc
 import os
+import signal
 
 import pytest
 
@@ -8,6 +10,9 @@ from fedjax_sel.core import xla_flags
 from tests import programs_kept
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+# A shell's `&` ignores Ctrl-C for all that it starts, and so would every process that a test starts to interrupt it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Most of the tests' time is compilation: the same programs, with less work spent on their machine code.
 QUICK_TO_COMPILE = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*xla_flags.known(QUICK_TO_COMPILE), os.environ.get("XLA_FLAGS", "")])
@@ -46,6 +51,13 @@ def pytest_collection_modifyitems(items):
         for place, item in enumerate(cases):
             if place not in kept:
                 item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish():
+    """What is there now stays: looked through for garbage over and over, it costs one test in twenty."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_unconfigure():

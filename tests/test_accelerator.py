@@ -152,6 +152,7 @@ def test_first_tiers_come_first_and_estimates_follow_what_cases_take(make_day, a
     assert estimates["quick"] == pytest.approx(10.1) and estimates["too long at first"] == pytest.approx(20.1)
 
 
+@pytest.mark.slow
 def test_a_flag_that_xla_does_not_know_costs_one_case(make_day, case_of):
     unknown = "--xla_no_such_flag=true"
     report = make_day([case_of("good", flags=(unknown,)), case_of("good")], flags=(unknown,)).run()

@@ -53,6 +53,7 @@ def test_every_block_runs(folder, monkeypatch):
     assert "final test accuracy" in trained and (folder / "stale_loss" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_the_failure_on_the_page_is_what_the_kit_says(folder):
     code = BLOCKS[0][1].replace("sampling.without_replacement(key, weights, k, available)", "jax.lax.top_k(loss, k)[1]")
     (folder / "my_strategies.py").write_text(code)

@@ -356,6 +356,7 @@ def test_drawing_with_replacement_asks_for_weights():
     assert report.failed == ("weights declared",)
 
 
+@pytest.mark.slow
 def test_a_bill_that_the_requests_do_not_imply_is_found(monkeypatch):
     monkeypatch.setattr(bill, "_length", lambda request, log: 2)
     report = testing.examine(made(highest_loss, requests=(LOSS,)), skip=all_but("ledger"))

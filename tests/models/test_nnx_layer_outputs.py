@@ -89,6 +89,7 @@ DATA = Dataset.from_arrays(
 PARTS = [list(range(start, start + 10)) for start in range(0, 60, 10)]
 
 
+@pytest.mark.slow
 def test_a_strategy_that_buys_profiles_selects_as_with_linen():
     weights = from_nnx(Network, X).init(KEY)[0]
 

@@ -129,7 +129,7 @@ def test_eigenpairs_rebuild_the_kernel_and_small_eigenvalues_survive():
     assert (np.asarray(values, np.float32) > 0).all()
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("missing", [(), (1,), (0, 3, 6)])
 @pytest.mark.parametrize("deficient", [False, True])
 def test_subset_is_the_law_of_the_submatrix(missing, deficient):

@@ -109,7 +109,7 @@ def archive(run):
 DAMAGES = [edited, doubled, of_another_seed, of_one_seed, longer, without_bytes, archive]
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("known", ["both", "result.json", "checkpoints"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_files_that_are_not_what_they_were_are_refused(here, capsys, damage, known):

@@ -154,7 +154,7 @@ def continued(file):
         opened.write("3,99\n")
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("damage", [removed, cut, emptied, continued])
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_rows_that_are_lost_while_a_run_goes_on_are_written_again(whole, writing, damage, after):

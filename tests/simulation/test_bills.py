@@ -123,7 +123,7 @@ LONG = [
 ]
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "item",
     [pytest.param(item, marks=[pytest.mark.slow] * (item in LONG), id=name_of(item)) for item in BILLS],

@@ -165,6 +165,7 @@ def test_mu_zero_is_no_proximal_term_and_a_large_mu_holds_clients(name):
     assert np.linalg.norm(held - start) < 0.8 * np.linalg.norm(without - start)
 
 
+@pytest.mark.slow
 def test_losses_that_select_do_not_contain_the_proximal_term():
     program = program_of(optimizer="fedprox", optimizer_args={"mu": 3.0}, **EXACT)
     trainer, federation = program.plan.trainer, program.federation

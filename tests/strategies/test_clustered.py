@@ -370,7 +370,7 @@ def test_the_mask_is_the_first_draw_and_weights_count(variant):
     assert selection.ids.dtype == np.int32 and selection.weights.dtype == np.float32
 
 
-@pytest.mark.parametrize("variant", ["similarity", "size"])
+@pytest.mark.parametrize("variant", ["similarity", pytest.param("size", marks=pytest.mark.slow)])
 def test_availability(variant):
     sizes = np.array([10, 20, 30, 40, 15, 5])
     strategy, state = started(sizes, 3, variant=variant)

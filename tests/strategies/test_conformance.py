@@ -41,7 +41,6 @@ ONE_OF_EACH_KIND = ("random", "fl_dp3s", "fedcor", "gpfl", "clustered")
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [pytest.mark.slow]) for name in strategies.names()],

@@ -10,9 +10,11 @@ from fedjax_sel.core import xla_flags
 from tests import programs_kept
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-# A shell's `&` ignores Ctrl-C for all that it starts, and so would every process that a test starts to interrupt it.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's `&` ignores Ctrl-C, and `nohup` a closed terminal, for all that they start: tests send both, to processes of
+# their own too.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, usual)
 # Most of the tests' time is compilation: the same programs, with less work spent on their machine code.
 QUICK_TO_COMPILE = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*xla_flags.known(QUICK_TO_COMPILE), os.environ.get("XLA_FLAGS", "")])

@@ -179,3 +179,27 @@ def test_results_say_how_they_were_made_and_name_no_machine(file):
     text = file.read_text()
     assert json.loads(text)
     assert not re.search(r"/(work|tmp|home|root|Users)/", text)
+
+
+def test_two_versions_are_compared_turn_by_turn(rivals):
+    """The other version's second turn and this one's first fell into a slow time: neighbours are compared."""
+    two_versions = rivals("two_versions")
+    speeds = [(10.0, 9.0), (5.0, 5.0), (10.0, 11.0)]
+    turns = [
+        [{"seed_rounds_per_second": s, "compile_seconds": 1.0, "processor": "P", "jax": "1"} for s in pair]
+        for pair in speeds
+    ]
+    found = two_versions.compared(turns)
+    assert (found["ratio"], found["smallest"], found["largest"]) == (1.0, 0.9, 1.1)
+    assert found["seed_rounds_per_second"] == [[10.0, 9.0], [5.0, 5.0], [10.0, 11.0]]
+
+
+def test_programs_are_the_same_wherever_their_lines_stand(rivals):
+    without_places = rivals("two_versions").without_places
+    here = """#loc1 = loc("a.py":3:0)
+    func.func public @main(%arg0: tensor<2xf32> loc("x"(#loc1))) -> tensor<2xf32> {
+      %0 = stablehlo.add %arg0, %arg0 : tensor<2xf32> loc(#loc1)
+    } loc(#loc)"""
+    moved = here.replace("#loc1", "#loc27").replace("a.py", "b.py")
+    assert without_places(here) == without_places(moved)
+    assert without_places(here) != without_places(here.replace("add", "multiply"))

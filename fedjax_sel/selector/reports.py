@@ -1,0 +1,103 @@
+"""What a cohort reports as a round ends, in the places of its members; what does not fit is refused."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_sel.core.names import shown
+from fedjax_sel.errors import UserError
+from fedjax_sel.selector import answers
+from fedjax_sel.selector.answers import Name
+from fedjax_sel.selector.terms import Terms
+from fedjax_sel.simulation.sanitise import LARGEST
+from fedjax_sel.strategies.base import Outcome, Selection
+
+LOSSES = ("losses_before", "losses_after")
+
+
+class Report(NamedTuple):
+    """Of a round."""
+
+    heard: Selection  # the cohort, with a mask of those who are heard of
+    fields: dict[str, Any]  # of the Outcome, [K, ...]: `finite` and those that `update` reads
+    clients: int  # who are heard of
+    losses: int  # that each of them sent
+
+
+def read(reads: Outcome) -> tuple[str, ...]:
+    """Return the names of what `update` must be given, of an Outcome of Booleans."""
+    fields = [name for name in ("updates", *LOSSES, "step") if getattr(reads, name)]
+    return (*fields, *(["metrics"] if _reads_metrics(reads) else []))
+
+
+def seated(
+    terms: Terms,
+    reads: Outcome,
+    round: int,
+    selection: Selection,
+    reported: Iterable[Name] | None,
+    broken: Iterable[Name],
+    values: dict[str, Any],
+) -> Report:
+    """Return a report in the order of the cohort's places.
+
+    Args:
+        terms: of the Selector.
+        reads: what the strategy reads of it: Booleans.
+        round: from 0, for messages.
+        selection: the cohort.
+        reported: who sent an update; None: all of it.
+        broken: whose update is not finite.
+        values: `updates`, `losses_before`, `losses_after`, `step` and `metrics`, None where it was not given.
+
+    Raises:
+        UserError: something that is read is missing, somebody was not selected, or a value does not fit.
+    """
+    cohort = terms.clients.named(selection.ids[selection.mask])
+    who = _listed(cohort if reported is None else reported)
+    places = terms.clients.places("update: reported", who)
+    wrong = terms.clients.mask("update: broken", broken)
+    chosen = {int(place): seat for seat, place in enumerate(selection.ids) if selection.mask[seat]}
+    for place in (*places, *np.flatnonzero(wrong)):
+        if int(place) not in chosen:
+            name = terms.clients.names[place]
+            raise UserError(f"update: client {shown(name)} was not selected in round {round + 1}; leave it out")
+    if not set(np.flatnonzero(wrong)) <= set(places):
+        raise UserError("update: broken names a client that is not among those who reported; leave it out")
+    for name in read(reads):
+        if values[name] is None:
+            raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; give it")
+    seats = np.array([chosen[int(place)] for place in places], int)
+    k = terms.size.num_selected
+
+    def in_places(rows: np.ndarray) -> np.ndarray:
+        table = np.zeros((k, *rows.shape[1:]), rows.dtype)
+        table[seats] = rows
+        return table
+
+    fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
+    losses = [name for name in LOSSES if getattr(reads, name)]
+    for name in losses:
+        rows = answers.numbers(f"update: {name}", values[name], (len(who),), who)
+        fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
+    if reads.updates:
+        rows = answers.tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
+        fields["updates"] = jax.tree.map(in_places, rows)
+    if reads.step:
+        fields["step"] = answers.tree("update: step", values["step"], terms.counts.num_params, None)
+    if reads.metrics is not None:
+        given = values["metrics"] if _reads_metrics(reads) else ({}, {})
+        fields["metrics"] = answers.metrics(given, reads.metrics)
+    heard = np.zeros((k,), bool)
+    heard[seats] = True
+    return Report(selection._replace(mask=heard), fields, len(who), len(losses))
+
+
+def _listed(names: Any) -> Any:
+    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else names
+
+
+def _reads_metrics(reads: Outcome) -> bool:
+    return reads.metrics is not None and any(one for part in reads.metrics for one in part)

@@ -1,0 +1,115 @@
+"""What a Selector is made with: checked once, and never changed."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_sel import strategies
+from fedjax_sel.core import parsing
+from fedjax_sel.core.names import shown
+from fedjax_sel.errors import UserError
+from fedjax_sel.selector import answers
+from fedjax_sel.selector.answers import Clients, Name
+from fedjax_sel.selector.hooks import Size
+from fedjax_sel.strategies import contract, kinds
+from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.kinds import KINDS, Counts
+
+_LENGTHS = {"P": "num_params", "C": "num_classes", "Q": "profile_size"}
+
+
+class Terms(NamedTuple):
+    """Of a federation and its strategy."""
+
+    strategy: Strategy
+    size: Size
+    counts: Counts  # 1 where nothing reads what is so long
+    clients: Clients
+    sizes: np.ndarray  # training examples, int32 [N]
+    all_sizes: np.ndarray  # with those held out, int32 [N]
+    seed: int
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a saved standing belongs to, as JSON."""
+
+        def digest(*parts: bytes) -> str:
+            return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+        names = (repr(name).encode() for name in self.clients.names)
+        requests = [repr(request).encode() for request in self.strategy.requests]
+        return {
+            "strategy": self.strategy.name,
+            "its requests": digest(*requests),
+            **self.size._asdict(),
+            **self.counts._asdict(),
+            "sizes": digest(self.sizes.tobytes(), self.all_sizes.tobytes()),
+            "seed": self.seed,
+            "clients": digest(*names),
+        }
+
+
+def agreed(
+    strategy: str | Strategy,
+    size: Size,
+    *,
+    sizes: Any,
+    all_sizes: Any,
+    lengths: Mapping[str, int | None],
+    seed: int,
+    clients: Sequence[Name] | None,
+) -> Terms:
+    """Return the terms, if they can be kept.
+
+    Args:
+        strategy: a name, a name with parameters, or a `Strategy`.
+        size: N, K and T.
+        sizes: training examples of each client, in the order of `clients` or by name.
+        all_sizes: with those that clients hold out; None: they hold none out.
+        lengths: `num_params`, `num_classes` and `profile_size`; None where it is not given.
+        seed: of all draws.
+        clients: N names; None: 0 to N - 1.
+
+    Raises:
+        UserError: an argument is wrong, or the strategy breaks its contract.
+    """
+    for name, value in size._asdict().items():
+        _whole(name, value, 1)
+    num_clients, num_selected, _ = size
+    if num_selected > num_clients:
+        raise UserError(f"num_selected: {num_selected} is more than the {num_clients} clients; give at most that")
+    _whole("seed", seed, 0)
+    names = range(num_clients) if clients is None else tuple(clients)
+    if len(names) != num_clients:
+        raise UserError(f"clients: these are {len(names)} names, and num_clients={num_clients}; give one for each")
+    known = Clients(names)
+    own = answers.sizes("sizes", sizes, known)
+    all_own = own if all_sizes is None else answers.sizes("all_sizes", all_sizes, known)
+    made = _made(strategy)
+    contract.requests(made)
+    kinds.check(made)
+    contract.check(made, *size, everyone_available=True)
+    for request in made.requests:
+        needed = _LENGTHS.get(KINDS[request.kind].symbol)
+        if needed and lengths[needed] is None:
+            raise UserError(f"{needed}: strategy {made.name!r} buys {request.kind!r}; give this number")
+    for name, value in lengths.items():
+        if value is not None:
+            _whole(name, value, 1)
+    counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
+    return Terms(made, size, counts, known, own, all_own, int(seed))
+
+
+def _made(strategy: str | Strategy) -> Strategy:
+    if isinstance(strategy, Strategy):
+        return strategy
+    if not isinstance(strategy, str):
+        raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; give a name such as 'pow_d'")
+    name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')
+    return strategies.make(name, **parameters)
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**31:
+        raise UserError(f"{name}: {shown(value)} is not a whole number from {least} to 2147483647; give one")

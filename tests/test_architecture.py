@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "simulation": BOTTOM
     | {"data", "devices", "experiment", "metrics", "models", "numerics", "strategies", "tasks", "training"},
     "testing": BOTTOM | {"config", "devices", "simulation", "strategies"},
-    "selector": BOTTOM | {"simulation", "strategies"},
+    "selector": BOTTOM | {"numerics", "simulation", "strategies"},
+    "adapters": BOTTOM | {"selector", "simulation", "strategies"},
     "callbacks": BOTTOM,
     "runs": BOTTOM
     | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "simulation", "strategies"}

@@ -87,12 +87,22 @@ def seated(
         fields["updates"] = jax.tree.map(in_places, rows)
     if reads.step:
         fields["step"] = answers.tree("update: step", values["step"], terms.counts.num_params, None)
+    if reads.updates and reads.step and _form(fields["updates"], 1) != _form(fields["step"], 0):
+        raise UserError(
+            "update: step is not of the same arrays as updates; give the same pytree without the first axis"
+        )
     if reads.metrics is not None:
         given = values["metrics"] if _reads_metrics(reads) else ({}, {})
         fields["metrics"] = answers.metrics(given, reads.metrics)
     heard = np.zeros((k,), bool)
     heard[seats] = True
     return Report(selection._replace(mask=heard), fields, len(who), len(losses))
+
+
+def _form(tree: Any, axes: int) -> Any:
+    """Return the structure and the shapes of a pytree without some leading axes."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [leaf.shape[axes:] for leaf in leaves]
 
 
 def _listed(names: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import account, questions, reports, standing, storage, terms
+from fedjax_sel.selector import account, probing, questions, reports, standing, storage, terms
 from fedjax_sel.selector.account import Bill
 from fedjax_sel.selector.answers import Name
 from fedjax_sel.selector.hooks import Hooks, Size
@@ -90,6 +90,16 @@ class Selector:
         return self._now.round
 
     @property
+    def num_rounds(self) -> int:
+        """T, the rounds of the whole federation."""
+        return self._terms.size.num_rounds
+
+    @property
+    def num_selected(self) -> int:
+        """K, the places of a cohort."""
+        return self._terms.size.num_selected
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """What `update` must be given, beside who reported: names of its arguments."""
         return reports.read(self._reads)
@@ -116,6 +126,15 @@ class Selector:
             now = self._observed(now)
         self._now = now
         return self._due(now)
+
+    def probe_cohorts(self) -> tuple[tuple[Name, ...], ...]:
+        """Return whom to train for each probe, where a `loss_change` is due, and nobody where none is.
+
+        They are drawn uniformly from those who count as available, as the simulator draws them. A probe's cohort
+        trains from the round's model; the mean of what comes of it is evaluated by all and then thrown away.
+        """
+        due = [ask for ask in self._due(self._now) if ask.kind == "loss_change"]
+        return probing.cohorts(self._terms, self._now.round, due[0].shape[0], self._now.available()) if due else ()
 
     def tell(self, kind: str, ids: Iterable[Name], values: Any) -> None:
         """Enter what clients answered to one `Ask`, once for each.

@@ -121,7 +121,13 @@ def stranger(selector):
         ({"metrics": {"accuracy": 1.0}}, ["pair"]),
         ({"metrics": (BEFORE, {"accuracy": 1.0, "loss": 2.0})}, ["correct after", "missing"]),
         ({"metrics": (BEFORE | {"loss": np.nan}, BEFORE)}, ["loss before", "NaN"]),
+        ({"step": {"v": np.ones((P,))}}, ["step", "same arrays as updates"]),
+        ({"updates": {"w": np.ones((K, P - 1)), "v": np.ones((K, 1))}}, ["step", "same arrays as updates"]),
+        ({"updates": [[np.ones(P)], [np.ones(P - 1)]]}, ["updates"]),
         ({"reported": ["zoe"]}, ["'zoe'"]),
+        ({"reported": 7}, ["reported: 7 is not a list"]),
+        ({"reported": "ann"}, ["reported: 'ann' is not a list"]),
+        ({"broken": 7}, ["broken: 7 is not a list"]),
         ({"reported": NAMES}, ["was not selected"]),
         ({"broken": ["zoe"]}, ["'zoe'"]),
         ({"reported": [], "updates": {"w": np.zeros((0, P))}, "broken": None}, ["among those who reported"]),
@@ -139,6 +145,35 @@ def test_as_a_round_ends(of_updates, change, words):
     refused(of_updates, lambda s: s.update(**fine | change), *words)
     refused(of_updates, lambda s: s.select(), "has its cohort")
     assert of_updates.reads == ("updates", "step", "metrics")
+
+
+def test_each_case_of_bad_input_in_a_federation_under_way():
+    """After rounds with answers, so that there is something that could be lost."""
+    selector = make("pow_d[num_candidates=4]")
+    a_round_of_bad_input(selector)
+    a_round_of_bad_input(selector)
+
+
+def a_round_of_bad_input(selector):
+    asked = selector.asks(NAMES[:5])[0].clients
+    assert set(asked) <= set(NAMES[:5])
+    refused(selector, lambda s: s.tell("loss", ["fay"], [1.0]), "was not asked")  # a client that left
+    refused(selector, lambda s: s.tell("loss", [stranger(s)], [1.0]), "was not asked")
+    refused(selector, lambda s: s.tell("profile", asked, np.ones((4, 2))), "did not buy")
+    refused(selector, lambda s: s.tell("loss", asked, np.ones((4, 2))), "shape is [4, 2]")
+    refused(selector, lambda s: s.tell("loss", asked, np.ones(3)), "shape is [3]")  # fewer answers than names
+    refused(selector, lambda s: s.update(), "no cohort")  # out of turn
+    refused(selector, lambda s: s.select(), "was not told")
+    refused(selector, lambda s: s.asks(NAMES), "settled")
+    selector.tell("loss", asked[:3], np.ones(3))  # fewer answers than asked are welcome
+    refused(selector, lambda s: s.tell("loss", asked[3:], [1.0]), "told already")
+    refused(selector, lambda s: s.select(asked[:1]), "1 of 6")  # the others left
+    cohort, _ = selector.select()
+    assert set(cohort) <= set(asked[:3])
+    refused(selector, lambda s: s.select(), "has its cohort")
+    refused(selector, lambda s: s.tell("loss", asked, np.ones(4)), "not due")
+    refused(selector, lambda s: s.update(asked[3:]), "was not selected")
+    selector.update(cohort[:1])
 
 
 def test_too_few_who_left_and_all_over():

@@ -1,0 +1,134 @@
+"""A client that is made of a model and its examples: the facts, from a few functions that a framework gives."""
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel.adapters.clients import Arrays, Order, Question, Report
+from fedjax_sel.errors import UserError
+
+Passes = Sequence[Sequence[Any]]  # of a local training: losses of the examples of each mini-batch, of each pass
+
+
+class DataClient(ABC):
+    """What `TorchClient` and `JaxClient` share.
+
+    Attributes:
+        name: by which the server knows the client.
+        inputs: training examples, [n, ...].
+        targets: their labels, integers [n].
+        holdout: inputs and targets that it keeps from training, or None.
+        num_classes: C; needed where label histograms are asked for.
+    """
+
+    name: str
+    inputs: Any
+    targets: Any
+    holdout: tuple[Any, Any] | None = None
+    num_classes: int | None = None
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples it trains on."""
+        return len(self.targets)
+
+    @property
+    def num_all_examples(self) -> int:
+        """How many it has, with those that it holds out."""
+        return self.num_examples + (0 if self.holdout is None else len(self.holdout[1]))
+
+    @abstractmethod
+    def losses_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
+        """Return the loss of each example outside training, [n], nats."""
+
+    @abstractmethod
+    def profile_of(self, weights: Arrays, inputs: Any, relu: bool) -> np.ndarray:
+        """Return the mean output of the first fully-connected layer, [Q]."""
+
+    @abstractmethod
+    def gradient_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
+        """Return the gradient of the mean loss, flat, [P]."""
+
+    @abstractmethod
+    def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
+        """Train on `inputs` and `targets`; return the weights, and losses if there are any."""
+
+    @abstractmethod
+    def flat(self, weights: Arrays) -> np.ndarray:
+        """Return the trained weights as one vector, [P]."""
+
+    @abstractmethod
+    def joined(self, first: Any, second: Any) -> Any:
+        """Return examples one after another."""
+
+    def answer(self, question: Question) -> Any:
+        """Return a fact.
+
+        Raises:
+            UserError: it cannot be had of this client.
+        """
+        weights, options = question.weights, question.options
+        if question.kind == "label_histogram":
+            if self.num_classes is None:
+                raise UserError(f"num_classes: client {self.name!r} has none; set it to answer label histograms")
+            return np.bincount(np.asarray(self._part("all")[1]), minlength=self.num_classes).astype(np.float32)
+        assert weights is not None, question.kind
+        if question.kind == "loss":
+            return self._loss(weights, options, question.round)
+        if question.kind == "training_loss":
+            return _training_loss(self.fitted(weights, {})[1], options, self.name)
+        if question.kind == "update":
+            return self.flat(self.fitted(weights, {})[0]) - self.flat(weights)
+        everything = self._part("all")
+        if question.kind == "profile":
+            return self.profile_of(weights, everything[0], bool(options.get("relu", False)))
+        if question.kind == "gradient":
+            return self.gradient_of(weights, *everything)
+        raise UserError(f"client {self.name!r} cannot answer {question.kind!r}; write its `answer`")
+
+    def train(self, order: Order) -> Report:
+        """Train, and report with it what is wanted."""
+        weights, passes = self.fitted(order.weights, order.config)
+        facts: dict[str, Any] = {}
+        for kind, options in order.wanted.items():
+            if kind == "training_loss":
+                facts[kind] = _training_loss(passes, options, self.name)
+            else:
+                facts[kind] = self.answer(Question(kind, options, order.weights, order.round))
+        received: dict[str, Callable[[], float]] = {
+            "losses_before": lambda: self._loss(order.weights, {}, order.round),
+            "losses_after": lambda: self._loss(weights, {}, order.round),
+        }
+        return Report(weights, self.num_examples, facts, {name: received[name]() for name in order.losses})
+
+    def _part(self, on: str) -> tuple[Any, Any]:
+        own = (self.inputs, self.targets)
+        if self.holdout is None or on == "train":
+            return own
+        return self.holdout if on == "holdout" else tuple(map(self.joined, own, self.holdout))
+
+    def _loss(self, weights: Arrays, options: Mapping[str, Any], round: int) -> float:
+        inputs, targets = self._part(options.get("on", "train"))
+        size = options.get("batch_size")
+        if size is not None and size < len(targets):
+            own = np.random.default_rng([round + 1, zlib.crc32(str(self.name).encode())])  # the same if asked again
+            chosen = own.permutation(len(targets))[:size]
+            inputs, targets = inputs[chosen], targets[chosen]
+        losses = np.asarray(self.losses_of(weights, inputs, targets), np.float64)
+        return float(np.sqrt(np.mean(losses**2)) if options.get("statistic") == "rms" else losses.mean())
+
+
+def _training_loss(passes: Passes | None, options: Mapping[str, Any], name: str) -> float:
+    if not passes:
+        raise UserError(
+            f"training_loss: `fit` of client {name!r} returns no losses; return those of each mini-batch's examples, a "
+            "list for each pass"
+        )
+    if options.get("statistic") == "rms-first-pass":
+        examples = np.concatenate([np.asarray(batch, np.float64).ravel() for batch in passes[0]])
+        return float(np.sqrt(np.mean(examples**2)))
+    counted = passes[-1:] if options.get("statistic") == "last-pass" else passes
+    return float(np.mean([np.mean(np.asarray(batch, np.float64)) for one in counted for batch in one]))

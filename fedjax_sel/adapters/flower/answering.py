@@ -1,0 +1,47 @@
+"""The client's side: a ClientApp that answers what a SelectorStrategy asks."""
+
+# pyright: reportMissingImports=false
+from collections.abc import Callable
+from functools import partial
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedjax_sel.adapters.clients import Client
+from fedjax_sel.adapters.flower import messages
+from fedjax_sel.strategies.kinds import KINDS
+
+MakeClient = Callable[[Context], Client]
+
+
+def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientApp:
+    """Return a ClientApp whose `train` and queries are answered by a client.
+
+    Args:
+        make_client: (context) -> the client that this node is; called for every message, so keep what takes long.
+        app: to which these are added, such as one with an `evaluate` of its own; None: a new one.
+    """
+    app = ClientApp() if app is None else app
+
+    @app.query("introduce")
+    def introduce(message: Message, context: Context) -> Message:
+        client = make_client(context)
+        own = {
+            "name": str(client.name),
+            "num-examples": int(client.num_examples),
+            "num-all-examples": int(client.num_all_examples),
+        }
+        return Message(RecordDict({messages.OURS: ConfigRecord(own)}), reply_to=message)
+
+    def answer(kind: str, message: Message, context: Context) -> Message:
+        return messages.answer(message, {kind: make_client(context).answer(messages.question_of(message))})
+
+    for kind, about in KINDS.items():
+        if about.has_table and kind != "loss_change":  # which takes several losses; see `probes`
+            app.query(kind)(partial(answer, kind))
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return messages.report(message, make_client(context).train(messages.order_of(message)))
+
+    return app

@@ -1,0 +1,114 @@
+"""A client that trains a PyTorch module: all but `fit` is here.
+
+class Phone(TorchClient):
+    def fit(self, config):
+        optimizer = torch.optim.SGD(self.module.parameters(), lr=0.1)
+        for inputs, targets in batches(self.inputs, self.targets):
+            optimizer.zero_grad()
+            self.losses(self.module(inputs), targets).mean().backward()
+            optimizer.step()
+
+phone = Phone("phone 7", module, inputs, targets)
+"""
+
+# pyright: reportMissingImports=false
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedjax_sel.adapters.clients import Arrays
+from fedjax_sel.adapters.data_client import DataClient, Passes
+from fedjax_sel.errors import UserError
+
+
+class TorchClient(DataClient):
+    """See above. `profile_layer` names the layer whose output is the profile; None: the first `torch.nn.Linear`."""
+
+    profile_layer: str | None = None
+
+    def __init__(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        *,
+        holdout: tuple[torch.Tensor, torch.Tensor] | None = None,
+        num_classes: int | None = None,
+    ):
+        """Make a client.
+
+        Args:
+            name: by which the server knows it.
+            module: of the federation's architecture; its weights are replaced by what is received.
+            inputs: training examples, [n, ...].
+            targets: their labels, int64 [n].
+            holdout: inputs and targets that it keeps from training.
+            num_classes: C; needed where label histograms are asked for.
+        """
+        self.name, self.module, self.inputs, self.targets = name, module, inputs, targets
+        self.holdout, self.num_classes = holdout, num_classes
+
+    def fit(self, config: Mapping[str, Any]) -> Passes | None:
+        """Train `self.module` on `self.inputs` and `self.targets`.
+
+        Returns:
+            For strategies that buy training losses: of each pass a list of each mini-batch's losses, before its step.
+        """
+        raise UserError(f"fit: {type(self).__name__} does not say how it trains; write this method")
+
+    def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of each example, [n]; cross-entropy, unless this method is overridden."""
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def losses_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
+        """Return the loss of each example outside training, [n], nats."""
+        module = self._received(weights).eval()
+        with torch.no_grad():
+            return self.losses(module(inputs), targets).numpy(force=True)
+
+    def profile_of(self, weights: Arrays, inputs: Any, relu: bool) -> np.ndarray:
+        """Return the mean output of the first fully-connected layer, [Q]."""
+        module, outputs = self._received(weights).eval(), []
+        hook = self._layer().register_forward_hook(lambda layer, given, output: outputs.append(output))
+        try:
+            with torch.no_grad():
+                module(inputs)
+        finally:
+            hook.remove()
+        return (torch.relu(outputs[0]) if relu else outputs[0]).mean(dim=0).numpy(force=True)
+
+    def gradient_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
+        """Return the gradient of the mean loss, flat, [P]."""
+        module = self._received(weights).eval()
+        parameters = list(module.parameters())
+        gradients = torch.autograd.grad(self.losses(module(inputs), targets).mean(), parameters)
+        return torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy(force=True)
+
+    def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
+        """Train from the weights; return those that come of it, and losses if `fit` returns any."""
+        module = self._received(weights).train()
+        passes = self.fit(config)
+        return {name: value.numpy(force=True).copy() for name, value in module.state_dict().items()}, passes
+
+    def flat(self, weights: Arrays) -> np.ndarray:
+        """Return the weights that gradients move as one vector, [P]."""
+        return np.concatenate([np.ravel(weights[name]) for name, _ in self.module.named_parameters()])
+
+    def joined(self, first: Any, second: Any) -> Any:
+        """Return examples one after another."""
+        return torch.cat([first, second])
+
+    def _received(self, weights: Arrays) -> torch.nn.Module:
+        self.module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})
+        return self.module
+
+    def _layer(self) -> torch.nn.Module:
+        if self.profile_layer is not None:
+            return self.module.get_submodule(self.profile_layer)
+        for layer in self.module.modules():
+            if isinstance(layer, torch.nn.Linear):
+                return layer
+        raise UserError(f"profile_layer: client {self.name!r} has no torch.nn.Linear; name the layer of the profile")

@@ -1,0 +1,61 @@
+"""What docs/other_frameworks.md uses of NVIDIA FLARE, as its documentation describes it, and no more.
+
+It stands in for the package so that the page's controller can run in this process. It is not FLARE: nothing is sent.
+"""
+
+import dataclasses
+import enum
+import sys
+import types
+from typing import Any
+
+
+class ParamsType(enum.Enum):
+    FULL = "FULL"
+
+
+@dataclasses.dataclass
+class FLModel:
+    params_type: ParamsType | None = None
+    params: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = None
+
+
+class ModelController:
+    """`sites` are functions (task, FLModel) -> FLModel or, where one does not answer, None."""
+
+    sites: dict[str, Any]
+    first: FLModel
+
+    def __init__(self, *, persistor_id="persistor"):
+        self.saved = []
+
+    def load_model(self):
+        return self.first
+
+    def save_model(self, model):
+        self.saved.append(model)
+
+    def sample_clients(self, num_clients=None):
+        return list(self.sites)[:num_clients]
+
+    def send_model_and_wait(self, task_name="train", data=None, targets=None, min_responses=None, timeout=0):
+        replies = []
+        for name in targets if targets is not None else self.sites:
+            reply = self.sites[name](task_name, data)
+            if reply is not None:
+                reply.meta = {**(reply.meta or {}), "client_name": name}
+                replies.append(reply)
+        return replies
+
+
+def put_in_place(monkeypatch):
+    """Have `import nvflare` find this."""
+    names = ("nvflare", "nvflare.app_common", "nvflare.app_common.abstract", "nvflare.app_common.workflows")
+    modules = {name: types.ModuleType(name) for name in names}
+    model = types.ModuleType("nvflare.app_common.abstract.fl_model")
+    model.FLModel, model.ParamsType = FLModel, ParamsType
+    controller = types.ModuleType("nvflare.app_common.workflows.model_controller")
+    controller.ModelController = ModelController
+    for module in (*modules.values(), model, controller):
+        monkeypatch.setitem(sys.modules, module.__name__, module)

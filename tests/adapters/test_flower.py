@@ -1,0 +1,219 @@
+"""The adapter for Flower on a grid in this process: who is asked what, and what becomes of silence."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'fedjax-sel[flower]'")
+
+from flwr.app import Array, ArrayRecord, MetricRecord
+
+import fedjax_sel
+from fedjax_sel import UserError
+from fedjax_sel.adapters.flower import SelectorStrategy
+from tests.adapters.made_up import FakeGrid, Line, N
+
+K, T = 3, 6
+
+
+def first():
+    return ArrayRecord({"line": Array(np.zeros(2))})
+
+
+def evaluation(arrays):
+    x = np.linspace(-1, 3, 50)
+    loss = float(np.mean((np.stack([x, np.ones_like(x)], axis=1) @ arrays["line"].numpy() - 3 * x + 1) ** 2))
+    return {"accuracy": 1 / (1 + loss), "loss": loss, "correct": 50}
+
+
+def made(strategy, **others):
+    given = {"profile_size": 2, "num_classes": 3, "server_evaluation": evaluation, "answer_seconds": 5.0}
+    return SelectorStrategy(strategy, N, K, T, **given | {"wait_seconds": 1.0} | others)
+
+
+def run(strategy, grid=None, **others):
+    made_one = made(strategy, **others)
+    grid = FakeGrid([Line(number) for number in range(N)]) if grid is None else grid
+    result = made_one.start(grid, first(), evaluate_fn=lambda number, arrays: MetricRecord(evaluation(arrays)))
+    return made_one, grid, result
+
+
+FEDCOR = "fedcor[warmup=2,interval=2,warmup_steps=3,steps=2,dimension=2]"
+
+
+@pytest.mark.parametrize(
+    "algo", ["random", "pow_d[num_candidates=5]", "fl_dp3s", "gpfl", FEDCOR, "afl", "divfl", "oort", "clustered"]
+)
+def test_a_federation_learns_the_line(algo):
+    strategy, grid, result = run(algo)
+    losses = [result.evaluate_metrics_serverapp[round]["loss"] for round in range(T + 1)]
+    assert losses[-1] < losses[0] / 2
+    assert strategy.selector.round == T and len(strategy.cohorts) == T
+    bill = strategy.selector.bill()
+    trained = [name for kind, name in grid.sent if kind == "train"]
+    assert bill.total.models_up == len(trained)
+    for client in grid.nodes.values():
+        kinds = {kind for kind, *_ in client.asked} - {"train"}
+        bought = {request.kind for request in fedjax_sel.strategies.make(algo.split("[")[0]).requests}
+        assert kinds <= bought | {"loss"}
+
+
+def test_facts_are_asked_by_messages_of_their_own():
+    _, grid, _ = run("pow_d[num_candidates=5]")
+    kinds = [kind for kind, _ in grid.sent]
+    assert kinds[:N] == ["query.introduce"] * N
+    assert kinds[N:] == (["query.loss"] * 5 + ["train"] * K) * T
+    for round in range(T):
+        start = N + round * (5 + K)
+        asked = {name for _, name in grid.sent[start : start + 5]}
+        assert {name for _, name in grid.sent[start + 5 : start + 5 + K]} <= asked
+
+
+def test_what_the_cohort_is_asked_travels_with_its_training():
+    _, grid, _ = run("afl")
+    kinds = [kind for kind, _ in grid.sent]
+    assert kinds == ["query.introduce"] * N + ["query.loss"] * N + ["train"] * K * T
+
+
+def test_probes_train_a_cohort_and_ask_everybody_twice():
+    strategy, grid, _ = run(FEDCOR)
+    probed = [one for client in grid.nodes.values() for one in client.asked if one[0] == "train" and one[2] is not None]
+    spent = strategy.selector.bill()
+    questions = sum(kind == "query.loss" for kind, _ in grid.sent)
+    assert probed and spent.total.models_up == K * T + len(probed)
+    assert spent.total.floats_up == questions
+
+
+def test_it_selects_as_a_selector_that_is_told_the_same():
+    """The facts are the clients' own; who is named, and the bill, are those of a loop in plain Python."""
+    strategy, _, _ = run("pow_d[num_candidates=5]")
+    clients = [Line(number) for number in range(N)]
+    plain = fedjax_sel.Selector("pow_d[num_candidates=5]", N, K, T, sizes=[c.num_examples for c in clients])
+    line = np.zeros(2)
+    for cohort in strategy.cohorts:
+        (ask,) = plain.asks()
+        plain.tell(ask.kind, ask.clients, [clients[k].loss({"line": line}) for k in ask.clients])
+        names, _ = plain.select()
+        assert tuple(map(str, names)) == cohort
+        sizes = np.array([clients[k].num_examples for k in names])
+        total = sizes.sum()
+        line = sum(clients[k].trained(line) * (size / total) for k, size in zip(names, sizes))
+        plain.update()
+    assert plain.bill() == strategy.selector.bill()
+
+
+def test_silence_is_tolerated():
+    grid = FakeGrid([Line(number) for number in range(N)])
+    lost = {"query.loss": {"1", "2"}, "train": {"3"}}
+
+    def hears(node, message):
+        name, kind = grid.nodes[node].name, message.metadata.message_type
+        return True if name not in lost.get(kind, ()) else ("error" if name == "1" else False)
+
+    grid.hears = hears
+    strategy, _, result = run("afl", grid)
+    assert strategy.selector.round == T and result.evaluate_metrics_serverapp[T]["loss"] < 10
+    trained = [name for kind, name in grid.sent if kind == "train"]
+    reported = [name for name in trained if name != "3"]
+    total = strategy.selector.bill().total
+    assert total.models_up == len(reported)
+    assert total.floats_up == N - 2 + len(reported)  # whoever did not answer sent nothing
+
+
+def test_too_few_answers_are_asked_for_again_and_then_refused():
+    grid = FakeGrid([Line(number) for number in range(N)])
+    turns = []
+
+    def hears(node, message):
+        if message.metadata.message_type == "query.gradient":
+            turns.append(node)
+            return len(turns) > N  # nobody at the first time
+        return True
+
+    grid.hears = hears
+    strategy, _, _ = run("divfl[gradients=fresh]", grid)
+    assert strategy.selector.round == T
+    asked = [kind for kind, _ in grid.sent].count("query.gradient")
+    assert asked == (T + 1) * N
+
+    grid = FakeGrid([Line(number) for number in range(N)])
+    grid.hears = lambda node, message: message.metadata.message_type != "query.gradient"
+    with pytest.raises(UserError, match=r"0 of 8 clients can be reached and num_selected=3"):
+        run("divfl[gradients=fresh]", grid)
+
+
+def test_answers_that_do_not_fit_count_as_none(caplog):
+    clients = [Line(number) for number in range(N)]
+    clients[0].answer = lambda question: [1.0, 2.0]
+    clients[1].answer = lambda question: np.nan
+    strategy, _, _ = run("pow_d[num_candidates=8]", FakeGrid(clients))
+    assert "loss of client '0' is of shape [2] and not of []; it is left out" in caplog.text
+    assert all("0" not in cohort for cohort in strategy.cohorts)
+    assert all("1" in cohort for cohort in strategy.cohorts[:1])  # what is not finite is bad, not unknown
+
+
+def test_a_broken_or_foreign_model_is_left_out(caplog):
+    clients = [Line(number) for number in range(N)]
+    plain = clients[0].train
+    clients[0].train = lambda order: plain(order)._replace(weights={"line": np.full(2, np.nan)})
+    clients[1].train = lambda order: plain(order)._replace(weights={"line": np.zeros(3)})
+    strategy, _, result = run("random", FakeGrid(clients))
+    assert np.isfinite(result.arrays["line"].numpy()).all()
+    chosen = [name for cohort in strategy.cohorts for name in cohort]
+    assert "0" in chosen and "1" in chosen
+    assert "update of client '0' is not finite" in caplog.text
+    assert "client '1' reports another model than it was sent" in caplog.text
+
+
+def test_a_killed_server_goes_on(tmp_path):
+    whole, _, wanted = run("gpfl")
+    for kill in (0, 3, 5):
+        folder = tmp_path / f"killed {kill}"
+        grid = FakeGrid([Line(number) for number in range(N)])
+        killed = made("gpfl", folder=folder)
+
+        def hears(node, message, kill=kill, killed=killed):
+            if message.metadata.message_type == "train" and killed.selector.round == kill:
+                raise KeyboardInterrupt
+            return True
+
+        grid.hears = hears
+        with pytest.raises(KeyboardInterrupt):
+            killed.start(grid, first())
+        goes_on, _, result = run("gpfl", FakeGrid([Line(n) for n in range(N)], first_node=500), folder=folder)
+        assert killed.cohorts[:kill] + goes_on.cohorts == whole.cohorts
+        np.testing.assert_array_equal(result.arrays["line"].numpy(), wanted.arrays["line"].numpy())
+        assert goes_on.selector.bill() == whole.selector.bill()
+        assert sorted(result.evaluate_metrics_serverapp) == list(range(kill, T + 1))
+    again, grid, result = run("gpfl", FakeGrid([]), folder=folder)
+    assert not again.cohorts and not grid.sent
+    np.testing.assert_array_equal(result.arrays["line"].numpy(), wanted.arrays["line"].numpy())
+    assert sorted(path.name for path in folder.iterdir()) == ["clients.json", "selector.npz", "weights-000006.npz"]
+
+
+def test_who_cannot_be_reached_is_not_asked():
+    def reachable(round, names):
+        return [name for name in names if (int(name) + round) % 3]
+
+    strategy, _, _ = run("pow_d[num_candidates=5]", reachable=reachable)
+    for round, cohort in enumerate(strategy.cohorts):
+        assert cohort and all((int(name) + round) % 3 for name in cohort)
+
+
+@pytest.mark.parametrize(
+    "change,words",
+    [
+        ({"server_evaluation": None}, "server_evaluation: strategy 'gpfl' buys the server's own evaluation"),
+        ({"trained": ["other"]}, "trained: the model has no array 'other'; it has line"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(change, words):
+    with pytest.raises(UserError) as found:
+        run("gpfl", **change)
+    assert words in str(found.value)
+
+
+def test_clients_that_do_not_come():
+    with pytest.raises(UserError, match="5 clients can be reached and 8 are needed"):
+        run("random", FakeGrid([Line(number) for number in range(5)]), wait_seconds=0.3)
+    with pytest.raises(UserError, match="8 is not the 9 clients that came"):
+        run("random", FakeGrid([Line(number) for number in range(9)]))

@@ -1,0 +1,85 @@
+"""docs/other_frameworks.md: its code runs, pfl-research's in pfl-research, FLARE's on a minimum of its interface."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from tests.adapters import flare_minimum
+
+HOME = Path(__file__).parents[2]
+PAGE = (HOME / "docs" / "other_frameworks.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+N, K, T = 8, 3, 10
+
+
+@pytest.mark.slow
+def test_in_pfl_research(tmp_path):
+    pytest.importorskip("pfl", reason="pfl-research is not installed: pip install 'pfl[pytorch]'")
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+    checks = "assert len(selecting.cohorts) == ROUNDS and all(len(set(one)) == 3 for one in selecting.cohorts)\n"
+    (tmp_path / "page.py").write_text("\n".join([*BLOCKS[:2], checks]))
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, env={"PYTHONPATH": str(HOME), "PATH": ""}, capture_output=True,
+        text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    slope, intercept, spent = done.stdout.splitlines()[-1].split(" ", 2)
+    assert abs(float(slope) - 3) < 0.5 and abs(float(intercept) + 1) < 0.5
+    assert spent == "Spent(models_down=50, models_up=30, floats_up=50)"
+
+
+def test_pfls_part_is_short():
+    assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) < 40
+
+
+@pytest.mark.parametrize("algo", ["pow_d[num_candidates=5]", "afl", "gpfl"])
+def test_in_a_minimum_of_flare(monkeypatch, algo):
+    flare_minimum.put_in_place(monkeypatch)
+    there = {}
+    exec(compile(BLOCKS[2], "docs/other_frameworks.md", "exec"), there)
+    sites = {f"site-{place}": Site(place) for place in range(N)}
+    controller_class = there["SelectingController"]
+    controller_class.sites = sites
+    controller_class.first = flare_minimum.FLModel(params={"w": np.zeros(2, np.float32)})
+    sizes = {name: len(site.targets) for name, site in sites.items()}
+    if algo == "gpfl":
+        with pytest.raises(fedjax_sel.UserError, match="reads metrics"):
+            controller_class(algo, sizes, K, T, num_params=2).run()
+        return
+    controller = controller_class(algo, sizes, K, T)
+    controller.run()
+    np.testing.assert_allclose(controller.saved[-1].params["w"], [3, -1], atol=0.3)
+    assert len(controller.saved) == len(controller.cohorts) == T
+    total = controller.selector.bill().total
+    assert total.models_up == sum(name != "site-1" for cohort in controller.cohorts for name in cohort)
+    if algo != "afl":
+        asked = [kind for site in sites.values() for kind in site.asked]
+        assert asked.count("loss") == 5 * T
+
+
+class Site:
+    """Holds a part of the line y = 3x - 1; the one called 1 never reports."""
+
+    def __init__(self, place):
+        rng = np.random.default_rng(place)
+        x = rng.normal(loc=place / 4, size=20 + place)
+        self.inputs, self.targets = np.stack([x, np.ones_like(x)], axis=1), 3 * x - 1 + 0.1 * rng.normal(size=x.size)
+        self.silent, self.asked = place == 1, []
+
+    def __call__(self, task, model):
+        self.asked.append(task)
+        w = np.array(model.params["w"], np.float64)
+        loss = float(np.mean((self.inputs @ w - self.targets) ** 2))
+        if task == "loss":
+            return flare_minimum.FLModel(params={"answer": loss})
+        assert task == "train"
+        if self.silent:
+            return None
+        for _ in range(60):
+            w = w - 0.02 * self.inputs.T @ (self.inputs @ w - self.targets) / len(self.targets)
+        return flare_minimum.FLModel(params={"w": w}, meta={"facts": dict.fromkeys(model.meta["wanted"], loss)})

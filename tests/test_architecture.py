@@ -118,6 +118,8 @@ def test_a_strategys_file_stays_readable():
         ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),
         ("from fedjax_sel.papers import published; published.get('fedcor/table1')", ("jax", "numpy")),
         ("import fedjax_sel.data", ("jax", "tensorflow_datasets", "sklearn", "PIL", "matplotlib", "scipy")),
+        ("import fedjax_sel.adapters.flower, fedjax_sel.adapters.rounds, fedjax_sel.adapters.data_client",
+         ("flwr", "ray", "torch", "pfl", "matplotlib")),
         ("import fedjax_sel.runs.experiment", ("tensorflow_datasets", "sklearn", "PIL", "matplotlib")),
     ],
 )  # fmt: skip

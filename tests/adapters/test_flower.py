@@ -130,7 +130,7 @@ def test_too_few_answers_are_asked_for_again_and_then_refused():
         return True
 
     grid.hears = hears
-    strategy, _, _ = run("divfl[gradients=fresh]", grid)
+    strategy, _, _ = run("divfl[variant=ideal]", grid)
     assert strategy.selector.round == T
     asked = [kind for kind, _ in grid.sent].count("query.gradient")
     assert asked == (T + 1) * N
@@ -138,7 +138,7 @@ def test_too_few_answers_are_asked_for_again_and_then_refused():
     grid = FakeGrid([Line(number) for number in range(N)])
     grid.hears = lambda node, message: message.metadata.message_type != "query.gradient"
     with pytest.raises(UserError, match=r"0 of 8 clients can be reached and num_selected=3"):
-        run("divfl[gradients=fresh]", grid)
+        run("divfl[variant=ideal]", grid)
 
 
 def test_answers_that_do_not_fit_count_as_none(caplog):

@@ -1,0 +1,86 @@
+"""Rounds where clients answer or do not, without any framework."""
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError
+from fedjax_sel.adapters import rounds
+from fedjax_sel.adapters.rounds import Reported
+from fedjax_sel.selector import Ask
+
+NAMES = ("ann", "bob", "cid", "dan", "eve", "fay")
+N, K, T = len(NAMES), 2, 4
+
+
+def make(strategy, **others):
+    return fedjax_sel.Selector(strategy, N, K, T, **{"sizes": range(4, 4 + N), "clients": NAMES} | others)
+
+
+def loss_of(options=None, shape=()):
+    return Ask("loss", "all", NAMES, options or {}, shape, True)
+
+
+def test_what_fits_is_told_in_the_order_of_the_question(caplog):
+    answers = {"fay": 3, "bob": 1.5, "ann": [1.0], "cid": "much", "zoe": 1.0, "dan": np.float64(2)}
+    names, values = rounds.fitting(loss_of(), answers)
+    assert names == ("bob", "dan", "fay") and values.dtype == np.float32 and values.tolist() == [1.5, 2, 3]
+    assert "client 'ann' is of shape [1] and not of []" in caplog.text and "client 'cid' is no number" in caplog.text
+    assert rounds.fitting(loss_of(), {})[1].shape == (0,)
+    assert rounds.fitting(loss_of(shape=(2,)), {})[1].shape == (0, 2)
+
+
+def test_a_loss_that_is_not_finite_is_bad_and_not_unknown(caplog):
+    answers = {"ann": np.nan, "bob": 4.0, "cid": np.inf, "dan": -np.inf}
+    names, values = rounds.fitting(loss_of(), answers)
+    assert names == NAMES[:4] and values.tolist() == [4.0, 4.0, 1e6, -1e6]
+    assert rounds.finite_losses([np.nan]).tolist() == [1e6]
+    names, values = rounds.fitting(loss_of({"nonfinite": "missing"}), answers)
+    assert names == ("bob",) and "client 'ann' is not finite; it is left out" in caplog.text
+    profile = Ask("profile", "all", NAMES, {}, (2,), True)
+    assert rounds.fitting(profile, {"ann": [1, np.nan], "bob": [1, 2]})[0] == ("bob",)
+
+
+def test_those_who_did_not_answer_are_asked_again_where_too_few_did():
+    turns = []
+
+    def ask(due, names):
+        turns.append(names)
+        return {} if len(turns) == 1 else {names[-1]: 5.0, names[0]: 4.0, "zoe": 9.0}
+
+    selector = make("pow_d[num_candidates=4]")
+    cohort, weights = rounds.choose(selector, None, ask)
+    assert turns[0] == turns[1] and len(turns) == 2 and weights is None
+    assert set(cohort) == {turns[0][0], turns[0][-1]}
+    rounds.close(selector, {}, {})
+
+    turns.clear()
+    with pytest.raises(UserError, match="0 of 6 clients can be reached"):
+        rounds.choose(make("divfl[variant=ideal]", num_params=1), None, lambda due, names: turns.append(names) or {})
+    assert len(turns) == 2
+
+    turns.clear()
+    rounds.choose(selector, NAMES[:5], lambda due, names: turns.append(names) or dict.fromkeys(names[:2], 1.0))
+    assert len(turns) == 1  # two are enough
+
+
+def test_a_round_is_closed_with_what_came():
+    selector = make("gpfl", num_params=3)
+    metrics = ({"accuracy": 0.1, "loss": 2.0, "correct": 1}, {"accuracy": 0.2, "loss": 1.0, "correct": 2})
+    step = {"w": np.ones(2), "b": np.ones(1)}
+    for heard in (2, 1, 0):
+        cohort, _ = rounds.choose(selector, None, lambda due, names: {})
+        reports = {name: Reported({"w": np.full(2, 0.5), "b": np.full(1, np.nan if heard == 1 else 0.5)})
+                   for name in cohort[:heard]}  # fmt: skip
+        rounds.close(selector, reports, step, metrics)
+        assert selector.bill().rounds[-1].models_up == heard
+    assert selector.round == 3
+
+
+def test_facts_travel_with_reports():
+    selector = make("oort")
+    cohort, _ = rounds.choose(selector, None, lambda due, names: {})
+    assert [due.kind for due in selector.asks()] == ["training_loss"]
+    reports = {cohort[0]: Reported({}, {"training_loss": 2.0}), cohort[1]: Reported({})}
+    rounds.close(selector, reports, {})
+    assert selector.bill().rounds[0] == (2, 2, 1)

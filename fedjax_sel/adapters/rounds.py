@@ -75,7 +75,7 @@ def _answers(due: Ask, ask: AskClients, wanted: int, attempts: int) -> tuple[tup
     wanted = min(wanted, len(due.clients))
     for attempt in range(attempts):
         left = tuple(name for name in due.clients if name not in found)
-        if attempt and (len(found) >= wanted or not left):
+        if not left or (attempt and len(found) >= wanted):
             break
         found |= {name: value for name, value in ask(due, left).items() if name in left}
         found = dict(zip(*fitting(due, found)))

@@ -18,19 +18,26 @@ class ParamsType(enum.Enum):
 class FLModel:
     params_type: ParamsType | None = None
     params: dict[str, Any] | None = None
+    current_round: int | None = None
     meta: dict[str, Any] | None = None
 
 
 class ModelController:
-    """`sites` are functions (task, FLModel) -> FLModel or, where one does not answer, None."""
+    def __init__(self, *, persistor_id="persistor", ignore_result_error=None):
+        pass
+
+    def send_model_and_wait(self, task_name="train", data=None, targets=None, min_responses=None, timeout=0):
+        return self.broadcast_model(task_name=task_name, data=data, targets=targets, timeout=timeout)
+
+
+class InProcess:
+    """What of a controller reaches out: to `sites`, functions (task, FLModel) -> FLModel, None where one is silent."""
 
     sites: dict[str, Any]
-    first: FLModel
-
-    def __init__(self, *, persistor_id="persistor"):
-        self.saved = []
+    first: Any
 
     def load_model(self):
+        self.saved = []
         return self.first
 
     def save_model(self, model):
@@ -39,9 +46,9 @@ class ModelController:
     def sample_clients(self, num_clients=None):
         return list(self.sites)[:num_clients]
 
-    def send_model_and_wait(self, task_name="train", data=None, targets=None, min_responses=None, timeout=0):
+    def broadcast_model(self, data, task_name, targets, timeout, **_):
         replies = []
-        for name in targets if targets is not None else self.sites:
+        for name in targets or self.sites:  # as FLARE does
             reply = self.sites[name](task_name, data)
             if reply is not None:
                 reply.meta = {**(reply.meta or {}), "client_name": name}

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedjax_sel
 from tests.adapters import flare_minimum
 
 HOME = Path(__file__).parents[2]
@@ -37,35 +36,41 @@ def test_pfls_part_is_short():
     assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) < 40
 
 
-@pytest.mark.parametrize("algo", ["pow_d[num_candidates=5]", "afl", "gpfl"])
-def test_in_a_minimum_of_flare(monkeypatch, algo):
+@pytest.mark.parametrize("algo", ["pow_d[num_candidates=5]", "afl"])
+def test_on_a_minimum_of_flare(monkeypatch, algo):
     flare_minimum.put_in_place(monkeypatch)
+    in_flare(algo)
+
+
+def test_on_flares_own_classes():
+    pytest.importorskip("nvflare", reason="NVIDIA FLARE is not installed: pip install nvflare")
+    in_flare("afl")
+
+
+def in_flare(algo):
     there = {}
     exec(compile(BLOCKS[2], "docs/other_frameworks.md", "exec"), there)
-    sites = {f"site-{place}": Site(place) for place in range(N)}
-    controller_class = there["SelectingController"]
-    controller_class.sites = sites
-    controller_class.first = flare_minimum.FLModel(params={"w": np.zeros(2, np.float32)})
-    sizes = {name: len(site.targets) for name, site in sites.items()}
-    if algo == "gpfl":
-        with pytest.raises(fedjax_sel.UserError, match="reads metrics"):
-            controller_class(algo, sizes, K, T, num_params=2).run()
-        return
-    controller = controller_class(algo, sizes, K, T)
+    sites = {f"site-{place}": Site(place, there["FLModel"]) for place in range(N)}
+
+    class Controller(flare_minimum.InProcess, there["SelectingController"]):
+        pass
+
+    Controller.sites, Controller.first = sites, there["FLModel"](params={"w": np.zeros(2, np.float32)})
+    controller = Controller(algo, {name: len(site.targets) for name, site in sites.items()}, K, T)
     controller.run()
     np.testing.assert_allclose(controller.saved[-1].params["w"], [3, -1], atol=0.3)
     assert len(controller.saved) == len(controller.cohorts) == T
     total = controller.selector.bill().total
     assert total.models_up == sum(name != "site-1" for cohort in controller.cohorts for name in cohort)
-    if algo != "afl":
-        asked = [kind for site in sites.values() for kind in site.asked]
-        assert asked.count("loss") == 5 * T
+    asked = [kind for site in sites.values() for kind in site.asked]
+    assert asked.count("loss") == (N if algo == "afl" else 5 * T) and asked.count("train") == K * T
 
 
 class Site:
     """Holds a part of the line y = 3x - 1; the one called 1 never reports."""
 
-    def __init__(self, place):
+    def __init__(self, place, kind):
+        self.kind = kind  # FLModel
         rng = np.random.default_rng(place)
         x = rng.normal(loc=place / 4, size=20 + place)
         self.inputs, self.targets = np.stack([x, np.ones_like(x)], axis=1), 3 * x - 1 + 0.1 * rng.normal(size=x.size)
@@ -76,10 +81,10 @@ class Site:
         w = np.array(model.params["w"], np.float64)
         loss = float(np.mean((self.inputs @ w - self.targets) ** 2))
         if task == "loss":
-            return flare_minimum.FLModel(params={"answer": loss})
+            return self.kind(params={"answer": loss})
         assert task == "train"
         if self.silent:
             return None
         for _ in range(60):
             w = w - 0.02 * self.inputs.T @ (self.inputs @ w - self.targets) / len(self.targets)
-        return flare_minimum.FLModel(params={"w": w}, meta={"facts": dict.fromkeys(model.meta["wanted"], loss)})
+        return self.kind(params={"w": w}, meta={"facts": dict.fromkeys(model.meta["wanted"], loss)})

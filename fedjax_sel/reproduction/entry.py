@@ -1,8 +1,9 @@
 """What is run again: an entry for each table and figure that an experiment produced."""
 
 import dataclasses
+import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +81,8 @@ class Entry:
         runs: what has to be run, without folders; empty where nothing is trained.
         judge: the page of finished runs, of which some may be missing.
         cost: what it takes here, in words.
+        measure: what is measured on each finished run and kept in its folder, for the judge to read; see
+            `runs.grid.Afterwards`.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Entry:
     runs: Runs
     judge: Callable[[Results, Scale], Page]
     cost: str
+    measure: Callable[[Result, Scale], Iterator[str]] | None = None
 
     @property
     def published(self) -> Published:
@@ -97,6 +101,10 @@ class Entry:
     def columns(self) -> tuple[str, ...]:
         """The settings that `--columns` picks from."""
         return tuple(dict.fromkeys(cell.column for cell in self.runs))
+
+    def afterwards(self, scale: Scale) -> Callable[[Result], Iterator[str]] | None:
+        """Return what is done on each finished run; None where nothing is."""
+        return None if self.measure is None else functools.partial(self.measure, scale=scale)
 
     def replace(self, **changes: Any) -> "Entry":
         """Return the entry with other values of fields of its configurations, such as `data_dir`."""
@@ -125,11 +133,13 @@ class Entry:
 def folder_of(out: Path, config: Config) -> Path:
     """Return where a run lies: entries that need the same one share it.
 
-    A run of fewer rounds has a folder of its own, since some strategies plan for all their rounds from the start.
+    A run of fewer rounds has a folder of its own, since some strategies plan for all their rounds from the start; and
+    one that keeps its states on the way, since another run leaves only the last ones.
 
     Args:
         out: of all that is reproduced.
         config: of the run.
     """
     slug = re.sub(r"[^\w.]+", "-", f"{config.data.dataset.split(':')[0]}-{config.selection.algo}")
-    return out / "runs" / f"{slug}-{config.run.rounds}-{config.fingerprint()}"
+    kept = "" if config.run.checkpoint_every is None else f"-every-{config.run.checkpoint_every}"
+    return out / "runs" / f"{slug}-{config.run.rounds}{kept}-{config.fingerprint()}"

@@ -73,12 +73,12 @@ def run(
 
     unique = [(f"{cells[0].column}, {cells[0].row}", planned[cells[0]]) for cells in places.values()]
     try:
-        for done in grid.run_all(unique, say, workers):
+        for done in grid.run_all(unique, say, workers, entry.afterwards(scale)):
             cells = places[str(done.config.run.out)]
+            if done.stopped_by is not None:
+                return found()._replace(stopped=True, stopped_by=done.stopped_by)
             if done.result is None:
                 failed |= dict.fromkeys(cells, done.error or "")
-            elif not done.result.finished:
-                return found()._replace(stopped=True, stopped_by=done.result.stopped_by)
             else:
                 results |= dict.fromkeys(cells, done.result)
                 if not done.before:

@@ -34,9 +34,15 @@ _ROOM_TO_SPARE = 2**17  # bytes, for what orbax and the manifest say about the a
 
 def list_all(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, the newest first; whether they are whole only `read` tells."""
-    found = {path: re.fullmatch(rf"{_PREFIX}(\d+)", path.name) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
-    rounds = {path: int(match[1]) for path, match in found.items() if match}
+    found = {path: rounds_of(path) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
+    rounds = {path: number for path, number in found.items() if number is not None}
     return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)  # names have eight digits or more
+
+
+def rounds_of(place: Path) -> int | None:
+    """Return the rounds that a checkpoint has behind it, by its name; None of what is not one."""
+    match = re.fullmatch(rf"{_PREFIX}(\d+)", place.name)
+    return None if match is None else int(match[1])
 
 
 def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:

@@ -19,7 +19,11 @@ from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.runs import folder
 from fedjax_sel.runs.experiment import finished, run_experiment
+from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.records import Result
+
+Afterwards = Callable[[Result], Iterator[str]]
+"""What is done on a finished run, and kept in its folder: after every piece of work a line for the person, or none."""
 
 FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
 
@@ -28,9 +32,12 @@ class Done(NamedTuple):
     """What became of a run."""
 
     config: Config
-    result: Result | None  # None where it failed; `finished` is False where it was interrupted
+    result: Result | None  # None where it failed
     error: str | None = None
     before: bool = False  # whether it was finished when it was asked for
+    stopped_by: int | None = (
+        None  # the signal that ended it early, 0 where Ctrl-C did at once; None: it came to its end
+    )
 
 
 class Workers(NamedTuple):
@@ -41,7 +48,10 @@ class Workers(NamedTuple):
 
 
 def run_all(
-    runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers | None = None
+    runs: Sequence[tuple[str, Config]],
+    say: Callable[[str], None],
+    workers: Workers | None = None,
+    afterwards: Afterwards | None = None,
 ) -> Iterator[Done]:
     """Run configurations that have nothing to do with each other; finished ones are read.
 
@@ -49,12 +59,13 @@ def run_all(
         runs: what each is called, and its configuration with its folder.
         say: takes a line for the person before each run.
         workers: that take them; None: this process, in order.
+        afterwards: what is done on each that is finished, where it runs; finds what it did before. Workers import it.
 
     Yields:
-        What became of each. One that is not finished is the last.
+        What became of each. One that was stopped is the last.
     """
     if workers is not None:
-        yield from _on_workers(runs, say, workers)
+        yield from _on_workers(runs, say, workers, afterwards)
         return
     devices.use_every_core()
     for number, (name, config) in enumerate(runs, start=1):
@@ -64,16 +75,32 @@ def run_all(
             say(f"run {number} of {len(runs)}: {name}{' (finished before)' if before else ''}")
             if result is None:
                 result = run_experiment(config, progress=True)
+            stopped_by = None if result.finished else result.stopped_by
+            if afterwards is not None and stopped_by is None:
+                stopped_by = _do(afterwards(result), say)
         except FAILURES as error:
             say(f"failed: {error}")
             yield Done(config, None, str(error))
             continue
-        yield Done(config, result, before=before)
-        if not result.finished:
+        yield Done(config, result, before=before, stopped_by=stopped_by)
+        if stopped_by is not None:
             return
 
 
-def _on_workers(runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers) -> Iterator[Done]:
+def _do(work: Iterator[str], say: Callable[[str], None]) -> int | None:
+    """Do pieces of work until a signal comes: its number, None without."""
+    with Interruption(shown=True) as interruption:
+        for line in work:
+            if line:
+                say(line)
+            if interruption.asked:
+                return interruption.asked
+    return None
+
+
+def _on_workers(
+    runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers, afterwards: Afterwards | None
+) -> Iterator[Done]:
     distributed = _dask()
     with contextlib.ExitStack() as stack:
         if workers.scheduler is None:
@@ -89,7 +116,7 @@ def _on_workers(runs: Sequence[tuple[str, Config]], say: Callable[[str], None], 
         places = {}
         for name, config in runs:
             # Not pure: the same configuration run again reads its folder again.
-            places[client.submit(run_one, config.to_json(), pure=False)] = (name, config)
+            places[client.submit(run_one, config.to_json(), afterwards, pure=False)] = (name, config)
         for number, future in enumerate(distributed.as_completed(list(places)), start=1):
             name, config = places[future]
             error = future.exception()
@@ -121,11 +148,12 @@ def keep_to_share(workers: int, dask_worker: Any) -> None:
             os.sched_setaffinity(0, cores[int(dask_worker.name) % len(cores) :: workers])
 
 
-def run_one(nested: dict[str, Any]) -> str | None:
+def run_one(nested: dict[str, Any], afterwards: Afterwards | None = None) -> str | None:
     """Run one configuration in this process, or find that it was run: what a worker does.
 
     Args:
         nested: the configuration, as `Config.to_json` gives it.
+        afterwards: see `run_all`.
 
     Returns:
         None; or why there is no result.
@@ -134,6 +162,9 @@ def run_one(nested: dict[str, Any]) -> str | None:
     config = Config.from_json(nested)
     try:
         result = finished(_path(config), config) or run_experiment(config)
+        if afterwards is not None and result.finished:
+            for _ in afterwards(result):
+                pass
     except FAILURES as error:
         return str(error)
     return None if result.finished else f"it was stopped after round {result.num_rounds}; the same command goes on"

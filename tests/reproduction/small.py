@@ -11,8 +11,13 @@ SMALL = fedjax_sel.preset("quickstart").replace(
 
 def made_small(entry, cells=None):
     """An entry whose runs keep their strategy and what is asked of it, and nothing else."""
-    runs = {
-        cell: SMALL.replace(algo=config.selection.algo, algo_args=config.selection.algo_args, seeds=2, rounds=4)
-        for cell, config in list(entry.runs.items())[:cells]
-    }
-    return dataclasses.replace(entry, runs=runs)
+    return dataclasses.replace(
+        entry, runs={cell: _made_small(config) for cell, config in list(entry.runs.items())[:cells]}
+    )
+
+
+def _made_small(config):
+    small = SMALL.replace(algo=config.selection.algo, algo_args=config.selection.algo_args, seeds=2, rounds=4)
+    if config.run.checkpoint_every is None:
+        return small
+    return small.replace(chunk=1, checkpoint_every=1, keep=config.run.keep)

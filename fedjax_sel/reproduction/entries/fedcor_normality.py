@@ -1,0 +1,132 @@
+"""FedCor Fig. 2, 12 and 13: principal components of the loss changes under random cohorts, against the Gaussian."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.config import Config
+from fedjax_sel.reproduction import loss_changes, tables, verdicts
+from fedjax_sel.reproduction.entries.fedcor import SEEDS, configuration, task_of
+from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
+from fedjax_sel.reproduction.page import Page, Row
+from fedjax_sel.statistics import normality
+from fedjax_sel.strategies.fedcor import presets
+
+NON_IID, FASHION_MNIST, CIFAR10 = (
+    ("fmnist-2spc", "cifar10-2spc"),
+    ("fmnist-2spc", "fmnist-1spc", "fmnist-dir"),
+    ("cifar10-2spc", "cifar10-1spc", "cifar10-dir"),
+)
+COMPONENTS = 5
+FITS = 0.05
+
+
+def rule(components: int) -> str:
+    """Return what counts as reproduced.
+
+    Args:
+        components: that are looked at.
+    """
+    which = "first principal component" if components == 1 else f"first {components} principal components"
+    return (
+        f"In the last round of the warm-up {loss_changes.COHORTS} random cohorts are drawn; each client trains once, "
+        "and a cohort's model is the mean of its clients'. Looked at are the "
+        f"{which} of the clients' loss changes, the Gaussian has a component's mean and deviation. It "
+        '"fits well" is reproduced if no probability that it gives is wrong by much: the 95 % interval over seeds of '
+        f"the greatest difference of the distribution functions lies below {FITS}; and contradicted if it lies above. "
+        "That a component is Gaussian is another claim: contradicted if Anderson and Darling's test (its null by "
+        "simulation) rejects any after Holm's correction over the components and seeds of a setting, else reproduced, "
+        "as far as so many cohorts can tell."
+    )
+
+
+def _judge(components: int, results: Results, scale: Scale) -> Page:
+    rows: list[Row] = []
+    pictures: dict[str, Any] = {}
+    lines = ["setting,seed,component,share_of_variance,distance,anderson_darling,p"]
+    for cell, result in results.items():
+        [changes] = loss_changes.read(result, scale).values() or [None]
+        if changes is None:
+            continue
+        found = [normality.principal_components(one, min(components, *one.shape)) for one in changes]
+        scores = np.stack([one for one, _ in found])  # [seeds, components, cohorts]
+        shares = np.stack([share for _, share in found])
+        apart, squared = normality.distance(scores), normality.anderson_darling(scores)
+        p = normality.anderson_darling_test(scores)
+        for place in range(scores.shape[1]):
+            rows.append(_fit(cell.column, place + 1, apart[:, place], shares[:, place], scale))
+        rows.append(_test(cell.column, p, scale))
+        lines += [
+            f"{cell.column},{seed},{place + 1},"
+            + ",".join(f"{x[number, place]:.5g}" for x in (shares, apart, squared, p))
+            for number, seed in enumerate(result.seeds)
+            for place in range(scores.shape[1])
+        ]
+        pictures[f"{cell.column}.png"] = _figure(scores[0], shares[0])
+    if not rows:
+        return Page(rows)
+    by_chance = _by_chance(loss_changes.cohorts(scale))
+    notes = [
+        "The pictures are those of the first seed; the red line is the Gaussian. Of as many exactly Gaussian samples "
+        f"the greatest difference is {by_chance:.3f} on average."
+    ]
+    return Page(rows, notes, pictures, {"components.csv": "\n".join(lines) + "\n"})
+
+
+def _fit(column: str, number: int, apart: np.ndarray, shares: np.ndarray, scale: Scale) -> Row:
+    low, high = map(float, statistics.mean_interval(apart))
+    verdict = verdicts.REPRODUCED if high < FITS else verdicts.CONTRADICTED if low > FITS else verdicts.UNDECIDED
+    what = f"component {number} ({100 * shares.mean():.0f} % of the variance): greatest difference to the Gaussian"
+    return Row(column, what, "fits well (picture)", f"{tables.mean_and_sd(apart, 3)} ({low:.3f} to {high:.3f})",
+               len(apart), "", verdict if _comparable(low, scale) else verdicts.NOT_COMPARABLE)  # fmt: skip
+
+
+def _test(column: str, p: np.ndarray, scale: Scale) -> Row:
+    adjusted = statistics.holm(p.ravel()).adjusted
+    rejected = int((adjusted <= statistics.ALPHA).sum())
+    verdict = verdicts.CONTRADICTED if rejected else verdicts.REPRODUCED
+    ours = f"{rejected} of {adjusted.size} rejected (least p = {adjusted.min():.2g})"
+    return Row(column, "the components are Gaussian", "yes (picture)", ours, len(p), "",
+               verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE)  # fmt: skip
+
+
+def _comparable(low: float, scale: Scale) -> bool:
+    return scale.whole_rounds and not np.isnan(low)
+
+
+def _by_chance(cohorts: int) -> float:
+    return float(normality.distance(np.random.default_rng(0).standard_normal((200, cohorts))).mean())
+
+
+def _figure(scores: np.ndarray, shares: np.ndarray) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 * len(scores), 3.2), layout="constrained")
+    axes = figure.subplots(1, len(scores), squeeze=False)[0]
+    for number, (axis, values, share) in enumerate(zip(axes, scores, shares), start=1):
+        deviation = values.std(ddof=1)
+        axis.hist(values, bins=40, density=True, color="#56B4E9")
+        across = np.linspace(values.min(), values.max(), 200)
+        axis.plot(across, np.exp(-((across / deviation) ** 2) / 2) / (deviation * np.sqrt(2 * np.pi)), "r", linewidth=1)
+        axis.set_title(f"component {number}: {100 * share:.0f} %")
+        axis.set_xlabel("loss change along it (nats)")
+    return figure
+
+
+def _run(column: str) -> Config:
+    warmup = presets.look_up("fedcor", "paper", task_of(column)).warmup
+    return configuration(column, "random").replace(rounds=warmup - 1, seeds=SEEDS)
+
+
+def _entry(name: str, columns: tuple[str, ...], components: int, cost: str) -> Entry:
+    runs = {Cell(column, "random"): _run(column) for column in columns}
+    return Entry(name, rule(components), runs, partial(_judge, components), cost, loss_changes.measure)
+
+
+ENTRIES = (
+    _entry("fedcor/fig2", NON_IID, 1, "none beside fedcor/fig12 and fedcor/fig13"),
+    _entry("fedcor/fig12", FASHION_MNIST, COMPONENTS, "4 minutes"),
+    _entry("fedcor/fig13", CIFAR10, COMPONENTS, "hours a column on a CPU"),
+)

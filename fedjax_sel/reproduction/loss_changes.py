@@ -1,0 +1,133 @@
+"""Loss changes under random cohorts, measured at the checkpoints of a finished run and kept in its folder.
+
+    loss_changes/round-00000014-1000.npz     changes, float32 [seeds, 1000, N], and the cohorts, int32 [seeds, 1000, K]
+
+A run with `checkpoint_every` is measured in its first round and whenever so many more are over; another run in the
+round that would follow its last. What is measured is not measured again, and a stop loses the round at hand.
+"""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedjax_sel.config import Config
+from fedjax_sel.core import files
+from fedjax_sel.errors import DamagedRunError, UserError
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.reproduction.entry import Scale
+from fedjax_sel.runs import checkpoint, run_files
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import layout, run
+from fedjax_sel.simulation.loss_changes import Meter
+from fedjax_sel.simulation.plan import Carry
+
+COHORTS = 1000  # the paper's
+FOLDER = "loss_changes"
+_CHANGES, _COHORTS = "changes", "cohorts"
+
+
+def cohorts(scale: Scale) -> int:
+    """Return how many random cohorts are drawn in a round: the paper's number, or a share of it."""
+    return max(2, round(scale.share * COHORTS))
+
+
+def rounds_of(config: Config) -> tuple[int, ...]:
+    """Return the rounds in which a run is measured, from 0."""
+    every, rounds = config.run.checkpoint_every, config.run.rounds
+    return (rounds,) if every is None else tuple(range(0, rounds, every))
+
+
+def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
+    """Return what is measured of a run.
+
+    Args:
+        result: of a run with a folder.
+        scale: decides how many cohorts.
+
+    Returns:
+        The clients' loss changes by round, nats, float32 [seeds, cohorts, N]; rounds that are missing or damaged are
+        left out.
+    """
+    found = {round: _read(_file(result, round, scale)) for round in rounds_of(result.config)}
+    return {round: changes for round, changes in found.items() if changes is not None}
+
+
+def measure(result: Result, scale: Scale) -> Iterator[str]:
+    """Measure what is missing of a run.
+
+    Args:
+        result: finished, of a run with a folder that has the checkpoints.
+        scale: decides how many cohorts.
+
+    Yields:
+        After every piece of work a line for the person, which may be empty.
+
+    Raises:
+        DamagedRunError: a checkpoint is missing.
+        UserError: the folder cannot be written to.
+    """
+    every = rounds_of(result.config)
+    missing = [round for round in every if _read(_file(result, round, scale)) is None]
+    if not missing:
+        return
+    problem = pose(result.config)
+    laid_out = layout.lay_out(problem, len(result.seeds))
+    program = run.prepare_groups(problem, laid_out)[0]
+    meter = Meter(program)
+    shapes = run.shapes_of_state(problem, laid_out)
+    for round in missing:
+        pieces = []
+        carry = program.carry if round == 0 else _after(result, round, shapes)
+        for piece in meter.measure(carry, round, cohorts(scale)):
+            pieces.append(piece)
+            yield ""
+        content = io.BytesIO()
+        np.savez(
+            content,
+            **{
+                _CHANGES: np.concatenate([piece.changes for piece in pieces], axis=1),
+                _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
+            },
+        )
+        _write(_file(result, round, scale), content.getvalue())
+        yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
+
+
+def _after(result: Result, rounds: int, shapes: Carry) -> Carry:
+    """Return the state that a run had after so many rounds."""
+    folder = _folder(result)
+    for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
+        if checkpoint.rounds_of(place) == rounds:
+            return checkpoint.fill(shapes, checkpoint.read(place)[1])
+    raise DamagedRunError(f"{folder}: it has no checkpoint after round {rounds}; remove it to run it again")
+
+
+def _folder(result: Result) -> Path:
+    return Path(str(result.config.run.out))
+
+
+def _file(result: Result, round: int, scale: Scale) -> Path:
+    return _folder(result) / FOLDER / f"round-{round:08d}-{cohorts(scale)}.npz"
+
+
+def _write(place: Path, content: bytes) -> None:
+    try:
+        place.parent.mkdir(exist_ok=True)
+        run_files.write(place, content)
+    except OSError as error:
+        raise UserError(
+            f"--out: cannot write to {place.parent} ({error.strerror or error}); make room or move it"
+        ) from error
+
+
+def _read(place: Path) -> np.ndarray | None:
+    if not place.exists():
+        return None
+    try:
+        with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
+            return arrays[_CHANGES]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None  # it is measured again

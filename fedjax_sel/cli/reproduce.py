@@ -90,7 +90,12 @@ def _parser() -> command_line.Parser:
     )
     parser.add_argument("entries", nargs="*", metavar="ENTRY", help="tables and figures, such as fedcor/table1")
     parser.add_argument("--list", action="store_true", help="show every table and figure, and what it takes")
-    parser.add_argument("--columns", nargs="+", metavar="NAME", help="some settings, or how their names begin: fmnist")
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        metavar="NAME",
+        help="some settings, or how their names begin: fmnist (default: all but those that take files of your own)",
+    )
     parser.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list, instead of the entry's")
     parser.add_argument("--rounds", type=int, metavar="N", help="instead of the entry's")
     parser.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the entry's rounds (default: 1)")
@@ -165,8 +170,9 @@ def _heading(entry: "Entry", scale: "Scale", command: str, found: "Found") -> li
         lines += ["", f"**The reading.** {paper.reading}"]
     if changed := scale.in_words():
         lines += ["", f"**Other than the entry has it:** {changed}."]
-    if len(found.results) < len(entry.runs):
-        lines += ["", f"**{len(found.results)} of {len(entry.runs)} runs are finished.**"]
+    expected = {*entry.of_columns(None).runs, *found.results}
+    if len(found.results) < len(expected):
+        lines += ["", f"**{len(found.results)} of {len(expected)} runs are finished.**"]
     for cell, why in found.failed.items():
         lines += ["", f"Failed: {cell.column}, {cell.row}: {why}"]
     sources = {result.data_source for result in found.results.values()}

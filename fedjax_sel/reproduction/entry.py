@@ -83,6 +83,8 @@ class Entry:
         cost: what it takes here, in words.
         measure: what is measured on each finished run and kept in its folder, for the judge to read; see
             `runs.grid.Afterwards`.
+        on_request: columns that are run only where `--columns` names them: they take a user's own files, or what few
+            have at hand.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Entry:
     judge: Callable[[Results, Scale], Page]
     cost: str
     measure: Callable[[Result, Scale], Iterator[str]] | None = None
+    on_request: tuple[str, ...] = ()
 
     @property
     def published(self) -> Published:
@@ -114,19 +117,22 @@ class Entry:
         """Return the entry with some of its columns.
 
         Args:
-            wanted: columns, or how their names begin, such as "fmnist"; None: all.
+            wanted: columns, or how their names begin, such as "fmnist"; None: all that need not be asked for.
 
         Raises:
             UserError: one of them begins no column.
         """
         if wanted is None:
-            return self
+            return self._with(lambda column: column not in self.on_request)
         for name in wanted:
             if not any(column.startswith(name) for column in self.columns):
                 known = ", ".join(self.columns) or "none"
                 raise UserError(f"--columns: {self.name} has no column {name!r}; it has {known}")
+        return self._with(lambda column: column.startswith(wanted))
+
+    def _with(self, wanted: Callable[[str], bool]) -> "Entry":
         return dataclasses.replace(
-            self, runs={cell: config for cell, config in self.runs.items() if cell.column.startswith(wanted)}
+            self, runs={cell: config for cell, config in self.runs.items() if wanted(cell.column)}
         )
 
 

@@ -4,6 +4,8 @@ paired       an interval and a test for a mean paired difference
 families     Holm's correction, and the verdict: better, worse, within chance, too few seeds
 aggregates   interquartile means and performance profiles, over seeds and settings
 censored     rounds or megabytes to a target that a seed may never reach
+normality    whether samples are Gaussian: a distance and a test
+covariances  how alike two covariances are
 
 docs/statistics.md says which to use when, and why these.
 """

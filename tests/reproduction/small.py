@@ -11,9 +11,8 @@ SMALL = fedjax_sel.preset("quickstart").replace(
 
 def made_small(entry, cells=None):
     """An entry whose runs keep their strategy and what is asked of it, and nothing else."""
-    return dataclasses.replace(
-        entry, runs={cell: _made_small(config) for cell, config in list(entry.runs.items())[:cells]}
-    )
+    runs = {cell: _made_small(config) for cell, config in list(entry.runs.items())[:cells]}
+    return dataclasses.replace(entry, runs=runs, on_request=())
 
 
 def _made_small(config):

@@ -41,7 +41,7 @@ def judged(name, monkeypatch, changes, scale=None, **flat_names):
 def test_the_verdicts_on_components(monkeypatch, law, fits, gaussian):
     rng = np.random.default_rng(0)
     draw = {"normal": rng.standard_normal, "exponential": rng.standard_exponential}.get(
-        law, lambda shape: rng.standard_gamma(8.0, shape)
+        law, lambda shape: rng.standard_gamma(40.0, shape)
     )
     changes = draw((6, 1000, 4)) * [10.0, 3.0, 1.0, 0.1]
     found = list(judged("fedcor/fig2", monkeypatch, {14: changes}).values())

@@ -8,7 +8,18 @@ import pytest
 import fedjax_sel
 from fedjax_sel.errors import DamagedRunError
 from fedjax_sel.reproduction import state, verdicts
-from fedjax_sel.reproduction.entries import ENTRIES, embeddings, fedcor_proxy, fl_dp3s_profiles, gpfl_descent, gpfl_time
+from fedjax_sel.reproduction.entries import (
+    ENTRIES,
+    embeddings,
+    fedcor_proxy,
+    fedcor_toy,
+    fl_dp3s,
+    fl_dp3s_profiles,
+    gpfl_descent,
+    gpfl_statistics,
+    gpfl_time,
+    gpfl_writers,
+)
 from fedjax_sel.reproduction.entry import Cell, Scale
 from tests.reproduction import made_up
 from tests.reproduction.small import SMALL
@@ -79,6 +90,148 @@ def test_descent_by_hand():
     with_momentum = gpfl_descent.descend(0.01, 0.1)
     np.testing.assert_allclose(with_momentum[2], [0.99 - 0.01 * (0.1 + 0.99), -0.1])
     assert gpfl_descent.steps(path[:3]) == 2 and gpfl_descent.oscillation(path[:3]) == pytest.approx(1.0)
+
+
+def test_only_the_papers_momentum_is_judged():
+    rows = ENTRIES["gpfl/fig1"].judge({}, Scale()).rows
+    assert {row.what.split(":")[0] for row in rows if row.verdict} == {gpfl_descent.PAPERS}
+    plain, other = gpfl_descent.PAIRS[gpfl_descent.PAPERS]
+    assert plain[0] == other[0] and (plain[1], other[1]) == (0.0, 0.1)  # Eq. 1-2: the same step size
+    oscillations = [gpfl_descent.oscillation(gpfl_descent.descend(*numbers)) for numbers in (plain, other)]
+    assert oscillations[0] > 10 * oscillations[1]
+
+
+@pytest.mark.parametrize(
+    "after,expected",
+    [
+        ((1.2, 0.52, 0.5), [verdicts.REPRODUCED] * 3),
+        ((0.9, 0.6, 0.5), [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.CONTRADICTED]),
+        ((0.6, 0.9, 0.5), [verdicts.CONTRADICTED] * 3),
+    ],
+)
+def test_the_verdicts_on_the_toy(monkeypatch, after, expected):
+    """Ind fails, Cor is better, and reaches nine tenths of what the best pair does."""
+
+    def play(rng):
+        return (1.0, *after, 0.8) + rng.normal(size=5) * [0, 1e-3, 1e-3, 0, 0]
+
+    monkeypatch.setattr(fedcor_toy, "_play", play)
+    assert [row.verdict for row in ENTRIES["fedcor/fig1"].judge({}, Scale()).rows if row.verdict] == expected
+
+
+def test_the_hours_of_a_seed_are_not_compared():
+    runs = {
+        Cell("fmnist-2spc", "fedcor"): dataclasses.replace(
+            made_up.result(np.zeros((2, 4))), elapsed_seconds=np.array([1.0, 2.0, 3.0, 3600.0])
+        )
+    }
+    [row] = ENTRIES["fedcor/hours"].judge(runs, Scale()).rows
+    assert (row.paper, row.ours, row.difference) == ("about 3", "0.5", "6 times less")
+    assert row.verdict == verdicts.NOT_COMPARABLE and ENTRIES["fedcor/hours"].judge({}, Scale()).rows == []
+
+
+def test_statistics_of_writers(monkeypatch):
+    """LEAF's file of 3,550 writers, nine tenths of it for training."""
+    held = np.array([2.0, 4.0, 6.0]) * 9
+    found = gpfl_statistics.statistics_of(120, held, 0.9)
+    assert list(found.values()) == pytest.approx([3, 120, 40.0, 20.0])
+    femnist = {Cell("femnist", "random"): made_up.result(np.zeros((1, 1)))}
+
+    def rows(**changes):
+        numbers = {"clients": 3550, "samples": 805263, "mean samples a client": 226.834,
+                   "deviation of samples a client": 88.936}  # fmt: skip
+        monkeypatch.setattr(gpfl_statistics, "_of", lambda result: numbers | changes)
+        return {row.what: row.verdict for row in ENTRIES["gpfl/table1"].judge(femnist, Scale()).rows[:4]}
+
+    assert set(rows().values()) == {verdicts.AGREES}
+    assert rows(clients=3549)["clients"] == verdicts.DIFFERS
+    without = ENTRIES["gpfl/table1"].judge({}, Scale()).rows
+    assert [row.verdict for row in without] == [verdicts.NOT_COMPARABLE] * 4 + [verdicts.DIFFERS]
+
+
+@pytest.mark.slow
+def test_the_stand_in_has_the_writers_sizes(tmp_path):
+    """A hundredth of its samples and writers, dealt out as the whole would be."""
+    column = gpfl_writers.STAND_IN
+    config = gpfl_writers.shortest(column).replace(
+        dataset=gpfl_writers.DATASETS[column].replace("805263", "80526").replace("3550", "355"), num_clients=355
+    )
+    result = fedjax_sel.run(config.replace(model="mlp", out=str(tmp_path / "run")))
+    rows = ENTRIES["gpfl/table1"].judge({Cell(column, "random"): result}, Scale()).rows
+    ours = {row.what: float(row.ours) for row in rows if row.setting == column}
+    assert ours["clients"] == 355 and ours["samples"] == 80526
+    assert ours["mean samples a client"] == pytest.approx(226.83, abs=0.01)
+    assert ours["deviation of samples a client"] == pytest.approx(88.94, rel=0.2)
+    assert not any(row.verdict for row in rows if row.setting == column)
+
+
+def test_by_writer_the_stand_in_is_not_held_against_the_paper():
+    def page(column):
+        rng = np.random.default_rng(0)
+        runs = {
+            Cell(column, row): made_up.result(rng.normal(0.5 + 0.1 * place, 0.001, (8, 20)))
+            for place, row in enumerate(("random", "pow_d", "fedcor", "gpfl"))
+        }
+        return {row.verdict for row in ENTRIES["gpfl/fig3"].judge(runs, Scale()).rows}
+
+    assert page("femnist") == page("fmnist-dir") == {verdicts.REPRODUCED}
+    assert page("writers") == {verdicts.NOT_COMPARABLE}
+
+
+def test_what_gpfls_table_copied_is_not_judged():
+    rng = np.random.default_rng(0)
+    runs = {
+        Cell(column, row): made_up.result(rng.normal(0.5, 0.001, (8, 20)))
+        for column in ("cifar10-1spc", "cifar10-dir")
+        for row in ("random", "fedcor", "gpfl")
+    }
+    rows = ENTRIES["gpfl/table2"].judge(runs, Scale()).rows
+    of_shares = {(row.setting, row.what): row.verdict for row in rows if "accuracy at" in row.what}
+    assert len(of_shares) == 18
+    for share, expected in ((15, verdicts.NOT_COMPARABLE), (50, verdicts.NOT_COMPARABLE), (100, verdicts.DIFFERS)):
+        what = f"fedcor: accuracy at {share} % of the rounds"
+        assert of_shares["cifar10-dir", what] == expected
+        assert of_shares["cifar10-1spc", what] == verdicts.DIFFERS
+    assert {row.setting for row in rows if "ends above" in row.what} == {"cifar10-dir"}  # the claim leaves 1SPC out
+
+
+def test_what_gpfls_text_says_of_its_table():
+    rng = np.random.default_rng(0)
+
+    def verdicts_of(gain, swing):
+        base = np.full((8, 20), 0.5) + rng.normal(0, 0.01, (8, 1))
+        wave = np.where(np.arange(20) % 2, swing, -swing)
+        runs = {
+            Cell("fmnist-1spc", row): made_up.result(base + lift + (row == "gpfl") * wave)
+            for row, lift in (("random", -0.1), ("pow_d", 0.0), ("fedcor", -0.05), ("gpfl", gain))
+        }
+        rows = ENTRIES["gpfl/table2"].judge(runs, Scale()).rows
+        return [row.verdict for row in rows if row.what.startswith(("gpfl: greatest", "gpfl: last"))]
+
+    noisy = 0.1989 + rng.normal(0, 0.01, (8, 1))
+    assert verdicts_of(noisy, 0.02) == [verdicts.AGREES, verdicts.AGREES]
+    assert verdicts_of(noisy - 0.1, 0.06) == [verdicts.DIFFERS, verdicts.DIFFERS]
+
+
+@pytest.mark.parametrize(
+    "rounds,verdict",
+    [
+        ((3, 6, 9, 12), verdicts.REPRODUCED),
+        ((12, 9, 6, 3), verdicts.CONTRADICTED),
+        ((5, 5, 5, 5), verdicts.UNDECIDED),
+    ],
+)
+def test_distance_and_speed_go_together(rounds, verdict):
+    runs = {}
+    for place, first in enumerate(rounds):
+        accuracy = np.zeros((6, 20))
+        accuracy[:, first - 1 :] = 0.95
+        gemd = np.full((6, 20), 0.1 * (1 + place))
+        name = ("fl_dp3s", "clustered", "random", "fedsae")[place]
+        runs[Cell("mnist-xi1", name)] = made_up.result(accuracy, train_accuracy=accuracy, gemd=gemd)
+    rows = ENTRIES["fl_dp3s/fig2"].judge(runs, Scale()).rows
+    assert [row.verdict for row in rows if "correlation" in row.what] == [verdict]
+    assert fl_dp3s.rank_correlation(np.array([1.0, 9.0, 2.0]), np.array([-3.0, 5.0, 0.0])) == pytest.approx(1.0)
 
 
 def test_slopes():

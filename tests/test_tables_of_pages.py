@@ -1,0 +1,79 @@
+"""Numbers of README, docs and results that name their file are what it holds (tools/tables.py)."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+_SPEC = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
+tables = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(tables)
+
+CSV = "algo,setting,mean,sd\nrandom,a,0.5,0.01\nfedcor,a,0.6256,0.02\nrandom,b,0.4,\nfedcor,b,N/A,N/A\n"
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "r.csv").write_text(CSV)
+    (tmp_path / "r.json").write_text(json.dumps({"cases": [{"name": "x", "took": {"ms": 1.25}}, {"name": "y"}]}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", tables.pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_page_says_what_its_files_hold(path):
+    text = path.read_text(encoding="utf-8")
+    assert tables.filled(text) == text, "run tools/tables.py"
+
+
+def test_a_table_of_two_sources(root):
+    about = """<!-- table
+one = r.csv where setting=a
+two = r.csv where setting=b
+key algo
+only fedcor as FedCor, random
+| | a | b |
+| {label} | {one.mean:.2f} ± {one.sd:.2f} | {two.mean:.1%} |
+-->"""
+    expected = "\n| | a | b |\n|---|---|---|\n| FedCor | 0.63 ± 0.02 | N/A |\n| random | 0.50 ± 0.01 | 40.0% |\n"
+    page = f"before\n\n{about}\nwhatever stood here\n<!-- end -->\n\nafter <!-- end -->\n"
+    assert tables.filled(page, root) == f"before\n\n{about}{expected}<!-- end -->\n\nafter <!-- end -->\n"
+    assert tables.filled(tables.filled(page, root), root) == tables.filled(page, root)
+
+
+def test_order_by_a_number(root):
+    page = "<!-- table\nr = r.csv where setting=a\nsort -r.mean\n| name |\n| {r.algo} |\n--><!-- end -->"
+    assert tables.filled(page, root).endswith("\n| name |\n|---|\n| fedcor |\n| random |\n<!-- end -->")
+
+
+def test_a_number_in_a_sentence(root):
+    page = "It takes <!-- value r.json#cases where name=x: {took.ms:.1f} ms -->9 ms<!-- end --> here."
+    filled = tables.filled(page, root)
+    assert filled == page.replace("9 ms<", "1.2 ms<")
+    (root / "r.json").write_text(json.dumps({"cases": [{"name": "x", "took": {"ms": 3.0}}]}))
+    assert tables.filled(filled, root) != filled  # a number that its file no longer holds is found
+
+
+def test_an_example_is_left_alone(root):
+    page = "```\n<!-- value nowhere.csv: {x} -->1<!-- end -->\n```\n`<!-- value nowhere.csv: {x} -->1<!-- end -->`\n"
+    assert tables.filled(page, root) == page
+
+
+@pytest.mark.parametrize(
+    "block,why",
+    [
+        ("<!-- value nowhere.csv: {x} -->", "No such file"),
+        ("<!-- value r.csv where algo=random: {mean} -->", "2 lines of the file fit"),
+        ("<!-- value r.csv where algo=afl: {mean} -->", "no line of r.csv fits"),
+        ("<!-- value r.csv where algo=fedcor, setting=a: {median} -->", "there is no median"),
+        ("<!-- value r.csv {mean} -->", "no ': '"),
+        ("<!-- table\na = r.csv\nb = r.csv\n| x |\n| {a.mean} |\n-->", "several files need a key"),
+        ("<!-- table\na = r.csv\nkey algo\n| x |\n| {a.mean} |\n-->", "several lines of one algo"),
+        ("<!-- table\na = r.csv\nonce algo\n| x |\n| {a.mean} |\n-->", "not understood: 'once algo'"),
+        ("<!-- table\na = r.csv\n| x |\n-->", "two lines that begin with"),
+    ],
+)
+def test_a_block_that_cannot_be_filled(root, block, why):
+    with pytest.raises(tables.WrongBlockError, match=why):
+        tables.filled(block + "<!-- end -->", root)

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Fills the tables and numbers of Markdown pages from the result files that they name.
+
+    python tools/tables.py              fills those of README.md, docs/ and results/
+    python tools/tables.py --check      says which are not what their files hold, and ends with 1
+
+A table stands between two comments, of which the first says where it comes from:
+
+    <!-- table
+    one = results/leaderboard/fmnist-1spc/table.csv where optimizer=fedavg
+    two = results/leaderboard/fmnist-2spc/table.csv where optimizer=fedavg
+    key algo
+    only random, fl_dp3s as FL-DP3S
+    | | one shard | two shards |
+    | {label} | {one.last_rounds_accuracy_mean:.3f} | {two.last_rounds_accuracy_mean:.3f} |
+    -->
+    <!-- end -->
+
+and so does a number in a sentence: `<!-- value FILE where algo=fedcor: {rounds_to_target_mean:.0f} -->88<!-- end -->`.
+
+A file is a CSV, or a JSON with a list of records at a place such as `results/rounds_per_second.json#cases`. `where`
+keeps the lines with these values; `key` joins several files; `only` chooses lines, orders them, and gives them other
+names (`{label}`); `sort NAME.column` or `sort -NAME.column` orders them by a number. A field takes a format of Python's
+for numbers; what is no number ("N/A") is shown as it is.
+"""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- (table|value)\b(.*?)-->)(.*?)(<!-- end -->)", re.DOTALL)
+FIELD = re.compile(r"\{([\w.-]+)(?::([^{}]*))?\}")
+Record = Mapping[str, Any]
+
+
+class WrongBlockError(Exception):
+    """A block that cannot be filled, and why."""
+
+
+class Source(NamedTuple):
+    """The lines of a file that count."""
+
+    name: str  # by which fields call it
+    records: list[Record]
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """Return the pages whose blocks are filled.
+
+    Args:
+        root: of the repository.
+    """
+    found = [root / name for name in ("README.md", "CONTRIBUTING.md")]
+    found += [path for folder in ("docs", "results") for path in sorted((root / folder).rglob("*.md"))]
+    return [path for path in found if path.exists()]
+
+
+def filled(text: str, root: Path = ROOT) -> str:
+    """Return a page with what its blocks should hold.
+
+    Args:
+        text: the page.
+        root: of the files that it names.
+
+    Raises:
+        WrongBlockError: a block names what is not there, or is not of that form.
+    """
+    code = [match.span() for match in re.finditer(r"^```.*?^```|`[^`\n]*`", text, flags=re.DOTALL | re.MULTILINE)]
+
+    def fill(match: re.Match) -> str:
+        if any(start <= match.start() < end for start, end in code):
+            return match[0]  # an example
+        start, kind, about, _, end = match.groups()
+        try:
+            content = _table(about, root) if kind == "table" else _value(about, root)
+        except (OSError, ValueError, KeyError) as error:
+            raise WrongBlockError(f"{start}: {type(error).__name__}: {error}") from error
+        return f"{start}{content}{end}"
+
+    return BLOCK.sub(fill, text)
+
+
+def _value(about: str, root: Path) -> str:
+    place, colon, template = about.strip().partition(": ")
+    if not colon:
+        raise ValueError("it has no ': ' before its field")
+    (record,) = _one(_source(f"value = {place}", root).records)
+    return FIELD.sub(lambda field: shown(_of(record, field[1]), field[2]), template.strip())
+
+
+def _one(records: list[Record]) -> list[Record]:
+    if len(records) != 1:
+        raise ValueError(f"{len(records)} lines of the file fit, instead of one")
+    return records
+
+
+def _table(about: str, root: Path) -> str:
+    lines = [line.strip() for line in about.strip().splitlines()]
+    template = [line for line in lines if line.startswith("|")]
+    if len(template) != 2:
+        raise ValueError("it needs two lines that begin with |: the heading, and the line of a record")
+    sources = [_source(line, root) for line in lines if re.match(r"\w+ = ", line)]
+    words = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if re.match(r"(key|only|sort) ", line)}
+    unknown = [line for line in lines if not re.match(r"\||\w+ = |(key|only|sort) ", line)]
+    if unknown or not sources:
+        raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "it names no file")
+    joined = _joined(sources, words.get("key"))
+    if "sort" in words:
+        column = words["sort"].removeprefix("-")
+        joined = dict(sorted(joined.items(), key=lambda item: float(_of(item[1], column))))
+        joined = dict(reversed(joined.items())) if words["sort"].startswith("-") else joined
+    heading, line = template
+    rule = "|" + "---|" * (heading.count("|") - 1)
+    rows = []
+    for key, label in _chosen(words.get("only"), joined):
+        record = {**joined[key], "label": label}
+        rows.append(FIELD.sub(lambda field, record=record: shown(_of(record, field[1]), field[2]), line))
+    return "\n" + "\n".join([heading, rule, *rows]) + "\n"
+
+
+def _chosen(only: str | None, joined: Mapping[str, Record]) -> list[tuple[str, str]]:
+    if only is None:
+        return [(key, key) for key in joined]
+    pairs = [re.split(r"\s+as\s+", one.strip(), maxsplit=1) for one in only.split(",")]
+    return [(pair[0], pair[-1]) for pair in pairs]
+
+
+def _joined(sources: Sequence[Source], key: str | None) -> dict[str, Record]:
+    if key is None:
+        if len(sources) > 1:
+            raise ValueError("several files need a key")
+        name, records = sources[0]
+        return {str(place): {f"{name}.{column}": value for column, value in record.items()}
+                for place, record in enumerate(records)}  # fmt: skip
+    joined: dict[str, dict[str, Any]] = {}
+    for name, records in sources:
+        seen = [record[key] for record in records]
+        if len(set(seen)) < len(seen):
+            raise ValueError(f"{name} has several lines of one {key}; say which with where")
+        for record in records:
+            joined.setdefault(str(record[key]), {}).update(
+                {f"{name}.{column}": value for column, value in record.items()}
+            )
+    return dict(joined)
+
+
+def _source(line: str, root: Path) -> Source:
+    name, _, rest = line.partition(" = ")
+    place, _, condition = rest.partition(" where ")
+    wanted = dict(one.strip().split("=", 1) for one in condition.split(",")) if condition else {}
+    records = _records(place.strip(), root)
+    kept = [
+        one for one in records if all(str(one[column.strip()]) == value.strip() for column, value in wanted.items())
+    ]
+    if not kept:
+        raise ValueError(f"no line of {place.strip()} fits")
+    return Source(name.strip(), kept)
+
+
+def _records(place: str, root: Path) -> list[Record]:
+    path, _, inside = place.partition("#")
+    if path.endswith(".csv"):
+        with (root / path).open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    content = json.loads((root / path).read_text(encoding="utf-8"))
+    for step in filter(None, inside.split(".")):
+        content = content[step]
+    return [_flat(one) for one in (content if isinstance(content, list) else [content])]
+
+
+def _flat(record: Any, before: str = "") -> dict[str, Any]:
+    """Return nested values by the names on the way to them, joined by dots."""
+    if not isinstance(record, dict):
+        return {before.removesuffix("."): record}
+    return {name: value for key, one in record.items() for name, value in _flat(one, f"{before}{key}.").items()}
+
+
+def _of(record: Record, column: str) -> Any:
+    if column not in record:
+        raise KeyError(f"there is no {column}; there are {', '.join(record)}")
+    return record[column]
+
+
+def shown(value: Any, spec: str | None) -> str:
+    """Return a value in a format of Python's for numbers, or as it is where it is none.
+
+    Args:
+        value: a text of a CSV, or a value of a JSON.
+        spec: the format; None: as it is.
+    """
+    if not spec:
+        return str(value)
+    try:
+        return format(float(value), spec)
+    except ValueError:
+        return str(value)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fill all pages, or check them.
+
+    Args:
+        arguments: `--check`, or none.
+
+    Returns:
+        The exit code.
+    """
+    code = 0
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        new = filled(text)
+        if new == text:
+            continue
+        print(path.relative_to(ROOT))
+        if "--check" in arguments:
+            code = 1
+        else:
+            path.write_text(new, encoding="utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

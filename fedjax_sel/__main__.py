@@ -14,6 +14,7 @@ COMMANDS = {
     "fedjax_sel.compare": "run several strategies under the same conditions, in tables and pictures",
     "fedjax_sel.report": "put runs side by side that are there already",
     "fedjax_sel.reproduce": "run the papers' tables and figures again, and judge each claim by a rule",
+    "fedjax_sel.leaderboard": "run every strategy under the same settings, and say what can be told from chance",
     "fedjax_sel.data": "show who holds what under a partition, before training on it",
     "fedjax_sel.testing": "check whether a strategy of your own keeps the contract",
 }

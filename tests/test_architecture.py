@@ -42,6 +42,8 @@ MAY_IMPORT = {
     "reproduction": BOTTOM
     | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "numerics", "papers", "reporting"}
     | {"runs", "simulation", "statistics", "strategies", "tasks", "training"},
+    "leaderboard": BOTTOM
+    | {"config", "metrics", "papers", "reporting", "reproduction", "runs", "simulation", "statistics", "strategies"},
 }
 COMMANDS = {"cli", "train", "report", "compare", "reproduce", "__init__"}  # they parse, call and print
 PUBLIC = {

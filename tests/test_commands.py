@@ -43,7 +43,8 @@ def test_the_installed_commands_are_those_that_are_named(capsys):
         (["comparre"], "error: 'comparre': not expected here; did you mean 'compare'?\n"),
         (
             ["--seeds"],
-            "error: '--seeds': not expected here; choose from compare, data, report, reproduce, testing, train\n",
+            "error: '--seeds': not expected here; choose from compare, data, leaderboard, report, reproduce, testing, "
+            "train\n",
         ),
     ],
 )

@@ -1,0 +1,156 @@
+"""`python -m fedjax_sel.leaderboard`: every strategy under the same settings, and what their information costs."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedjax_sel.cli import command_line
+from fedjax_sel.core import parsing
+from fedjax_sel.core.names import one_of
+from fedjax_sel.errors import UserError
+
+DESCRIPTION = """Runs every strategy under the same settings and says what can be told from chance: accuracy, rounds and
+megabytes to a target, accuracy at equal megabytes, the worst-served clients, the time of selection."""
+EPILOG = """examples:
+  python -m fedjax_sel.leaderboard --list                      the parts, and what each takes on two free cores
+  python -m fedjax_sel.leaderboard fmnist                      Fashion-MNIST in all its settings
+  python -m fedjax_sel.leaderboard fmnist-2spc mnist           a part, and a group of parts
+  python -m fedjax_sel.leaderboard fmnist-2spc --seeds 2 --scale 0.1 --out runs/look
+                                                               a look: two seeds, a tenth of the rounds
+  python -m fedjax_sel.leaderboard --pages --out results/leaderboard
+                                                               pages, tables and pictures anew; nothing is run
+
+DIR/PART then holds curves.csv.gz (accuracy and bytes of every round), and what is made of it: README.md, table.csv
+(means), seeds.csv (one line a seed), pairs.csv (what is told from chance), a picture; DIR the summary of all parts. The
+runs' own folders, which are large, go to --runs. What DIR/PART or --runs holds is not run again, and every finished run
+is kept at once: an interrupted command goes on when it is repeated. --jobs hands the runs to processes of this machine,
+--scheduler to the workers of a Dask cluster, which see the same --runs.
+
+Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
+others are in the tables); 129 the terminal was closed, 130 interrupted.
+"""
+
+SOME_FAILED = 3  # exit code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    flags = _parser().parse_args(arguments)
+    from fedjax_sel.leaderboard import grids
+
+    if flags.list:
+        _list()
+        return 0
+    if not flags.parts and not flags.pages:
+        raise UserError("no part is named; --list shows them all")
+    chosen = grids.chosen(flags.parts)
+    from fedjax_sel.leaderboard import pages, running
+    from fedjax_sel.leaderboard.settings import ALGOS
+    from fedjax_sel.reproduction.entry import Scale
+    from fedjax_sel.runs.grid import Workers
+    from fedjax_sel.runs.interruption import exit_code
+
+    seeds = None if flags.seeds is None else parsing.seeds(" ".join(flags.seeds))
+    scale = Scale(seeds, flags.rounds, flags.scale)
+    algos = None if flags.algos is None else {one_of("--algos", name, ALGOS) for name in flags.algos}
+    if flags.jobs < 0:
+        raise UserError(f"--jobs: {flags.jobs} is below 0; give the number of processes")
+    workers = Workers(flags.jobs, flags.scheduler) if flags.jobs or flags.scheduler else None
+    runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
+    failed, written = False, [] if chosen else pages.write(flags.out)
+    for grid in chosen:
+        command = _command(arguments)
+        done = running.run(grid, flags.out, runs, scale, command, _say, algos, flags.data_dir, workers)
+        written = pages.write(flags.out)
+        if done.stopped:
+            _say(f"Interrupted: {done.rows} of {len(grid.rows)} rows of {grid.name} are in {flags.out / grid.name}; "
+                 "the same command goes on")  # fmt: skip
+            return exit_code(done.stopped_by)
+        for name, why in done.failed.items():
+            _say(f"failed: {grid.name}, {name}: {why}")
+        failed = failed or bool(done.failed)
+    if not written:
+        raise UserError(f"--pages: {flags.out} holds no part's curves; give the --out of an earlier command")
+    print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
+    return SOME_FAILED if failed else 0
+
+
+def _parser() -> command_line.Parser:
+    parser = command_line.Parser(
+        prog="python -m fedjax_sel.leaderboard",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist"
+    )
+    parser.add_argument("--list", action="store_true", help="show every part, and what it takes")
+    parser.add_argument("--pages", action="store_true", help="write pages and pictures anew, without any run")
+    parser.add_argument("--algos", nargs="+", metavar="ALGO", help="some strategies now, others with a later command")
+    parser.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list, instead of the part's")
+    parser.add_argument("--rounds", type=int, metavar="N", help="instead of the part's")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the part's rounds (default: 1)")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder of prepared data, as for the train command")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes that take the runs (default: this)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them")
+    parser.add_argument(
+        "--out", type=command_line.path, default=Path("runs/leaderboard"), metavar="DIR",
+        help="results (default: runs/leaderboard)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--runs",
+        type=command_line.path,
+        metavar="DIR",
+        help="the runs' own folders go to DIR/runs (default: OUT)",
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """Return the command as a page shows it: without where data and runs lie on this machine."""
+    shown, hidden = [], {"--data-dir": "DATA", "--runs": "RUNS"}
+    place = 0
+    while place < len(arguments):
+        flag, given, _ = arguments[place].partition("=")
+        if flag in hidden:
+            shown += [flag, hidden[flag]]
+            place += 1 if given else 2
+        else:
+            shown.append(arguments[place])
+            place += 1
+    return "python -m fedjax_sel.leaderboard " + shlex.join(shown)
+
+
+def _list() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedjax_sel.leaderboard.grids import GRIDS
+
+    table = Table("part", "what", "runs", "seeds", "rounds", "minutes", show_lines=False)
+    for grid in GRIDS.values():
+        first = next(iter(grid.rows.values())).run
+        counts = (str(len(grid.rows)), str(len(first.seeds)), str(first.rounds), f"{grid.minutes:.0f}")
+        table.add_row(grid.name, grid.title, *counts)
+    Console(highlight=False, markup=False).print(table)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def entry_point() -> int:
+    """Run the installed command."""
+    return command_line.guarded(main)

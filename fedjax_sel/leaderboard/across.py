@@ -1,0 +1,111 @@
+"""All settings together: leads over random selection, in interquartile means and performance profiles.
+
+A score is a row's number less that of random selection under FedAvg with the same seed in the same setting, so that
+settings of unequal difficulty have one scale.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.core.texts import cell
+from fedjax_sel.leaderboard.settings import BASELINE, SETTINGS
+from fedjax_sel.leaderboard.standings import TESTED, Standings, plain
+
+SCORES = {
+    "last_rounds_accuracy": "lead in accuracy, last 10 rounds",
+    "accuracy_at_100_percent_of_megabytes": "lead in accuracy at equal MB",
+    "accuracy_at_equal_megabytes_up": "lead in accuracy at equal MB up",
+}
+
+
+class Together(NamedTuple):
+    """A row in all settings."""
+
+    name: str
+    leads: dict[str, np.ndarray]  # by score, [settings, seeds]
+    verdicts: dict[str, list[str]]  # by measure that is tested, one a setting
+
+
+def groups(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return which settings are looked at together: those of a data set, and those of both.
+
+    Args:
+        names: of settings that are there.
+    """
+    by_data: dict[str, list[str]] = {}
+    for name in names:
+        by_data.setdefault(SETTINGS[name].title.split(",")[0], []).append(name)
+    small = [name for data in ("Fashion-MNIST", "MNIST") for name in by_data.get(data, [])]
+    if len({SETTINGS[name].config.data.dataset for name in small}) > 1:
+        by_data = {"Fashion-MNIST and MNIST": small, **by_data}
+    return {title: found for title, found in by_data.items() if len(found) > 1}
+
+
+def of_settings(tables: Mapping[str, Standings]) -> list[Together]:
+    """Return the rows that are in all settings, best first; empty where random selection or equal seeds are missing.
+
+    Args:
+        tables: of each setting.
+    """
+    by_name = [{row.name: row for row in table.rows} for table in tables.values()]
+    if not all(BASELINE in rows for rows in by_name) or len({rows[BASELINE].seeds for rows in by_name}) > 1:
+        return []
+    common = [name for name in by_name[0] if all(name in rows for rows in by_name)]
+    found = []
+    for name in common:
+        leads = {
+            score: np.stack([rows[name].numbers[score] - rows[BASELINE].numbers[score] for rows in by_name])
+            for score in SCORES
+        }
+        verdicts = {measure: [table.verdict(measure, name) for table in tables.values()] for measure in TESTED}
+        found.append(Together(name, leads, verdicts))
+    first = next(iter(SCORES))
+    return sorted(found, key=lambda one: -statistics.interquartile_mean(one.leads[first]))
+
+
+def _numbers(one: Together) -> dict[str, float]:
+    found = {}
+    for score, leads in one.leads.items():
+        low, high = map(float, statistics.interquartile_mean_interval(leads))
+        found |= {f"{score}_iqm": statistics.interquartile_mean(leads), f"{score}_low": low, f"{score}_high": high}
+    return found
+
+
+def as_csv(together: list[Together]) -> str:
+    """Return the rows for programs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    kinds = (statistics.BETTER, statistics.WORSE)
+    names = [f"{score}_{end}" for score in SCORES for end in ("iqm", "low", "high")]
+    writer.writerow(["row", "settings", *names, *(f"{measure}_{kind}" for measure in TESTED for kind in kinds)])
+    for one in together:
+        numbers = _numbers(one)
+        counts = [one.verdicts[measure].count(kind) for measure in TESTED for kind in kinds]
+        settings = len(one.leads[next(iter(SCORES))])
+        writer.writerow([one.name, settings, *(plain(numbers[name]) for name in names), *counts])
+    return text.getvalue()
+
+
+def as_markdown(together: list[Together]) -> str:
+    """Return the rows for people."""
+    headings = [f"{words}: IQM" for words in SCORES.values()]
+    headings += [f"{words}: better / worse" for words, _ in TESTED.values()]
+    lines = ["| | " + " | ".join(headings) + " |", "|---|" + "---|" * len(headings)]
+    for one in together:
+        numbers = _numbers(one)
+        cells = []
+        for score in SCORES:
+            value, low, high = (numbers[f"{score}_{end}"] for end in ("iqm", "low", "high"))
+            ends = "" if np.isnan(low) or one.name == BASELINE else f" ({low:+.3f} to {high:+.3f})"
+            cells.append(f"{value:+.3f}{ends}")
+        for measure in TESTED:
+            verdicts = one.verdicts[measure]
+            count = f"{verdicts.count(statistics.BETTER)} / {verdicts.count(statistics.WORSE)} of {len(verdicts)}"
+            cells.append(count if any(verdicts) else "")
+        lines.append(f"| {cell(one.name)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

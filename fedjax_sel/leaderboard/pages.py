@@ -1,0 +1,184 @@
+"""Pages, tables and pictures, made of the series that are there: what a part writes when it is done, and `--pages`."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedjax_sel.core.texts import cell
+from fedjax_sel.errors import UserError
+from fedjax_sel.leaderboard import across, pictures, price, series, settings, standings, tuning_page
+from fedjax_sel.leaderboard.grids import GRIDS
+from fedjax_sel.leaderboard.measures import LAST_SHARE
+from fedjax_sel.leaderboard.standings import Standings
+from fedjax_sel.runs import run_files
+
+NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
+seeds and the last ten rounds, rounded down to a whole percent. A seed that does not arrive counts all rounds, and all
+megabytes (10^6 bytes) that it sent: with ≥ a mean is at least that, and rounds are a restricted mean.
+Equal MB: down and up together, what the row that sends the least sends in all; accuracy there is the mean of the last
+ten rounds that they pay for; likewise for MB up alone. Areas are means of the accuracy, over rounds and over megabytes
+up to the equal ones. Worst tenth: accuracy on the training data of the tenth of clients with the lowest, mean over
+the last {100 * LAST_SHARE:g} % of the rounds. Selection's time is a round's of one replicate,
+timed apart, with training and measuring stubbed, on a machine that did other work.
+Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
+comparison, p-values those of two-sided sign flips after that correction over a column. Better or worse stands only
+where both agree. Within chance does not mean equal."""
+
+
+def write(out: Path) -> list[str]:
+    """Write everything that is made of the series in a folder of results.
+
+    Args:
+        out: of the results.
+
+    Returns:
+        The parts that were there.
+
+    Raises:
+        UserError: a series is damaged, or nothing can be written.
+    """
+    found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
+    tables = {name: _standings(held) for name, held in found.items()}
+    for name, held in found.items():
+        _save(out / name, _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name]))
+    if found:
+        _save(out, _summary(found, tables))
+    return list(found)
+
+
+def price_of_information(out: Path, link: str) -> str:
+    """Return the page on the price of information, of the results that are there.
+
+    Args:
+        out: of the results.
+        link: from the page to it.
+    """
+    found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
+    tables = {name: _standings(held) for name, held in found.items() if name in settings.SETTINGS}
+    return price.markdown(found, tables, link)
+
+
+def _draws(name: str, held: series.Setting) -> dict[str, str | bytes]:
+    heading = f"# {held.about['title']} (`{name}`)"
+    return {"README.md": "\n\n".join([heading, *_about(held.about), *tuning_page.of_draws(held)]) + "\n"}
+
+
+def _standings(held: series.Setting) -> Standings:
+    selection = {
+        name: one["selection_seconds"] for name, one in held.about["rows"].items() if "selection_seconds" in one
+    }
+    return standings.of_setting(held.rows, held.about["num_classes"], selection)
+
+
+def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -> dict[str, str | bytes]:
+    held = found[name]
+    page = [f"# {held.about['title']} (`{name}`)", *_about(held.about), standings.as_markdown(table)]
+    page += ["![accuracy by megabytes](accuracy_by_megabytes.png)"]
+    if name.startswith(tuning_page.PREFIX):
+        page += tuning_page.of_best(name, found)
+    if pairs := standings.pairs_as_markdown(table):
+        page += ["## What is told from chance", pairs]
+    if table.shared.target is not None:
+        target, megabytes = 100 * table.shared.target, table.shared.megabytes
+        page.append(f"Target: {target:g} % test accuracy. Equal MB: {megabytes:.0f}, down and up.")
+    page.append(NOTES)
+    return {
+        "README.md": "\n\n".join(page) + "\n",
+        "table.csv": standings.as_csv(table),
+        "seeds.csv": standings.seeds_as_csv(held.rows, table),
+        "pairs.csv": standings.pairs_as_csv(table),
+        "accuracy_by_megabytes.png": _png(pictures.by_megabytes({held.about["title"]: held.rows})),
+    }
+
+
+def _about(about: Mapping[str, Any]) -> list[str]:
+    lines = ["```\n" + "\n".join(about["commands"]) + "\n```"]
+    rows = about["rows"].values()
+    minutes = sum(row["seconds"] for row in rows) / 60
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"])) or "not known"
+    devices = ", ".join(dict.fromkeys(row["devices"] for row in rows))
+    lines.append(
+        f"Data: {about.get('data_source', '')}. Commit {commits}; the runs took {minutes:.0f} minutes ({devices})."
+    )
+    if about["other_than_usual"]:
+        lines.append(f"**Other than usual:** {about['other_than_usual']}.")
+    if missing := [name for name in about["planned"] if name not in about["rows"]]:
+        lines.append(f"**Not run yet:** {', '.join(missing)}.")
+    lines += [f"Failed: {cell(name)}: {cell(why)}" for name, why in about["failed"].items()]
+    return lines
+
+
+def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> dict[str, str | bytes]:
+    files: dict[str, str | bytes] = {}
+    page = ["# The leaderboard", _words(), "## The strategies' own settings", _own_settings()]
+    boards = {name: held for name, held in found.items() if name in settings.SETTINGS}
+    if boards:
+        page += ["## The settings", _list(boards, tables)]
+    for group, names in across.groups(boards).items():
+        together = across.of_settings({name: tables[name] for name in names})
+        if not together:
+            continue
+        slug = group.replace(" ", "_").lower()
+        page += [f"## {group}: {len(names)} settings together", across.as_markdown(together)]
+        page += [f"![performance profiles](performance_profiles_{slug}.png)"]
+        files[f"across_{slug}.csv"] = across.as_csv(together)
+        files[f"performance_profiles_{slug}.png"] = _png(pictures.profiles(together))
+    if boards:
+        page += ["## Accuracy against megabytes", "![accuracy by megabytes](accuracy_by_megabytes.png)"]
+        shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
+        files["accuracy_by_megabytes.png"] = _png(
+            pictures.by_megabytes({held.about["title"]: held.rows for held in shown.values()})
+        )
+        files["budgets.png"] = _png(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
+    if others := {name: held for name, held in found.items() if name not in boards}:
+        page += [
+            "## Beside it",
+            "\n".join(f"* [{held.about['title']}]({name}/README.md)" for name, held in others.items()),
+        ]
+    page.append(NOTES)
+    return {**files, "README.md": "\n\n".join(page) + "\n"}
+
+
+def _words() -> str:
+    return (
+        "Every strategy under the same settings: equal partitions, first weights and random streams of each seed, so "
+        "that all differences are paired. Data, model and local training are FedCor's (for MNIST those for "
+        "Fashion-MNIST); 10 clients a round with one shard a client and under skewness 0.8, 5 otherwise; updates weigh "
+        f"alike; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, because GPFL needs "
+        f"them. Nothing was tuned here. {settings.WHY_NOT_ALL}\n\n"
+        "`python -m fedjax_sel.leaderboard --list` shows the parts; `--pages` makes these pages anew from the curves."
+    )
+
+
+def _own_settings() -> str:
+    lines = ["| strategy | what it is given |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {algo} | {cell(words)} |" for algo, words in settings.STRATEGY_SETTINGS.items())])
+
+
+def _list(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> str:
+    lines = ["| setting | rows | seeds | rounds | target | equal MB |", "|---|---|---|---|---|---|"]
+    for name, held in found.items():
+        shared, first = tables[name].shared, next(iter(held.rows.values()))
+        target = "" if shared.target is None else f"{100 * shared.target:g} %"
+        of = f"{len(held.rows)} of {len(held.about['planned'])}"
+        lines.append(
+            f"| [{cell(held.about['title'])}]({name}/README.md) | {of} | {len(first.seeds)} | {shared.rounds} | "
+            f"{target} | {shared.megabytes:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _png(figure: Any) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()
+
+
+def _save(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            run_files.write(folder / name, content if isinstance(content, bytes) else content.encode())
+    except OSError as error:
+        raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error

@@ -1,0 +1,78 @@
+"""What the pages of the tuning show: what was drawn, and what tuning is worth."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.core.texts import cell
+from fedjax_sel.leaderboard import measures, standings, tuning
+from fedjax_sel.leaderboard.grids import DRAWS
+from fedjax_sel.leaderboard.series import Setting as Held
+from fedjax_sel.leaderboard.settings import ALGOS
+
+PREFIX = "tuned-"
+
+
+def is_draws(name: str) -> bool:
+    """Return whether a part is that of the draws."""
+    return name.startswith(PREFIX) and name.endswith(DRAWS)
+
+
+def of_draws(held: Held) -> list[str]:
+    """Return the tables of a part of draws: the ranges, and what each draw ends with.
+
+    Args:
+        held: of the part.
+    """
+    lines = ["| strategy | draw | hyperparameters | accuracy, last 10 rounds, tuning seeds |", "|---|---|---|---|"]
+    for algo in ALGOS:
+        found = tuning.accuracy(held, algo)
+        highest = max(found.values(), default=0.0)
+        for number, value in found.items():
+            shown = f"**{value:.3f}**" if value == highest else f"{value:.3f}"
+            lines.append(f"| {algo} | {number} | {cell(in_words(tuning.draw(algo, number)))} | {shown} |")
+    ranges = ["| strategy | parameter | drawn from |", "|---|---|---|"]
+    ranges += [f"| {algo} | {name} | {cell(str(one))} |" for algo in ALGOS for name, one in tuning.RANGES[algo].items()]
+    return ["\n".join(lines), "## The ranges", "\n".join(ranges)]
+
+
+def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
+    """Return the tables of a part of best draws: what they are, and how much better than the usual settings.
+
+    Args:
+        name: of the part.
+        found: all parts that are there.
+    """
+    tuned, drawn = found[name], found.get(name + DRAWS)
+    usual = found.get(name.removeprefix(PREFIX))
+    rows = {algo: tuned.rows[algo] for algo in ALGOS if algo in tuned.rows}
+    pairs = {
+        algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[algo])
+        for algo, series in rows.items()
+        if usual is not None
+        and algo in usual.rows
+        and usual.rows[algo].seeds == series.seeds
+        and usual.rows[algo].rounds == series.rounds
+    }
+    compared = dict(zip(pairs, statistics.compare(np.stack(list(pairs.values()))))) if pairs else {}
+    lines = ["| strategy | hyperparameters | tuning seeds | these seeds | less the usual settings |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for algo, series in rows.items():
+        arguments = tuned.about["rows"][algo]["algo_args"]
+        complete = drawn is not None and len(tuning.accuracy(drawn, algo)) == tuning.DRAWS
+        before = f"{max(tuning.accuracy(drawn, algo).values()):.3f}" if drawn is not None and complete else ""
+        mean = f"{measures.last_rounds(series).mean():.3f}"
+        against = standings.difference(compared[algo], 3) if algo in compared else ""
+        lines.append(f"| {algo} | {cell(in_words(arguments))} | {before} | {mean} | {against} |")
+    about = (
+        f"Every strategy had {tuning.DRAWS} random draws of its hyperparameters on {len(tuning.TUNING_SEEDS)} seeds "
+        "that are not these; the one with the highest mean accuracy of the last ten rounds was then run here. All "
+        "accuracies are that mean."
+    )
+    return ["## What was drawn", about, "\n".join(lines)]
+
+
+def in_words(arguments: Mapping[str, object]) -> str:
+    """Return hyperparameters as on a command line."""
+    return ", ".join(f"{name}={value}" for name, value in arguments.items()) or "usual"

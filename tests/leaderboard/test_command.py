@@ -1,0 +1,141 @@
+"""`python -m fedjax_sel.leaderboard`."""
+
+import csv
+import os
+import re
+import signal
+
+import pytest
+
+from fedjax_sel.cli import command_line, leaderboard
+from fedjax_sel.leaderboard import grids, settings
+from fedjax_sel.leaderboard.grids import GRIDS, Grid
+from fedjax_sel.runs import grid as independent
+from tests.reproduction.small import SMALL
+
+
+def run(*arguments):
+    return command_line.guarded(leaderboard.main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A setting of three strategies, on digits."""
+    rows = {
+        name: SMALL.replace(rounds=4, seeds=2, chunk=1, server_validation=0.05, algo=algo, optimizer=optimizer)
+        for name, algo, optimizer in (
+            ("random", "random", "fedavg"),
+            ("pow_d", "pow_d", "fedavg"),
+            ("random + fedyogi", "random", "fedyogi"),
+        )
+    }
+    grid = Grid("fmnist-2spc", "fmnist", "Digits", rows, timed=True)
+    monkeypatch.setattr(grids, "GRIDS", {grid.name: grid})
+    for module in ("fedjax_sel.leaderboard.pages",):
+        monkeypatch.setattr(f"{module}.GRIDS", {grid.name: grid})
+    return grid.name
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ([], "no part is named; --list shows them all\n"),
+        (["fmnist-3spc"], "PART: unknown 'fmnist-3spc'; did you mean "),
+        (["fmnist", "--algos", "fedcorr"], "--algos: unknown 'fedcorr'; did you mean 'fedcor'"),
+        (["fmnist", "--rounds", "0"], "--rounds: 0 is below 1; "),
+        (["fmnist", "--jobs", "-1"], "--jobs: -1 is below 0; "),
+        (["--pages"], "--pages: "),
+    ],
+)
+def test_what_can_be_mended_is_one_sentence(capsys, tmp_path, arguments, message):
+    assert run(*arguments, "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}") and error.count("\n") == 1 and "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list_shows_every_part_and_what_it_takes(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert run("--list") == 0
+    shown = capsys.readouterr().out
+    assert all(re.search(rf" {re.escape(name)} .* \d+ ", shown) for name in GRIDS)
+
+
+def test_groups_and_parts():
+    assert [grid.name for grid in grids.chosen(["mnist", "fmnist-dir", "mnist-1spc"])] == [
+        "mnist-1spc", "mnist-2spc", "mnist-dir", "mnist-xi0.8", "fmnist-dir",
+    ]  # fmt: skip
+
+
+def test_every_strategy_takes_part_with_words_about_its_settings():
+    from fedjax_sel import strategies
+
+    assert set(settings.ALGOS) == set(settings.STRATEGY_SETTINGS) == set(strategies.names())
+    for setting in settings.SETTINGS.values():
+        grid = GRIDS[setting.name]
+        assert {config.selection.algo for config in grid.rows.values()} == set(settings.ALGOS)
+        assert {config.data.server_validation for config in grid.rows.values()} == {settings.SERVER_VALIDATION}
+        assert (
+            len({config.replace(algo="random", algo_args={}, optimizer="fedavg") for config in grid.rows.values()}) == 1
+        )
+
+
+@pytest.mark.slow
+def test_a_part_end_to_end(small, tmp_path, capsys):
+    out = tmp_path / "out"
+    flags = ("--out", out, "--runs", tmp_path / "runs", "--data-dir", tmp_path)
+    assert run(small, "--algos", "random", *flags) == 0
+    text = (out / small / "README.md").read_text()
+    assert "**Not run yet:** pow_d." in text and "--runs RUNS --data-dir DATA\n" in text
+    assert [row["row"] for row in rows_of(out / small / "table.csv")] == ["random", "random + fedyogi"]
+    capsys.readouterr()
+
+    assert run(small, *flags) == 0
+    assert "1 of 3 rows to run" in capsys.readouterr().err
+    rows = rows_of(out / small / "table.csv")
+    assert [row["row"] for row in rows] == ["random", "pow_d", "random + fedyogi"]
+    assert all(float(row["selection_milliseconds"]) > 0 for row in rows)
+    assert "Not run yet" not in (out / small / "README.md").read_text()
+
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for path in [*out.rglob("*.csv"), *out.rglob("*.png"), *out.rglob("*.md")]:
+        path.unlink()
+    assert run("--pages", "--out", out) == 0  # all of it comes from the curves
+    assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_results_of_another_scale_are_not_mixed(small, tmp_path, capsys):
+    assert run(small, "--algos", "random", "--rounds", "2", "--out", tmp_path) == 0
+    capsys.readouterr()
+    before = (tmp_path / small / "curves.csv.gz").read_bytes()
+    assert run(small, "--out", tmp_path) == 2
+    error = capsys.readouterr().err
+    assert f"--out: {tmp_path / small} holds random with 2 rounds and 2 seeds" in error
+    assert (tmp_path / small / "curves.csv.gz").read_bytes() == before
+    assert "**Other than usual:** 2 rounds." in (tmp_path / small / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_stop_keeps_what_is_done_and_goes_on(small, tmp_path, capsys, monkeypatch):
+    run_experiment, calls = independent.run_experiment, []
+
+    class Stop:
+        def chunk(self, chunk, first):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def stopped(config, progress):
+        calls.append(config)
+        return run_experiment(config, watching=[Stop()] if len(calls) == 2 else [])
+
+    monkeypatch.setattr(independent, "run_experiment", stopped)
+    assert run(small, "--out", tmp_path) == 130
+    assert "Interrupted: 1 of 3 rows" in capsys.readouterr().err
+    assert [row["row"] for row in rows_of(tmp_path / small / "table.csv")] == ["random"]
+    assert run(small, "--out", tmp_path) == 0
+    assert len(rows_of(tmp_path / small / "table.csv")) == 3 and len(calls) == 4

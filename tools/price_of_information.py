@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""Writes docs/price_of_information.md anew, from results/leaderboard."""
+
+from pathlib import Path
+
+from fedjax_sel.leaderboard import pages
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "price_of_information.md"
+RESULTS = ROOT / "results" / "leaderboard"
+
+
+def written() -> str:
+    """Return the page."""
+    return pages.price_of_information(RESULTS, "../results/leaderboard")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(), encoding="utf-8")

@@ -32,11 +32,22 @@ class Callback(Protocol):
             True to end the run after the rounds that are being computed, as Ctrl-C would: it can go on.
         """
 
+    def snapshot(self, rounds: int, known: Any) -> None:
+        """Take what the strategy knows; called before the first chunk and after each one.
+
+        Where a callback has this method, it is copied from the devices for each call.
+
+        Args:
+            rounds: that were run.
+            known: in host memory, leading axis [seeds]: `known.state` is the strategy's state, and `known.info` the
+                facts that it bought, `known.info.profile.value` for example.
+        """
+
     def end(self, result: Any) -> None:
         """Take the run's result, finished or not."""
 
 
-METHODS = ("start", "chunk", "end")
+METHODS = ("start", "chunk", "snapshot", "end")
 
 
 def check(callbacks: Any) -> tuple[Any, ...]:
@@ -59,6 +70,46 @@ def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
     """Call a method of all callbacks that have it, and return whether any answered True."""
     answers = [getattr(callback, method)(*arguments) for callback in callbacks if hasattr(callback, method)]
     return any(answer is True for answer in answers)
+
+
+def wanted(callbacks: tuple[Any, ...], method: str) -> bool:
+    """Return whether any of the callbacks has a method."""
+    return any(hasattr(callback, method) for callback in callbacks)
+
+
+class Snapshots:
+    """Keeps what the strategy knew before the first round and after every chunk; `chunk=1` shows it after every round.
+
+    A run that is read from its folder instead of repeated has nothing to show, and one that goes on begins there.
+
+    Attributes:
+        rounds: that were run before each snapshot, ascending.
+        states: the strategy's state in each, leading axis [seeds].
+        facts: what it had bought by then, likewise: `facts[-1].profile.value` is [seeds, N, Q].
+    """
+
+    def __init__(self, every: int = 1):
+        """Make the callback.
+
+        Args:
+            every: rounds between two snapshots, at least; they come at the ends of chunks.
+        """
+        self._every = every
+        self.start()
+
+    def start(self, config: Any = None, rounds: int = 0) -> None:
+        """Forget an earlier run."""
+        del config, rounds
+        self.rounds: list[int] = []
+        self.states: list[Any] = []
+        self.facts: list[Any] = []
+
+    def snapshot(self, rounds: int, known: Any) -> None:
+        """Keep what the strategy knows."""
+        if not self.rounds or rounds - self.rounds[-1] >= self._every:
+            self.rounds.append(rounds)
+            self.states.append(known.state)
+            self.facts.append(known.info)
 
 
 class StopAtTarget:

@@ -69,7 +69,7 @@ if importlib.util.find_spec("fedjax_sel") is None:
     there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
     kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
-    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays", file=sys.stderr)
+    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays")
     pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode != 0:
@@ -223,3 +223,11 @@ if PROFILE != "fc1":
 #
 # In a terminal the same is `python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s --seeds 2`, which also
 # writes a folder with the numbers. `--dry-run` first says what it will take, and `--list` shows what else there is.
+#
+# ## Read on
+#
+# * [02_compare_strategies](02_compare_strategies.ipynb): what strategies buy, what that costs, and what a dying runtime
+#   does to a comparison (nothing).
+# * [03_your_own_strategy](03_your_own_strategy.ipynb): write one, have it checked, and read its bill.
+# * [04_inside_fedcor_and_fl_dp3s](04_inside_fedcor_and_fl_dp3s.ipynb): what these two know of the clients, in pictures.
+# * [05_your_own_model_and_data](05_your_own_model_and_data.ipynb): your arrays, your network, your loss.

@@ -27,6 +27,7 @@ from fedjax_sel.simulation import information, layout, memory_budget, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.plan import Records
 from fedjax_sel.simulation.run import Chunk, State
+from fedjax_sel.strategies.protocol import Known
 
 POLL_SECONDS = 0.002
 
@@ -41,7 +42,7 @@ def run_experiment(experiment_or_config: Experiment | Config, progress: bool = F
 
     Args:
         experiment_or_config: what to run.
-        progress: whether to show a bar on stderr.
+        progress: whether to show a bar: on stderr, or in a notebook's output.
         watching: callbacks, see `fedjax_sel.callbacks`.
 
     Returns:
@@ -63,12 +64,13 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
     start_jax(config)
     out = None if config.run.out is None else Path(config.run.out)
     if out is not None and (done := finished(out, experiment)) is not None:
+        _reporter(config, begun, progress).say(f"all {done.num_rounds} rounds were run before; read from {out}")
         done = dataclasses.replace(done, weights=weights.read(out))
         callbacks.call(watching, "end", done)
         return done
     problem = pose(experiment)
     with (
-        Reporter(config.run.rounds, len(config.run.seeds), begun, progress and hosts.is_first()) as reporter,
+        _reporter(config, begun, progress) as reporter,
         Interruption(progress and hosts.is_first()) as interruption,
         FolderLock() as lock,
     ):
@@ -87,10 +89,13 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
         timer = None if out is None else Timer(config.run, start.rounds)
         ending, final = _Ending(), None
+        inside = callbacks.wanted(watching, "snapshot")
         callbacks.call(watching, "start", config, start.rounds)
+        if inside:
+            callbacks.call(watching, "snapshot", start.rounds, run.known_at_first(programs))
         started = time.monotonic()
         chunks = run.chunks(*programs)
-        for first, rounds, state in _one_ahead(chunks, config.run.rounds, timer, interruption, ending):
+        for first, rounds, state, known in _one_ahead(chunks, config.run.rounds, timer, inside, interruption, ending):
             verdict = verdicts.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
@@ -105,6 +110,8 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
             if verdict is not None:
                 raise verdict.error
             ending.wished |= callbacks.call(watching, "chunk", chunk, first)
+            if known is not None:
+                callbacks.call(watching, "snapshot", first + chunk.num_rounds, known)
             final = state or final
         result = collector.result()
         if final is not None:
@@ -115,6 +122,11 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
             result = dataclasses.replace(result, stopped_by=interruption.asked)
         callbacks.call(watching, "end", result)
         return result
+
+
+def _reporter(config: Config, begun: float, shown: bool) -> Reporter:
+    run = config.run
+    return Reporter(run.rounds, len(run.seeds), begun, shown and hosts.is_first(), config.selection.algo)
 
 
 class _Ending:
@@ -196,10 +208,16 @@ class _Done(NamedTuple):
     first: int  # rounds before it
     records: Records
     state: State | None  # after it, if it is to be saved
+    known: Known | None  # by the strategy after it, if a callback wants to see that
 
 
 def _one_ahead(
-    chunks: Iterator[Chunk], num_rounds: int, timer: Timer | None, interruption: Interruption, ending: _Ending
+    chunks: Iterator[Chunk],
+    num_rounds: int,
+    timer: Timer | None,
+    inside: bool,
+    interruption: Interruption,
+    ending: _Ending,
 ) -> Iterator[_Done]:
     """Fetch each chunk while the device already computes the next."""
     waiting = None
@@ -212,6 +230,7 @@ def _one_ahead(
             state = chunk.copy_state()
             if timer is not None:
                 timer.saved(rounds)
+        known = chunk.copy_known() if inside else None
         if waiting is not None:
             yield _fetch(*waiting)
         if hosts.anybody(ending.wished) and not last:
@@ -220,17 +239,18 @@ def _one_ahead(
                 state = chunk.copy_state()
                 if timer is not None:
                     timer.saved(rounds)
-        waiting = (chunk, state)
+        waiting = (chunk, state, known)
         if last:
             break
     if waiting is not None:
         yield _fetch(*waiting)
 
 
-def _fetch(chunk: Chunk, state: State | None) -> _Done:
+def _fetch(chunk: Chunk, state: State | None, known: Known | None) -> _Done:
     # Polling leaves the interpreter free to take signals, which waiting inside JAX would not.
     while not chunk.records.cohort.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
     if state is not None:
         state = state._replace(carry=devices.fetch(state.carry))
-    return _Done(chunk.first, jax.device_get(chunk.records), state)
+    known = None if known is None else devices.fetch(known)
+    return _Done(chunk.first, jax.device_get(chunk.records), state, known)

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar in a terminal, a line now and then elsewhere."""
+"""What a person sees while a run goes on: a bar in a terminal or a notebook, a line now and then elsewhere."""
 
 import sys
 import time
@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from fedjax_sel.core.terminal import Unbroken
+from fedjax_sel.runs.notebook_output import NotebookOutput
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -24,19 +25,22 @@ class _Speed(ProgressColumn):
 
 
 class Reporter:
-    """Shows progress on stderr. Use as a context."""
+    """Shows progress on stderr, or in a notebook's output. Use as a context."""
 
-    def __init__(self, num_rounds: int, num_seeds: int, started: float, shown: bool = True):
+    def __init__(self, num_rounds: int, num_seeds: int, started: float, shown: bool = True, about: str = "run"):
         self._started = started  # of time.monotonic()
         self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
         self._stream: Any = Unbroken(sys.stderr)  # a run goes on when nobody looks any more
         self._console = Console(file=self._stream, emoji=False)
         self._bar: Progress | None = None
+        self._notebook = NotebookOutput(about) if shown and self._console.is_jupyter else None
         self._last_line = self._steady_since = time.monotonic()
         self._first = self._steady_from = 0
         self._text = ""
 
     def __enter__(self) -> "Reporter":
+        if self._notebook is not None:
+            self._notebook.update("reading data and compiling", 0.0)
         if self._shown and self._console.is_terminal:
             self._bar = Progress(
                 TextColumn("round {task.completed}/{task.total}"),
@@ -53,6 +57,8 @@ class Reporter:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._notebook is not None:
+            self._notebook.close()
 
     def goes_on_after(self, rounds: int) -> None:
         """Start the count at a run's rounds that were run before."""
@@ -73,7 +79,9 @@ class Reporter:
             speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
             count = done - self._first
             rounds = "the first round" if count == 1 else f"the first {count} rounds"
-            self.say(f"{rounds} after {now - self._started:.1f} s: data, compilation, and the rounds themselves")
+            until = f"{rounds} after {now - self._started:.1f} s: data, compilation, and the rounds themselves"
+            if self._notebook is None:
+                self.say(until)
         else:
             speed = (done - self._steady_from) * self._num_seeds / max(now - self._steady_since, 1e-9)
         measured = ~np.isnan(accuracy).any(axis=0)
@@ -82,10 +90,20 @@ class Reporter:
             self._text = f"{words} {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, text=self._text, speed=speed)
+        elif self._notebook is not None:
+            self._notebook.update(self._in_a_line(done, now, speed), done / self._num_rounds)
         elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):
             self._last_line = now
             rate = "" if speed is None else f"  {speed:.1f} seed-rounds/s  {self._left(done, speed)}"
             print(f"round {done}/{self._num_rounds}  {self._text}{rate}", file=self._stream, flush=True)
+
+    def _in_a_line(self, done: int, now: float, speed: float | None) -> str:
+        """Return where a notebook's run stands; of one that is done, what it took."""
+        if done == self._num_rounds:
+            time_and_speed = f"{now - self._started:.1f} s"
+        else:
+            time_and_speed = "compiled" if speed is None else f"{speed:.1f} seed-rounds/s  {self._left(done, speed)}"
+        return f"round {done}/{self._num_rounds}  {self._text}  {time_and_speed}"
 
     def _left(self, done: int, speed: float) -> str:
         seconds = (self._num_rounds - done) * self._num_seeds / max(speed, 1e-9)
@@ -93,5 +111,7 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Print one line to the person, beside the bar."""
-        if self._shown:
+        if self._notebook is not None:
+            self._notebook.say(text)
+        elif self._shown:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)

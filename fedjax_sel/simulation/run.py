@@ -25,6 +25,7 @@ from fedjax_sel.simulation.round_context import RoundContext
 from fedjax_sel.simulation.server_evaluation import evaluate_for_strategy
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Env, Information, keep_state
+from fedjax_sel.strategies.protocol import Known
 
 
 class Program(NamedTuple):
@@ -236,6 +237,7 @@ class Chunk(NamedTuple):
     first: int  # rounds before them
     records: Records  # leading axes [rounds, S], still on the device: ask a leaf `is_ready()`, or fetch it
     copy_state: Callable[[], State]  # of the state after them, on the device; only before the next chunk is asked for
+    copy_known: Callable[[], Known]  # of what the strategy then knows, likewise
 
 
 def chunks(*programs: Program) -> Iterator[Chunk]:
@@ -257,7 +259,18 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
             records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
         left = plan.num_rounds - first
         records = records if left >= length else jax.tree.map(itemgetter(slice(left)), records)
-        yield Chunk(first, records, partial(_copy_state, min(first + length, plan.num_rounds), carries, plan.store))
+        copy_state = partial(_copy_state, min(first + length, plan.num_rounds), carries, plan.store)
+        yield Chunk(first, records, copy_state, partial(_copy_known, carries))
+
+
+def known_at_first(programs: list[Program]) -> Known:
+    """Return what the strategy of all seeds knows before the rounds of their programs, in host memory."""
+    return devices.fetch(_copy_known([program.carry for program in programs]))
+
+
+def _copy_known(carries: list[Any]) -> Known:
+    parts = [Known(carry.strategy, carry.info) for carry in carries]
+    return jax.tree.map(_joined, *parts) if len(parts) > 1 else _copy(parts[0])
 
 
 def _copy_state(rounds: int, carries: list[Any], store: HostStore | None) -> State:

@@ -287,7 +287,9 @@ def test_a_target_ends_a_run(kept, tmp_path):
 
 
 def test_what_is_no_callback_is_refused():
-    with pytest.raises(UserError, match="callbacks: a value of type int has none of the methods start, chunk, end"):
+    with pytest.raises(
+        UserError, match="callbacks: a value of type int has none of the methods start, chunk, snapshot, end"
+    ):
         fedjax_sel.run(of(), callbacks=[3])
 
 

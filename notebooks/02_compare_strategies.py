@@ -1,0 +1,303 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Compare strategies: what is information worth?
+#
+# A strategy that knows more about the clients can choose better. But somebody has to tell it, and telling costs bytes:
+# models that travel to clients who do not train, losses, profiles or gradients that travel back. Most papers draw
+# accuracy against rounds, where information is free. Here it is drawn against megabytes, too.
+#
+# Five strategies, from one that asks nothing to one that asks a lot. You will see
+#
+# * what each of them buys, and its bill to the byte;
+# * two curves for every strategy: by rounds, and by what was sent;
+# * which differences are more than chance;
+# * what happens when the runtime dies halfway: nothing.
+#
+# It takes about two minutes on two CPU cores.
+
+# %% [markdown]
+# ## Install
+#
+# This does nothing where `fedjax_sel` is there already; [01_quickstart](01_quickstart.ipynb) says where the cell takes it
+# from.
+
+# %% jupyter={"source_hidden": true}
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
+
+SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
+
+if importlib.util.find_spec("fedjax_sel") is None:
+    here = Path.cwd()
+    clones = [folder for folder in (here, here.parent) if (folder / "fedjax_sel" / "version.py").exists()]
+    archives = sorted([*here.glob("fedjax_sel*.whl"), *here.glob("fedjax_sel*.zip")], key=os.path.getmtime)
+    source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
+    if source is None:
+        sys.exit(
+            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to where it is, and run "
+            "this cell again."
+        )
+    there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
+    (SCRATCH / "kept.txt").write_text("\n".join(kept))
+    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(pip)}\n{done.stdout}{done.stderr}")
+    importlib.invalidate_caches()
+
+import fedjax_sel
+
+{"fedjax_sel": fedjax_sel.__version__} | {name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")}
+
+# %% [markdown]
+# ## Who is compared
+#
+# What a strategy costs is derived from the requests that it declares, beyond what everybody pays: the cohort's K models
+# down and K up in every round. N counts all clients, d the candidates, P the numbers in one model, Q those in a profile.
+
+# %%
+from IPython.display import Markdown, display
+
+from fedjax_sel import strategies
+from fedjax_sel.strategies.costs import buys, costs
+
+STRATEGIES = ("random", "pow_d", "fl_dp3s", "divfl", "fedcor")
+
+
+def table(rows: dict[str, dict[str, str]]) -> None:
+    """Show name -> column -> cell."""
+    columns = list(next(iter(rows.values())))
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += [f"| {name} | " + " | ".join(cells.values()) + " |" for name, cells in rows.items()]
+    display(Markdown("\n".join(lines)))
+
+
+made = {name: strategies.make(name) for name in STRATEGIES}
+table({name: {"buys": buys(strategy), "and pays": costs(strategy)} for name, strategy in made.items()})
+
+# %% [markdown]
+# ## The setting
+#
+# That of the quickstart: small images of digits, one shard of them a client. All strategies meet the same conditions: for
+# one seed the same partition, initial model and batches. That pairs them, and pairs tell more than averages.
+#
+# How many seeds? With too few, no test can tell anything from chance, however large the difference:
+
+# %%
+from fedjax_sel import statistics
+
+ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "50"))
+SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "8"))
+
+SETTING = fedjax_sel.preset("quickstart").replace(rounds=ROUNDS, seeds=SEEDS)
+least = statistics.least_pairs(comparisons=len(STRATEGIES) - 1)
+print(f"{SETTING.partition.num_clients} clients, {SETTING.selection.num_selected} of them in a round, {ROUNDS} rounds")
+print(f"{len(STRATEGIES) - 1} comparisons with random: at least {least} seeds; there are {SEEDS}")
+
+# %% [markdown]
+# ## Run them, in a folder that outlives the runtime
+#
+# Each run gets a folder. What is finished there is read instead of repeated, and what is not goes on from its last
+# checkpoint, to the same bits on a CPU. So if the runtime dies, or you close the lid: run the notebook again, that is all.
+# **Try it:** interrupt the next cell (the square button) and run it again.
+#
+# On Colab the disk goes with the runtime, but your Drive stays: set `KEEP_IN_DRIVE`. (A folder belongs to its setting. If
+# you change that, give the runs another folder; more `ROUNDS` are welcome in the old one, and only those are run.)
+
+# %%
+KEEP_IN_DRIVE = False
+
+RUNS = Path(os.environ.get("FEDJAX_SEL_NOTEBOOK_RUNS", "runs/02_compare_strategies"))
+if KEEP_IN_DRIVE:
+    from google.colab import drive
+
+    drive.mount("/content/drive")
+    RUNS = Path("/content/drive/MyDrive") / RUNS
+
+results = {name: fedjax_sel.run(SETTING.replace(algo=name), out=str(RUNS / name), progress=True) for name in STRATEGIES}
+
+# %% [markdown]
+# ## Accuracy against rounds, and against megabytes
+#
+# A line is the mean over the seeds, a band one standard deviation to either side. On the left everybody pays the same a
+# round; on the right a line that starts late has paid for information first.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+MEGABYTE = 1e6
+COLORS = dict(
+    zip(STRATEGIES, ("#000000", "#E69F00", "#009E73", "#CC79A7", "#0072B2"))
+)  # told apart by the colour-blind
+LINES = dict(zip(STRATEGIES, ("-", "--", "-.", ":", (0, (5, 1)))))
+
+
+def megabytes(result) -> np.ndarray:
+    """Sent up to and with each round, down and up, [seeds, rounds]."""
+    return (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1) / MEGABYTE
+
+
+def show_curves() -> None:
+    figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.3), sharey=True, layout="constrained")
+    for name, result in results.items():
+        mean, deviation = result.test_accuracy.mean(axis=0), result.test_accuracy.std(axis=0, ddof=1)
+        for axis, x in zip(axes, (np.arange(1, result.num_rounds + 1), megabytes(result).mean(axis=0))):
+            axis.plot(x, mean, color=COLORS.get(name), linestyle=LINES.get(name), linewidth=1.8, label=name)
+            axis.fill_between(x, mean - deviation, np.minimum(mean + deviation, 1), color=COLORS.get(name), alpha=0.12)
+    axes[0].set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+    axes[1].set(xlabel="megabytes sent, down and up")
+    for axis in axes:
+        axis.grid(alpha=0.25)
+    axes[0].legend(loc="lower right", frameon=False)
+    display(figure)
+    plt.close(figure)
+
+
+show_curves()
+
+# %% [markdown]
+# ## The bill
+#
+# `result.ledger` counts what a federation would send, per seed and round, in exact integers. What a run sent beyond what
+# `random` did is the price of its information. (A client that is asked and then selected has the model already, and does
+# not get it twice.)
+
+
+# %%
+def show_bill() -> None:
+    figure, axis = plt.subplots(figsize=(8.5, 0.5 * len(results) + 1.2), layout="constrained")
+    base = results["random"].ledger
+    for place, result in enumerate(results.values()):
+        parts = (
+            ("the cohort's models", (base.bytes_down + base.bytes_up), "#999999"),
+            ("information, down", result.ledger.bytes_down - base.bytes_down, "#56B4E9"),
+            ("information, up", result.ledger.bytes_up - base.bytes_up, "#D55E00"),
+        )
+        left = 0.0
+        for words, sent, color in parts:
+            width = sent.sum(axis=1).mean() / MEGABYTE
+            axis.barh(place, width, left=left, color=color, label=words if place == 0 else None)
+            left += width
+        axis.annotate(f" {left:.1f}", (left, place), va="center")
+    axis.set_yticks(range(len(results)), results)
+    axis.invert_yaxis()
+    axis.set(xlabel=f"megabytes in {ROUNDS} rounds, mean over the seeds")
+    axis.margins(x=0.1)
+    axis.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.45, 1.22))
+    display(figure)
+    plt.close(figure)
+
+
+show_bill()
+
+# %% [markdown]
+# ## How much for the same accuracy?
+#
+# Take as a target what random selection has in the end, on average and rounded down. How many rounds, and how many
+# megabytes, does each strategy need for it? Where some seed never arrives there is no honest mean, so only the number of
+# those that did is given.
+
+# %%
+from fedjax_sel import metrics
+
+TARGET = np.floor(100 * metrics.mean_of_last_rounds(results["random"].test_accuracy, 10).mean()) / 100
+
+
+def show_costs_of_target() -> None:
+    rows = {}
+    for name, result in results.items():
+        reached = result.rounds_to_target(TARGET)
+        spent = metrics.amount_at_round((result.ledger.bytes_down + result.ledger.bytes_up) / MEGABYTE, reached)
+        arrived = int((~np.isnan(reached)).sum())
+        all_did = arrived == len(reached)
+        rows[name] = {
+            f"rounds to {TARGET:.0%}": f"{reached.mean():.1f} ± {reached.std(ddof=1):.1f}" if all_did else "N/A",
+            "megabytes until then": f"{spent.mean():.1f} ± {spent.std(ddof=1):.1f}" if all_did else "N/A",
+            "seeds that arrived": f"{arrived} of {len(reached)}",
+        }
+    table(rows)
+
+
+show_costs_of_target()
+
+# %% [markdown]
+# ## Chance, or more?
+#
+# The seeds are paired, so the test is one of signs: if a strategy were no better than `random`, each seed's difference
+# could as well have been its negative. Four questions are asked at once, which Holm's correction accounts for. The second
+# table asks the same at equal cost: the accuracy when each run had sent as much as `random` sent in all its rounds.
+
+
+# %%
+def compare(words: str, accuracy: dict[str, np.ndarray]) -> None:
+    """Compare with random, paired by seed; accuracy [seeds] of each strategy."""
+    others = [name for name in accuracy if name != "random"]
+    found = statistics.compare(np.stack([accuracy[name] - accuracy["random"] for name in others]))
+    table({
+        name: {
+            words: f"{accuracy[name].mean():.3f}",
+            "more than random": f"{one.difference:+.3f}",
+            "interval": f"{one.low:+.3f} to {one.high:+.3f}",
+            "p after Holm": f"{one.p_holm:.3f}",
+            "verdict": one.verdict,
+        }
+        for name, one in zip(others, found)
+    })  # fmt: skip
+
+
+def at_equal_cost(result) -> np.ndarray:
+    """The accuracy of the last round that the budget pays for; 0 where it pays for none, [seeds]."""
+    affordable = (megabytes(result) <= megabytes(results["random"])[:, -1:]).sum(axis=1)
+    return np.array([row[rounds - 1] if rounds else 0.0 for row, rounds in zip(result.test_accuracy, affordable)])
+
+
+compare(f"accuracy, last 10 of {ROUNDS} rounds", {
+    name: metrics.mean_of_last_rounds(result.test_accuracy, 10) for name, result in results.items()
+})  # fmt: skip
+compare("accuracy for the same megabytes", {name: at_equal_cost(result) for name, result in results.items()})
+
+# %% [markdown]
+# The lesson is in the difference between the two tables, not in who wins: this is a toy problem, with small images and
+# with clients as unlike as can be. On larger ones the order is another; the package's `results` folder has those.
+
+# %% [markdown]
+# ## Your turn
+#
+# FedCor's price is its *probes*: every ten rounds all clients evaluate two models. Does it need them so often? Give it
+# another interval, or another strategy altogether (`strategies.names()`), run the cell, and compare.
+
+# %%
+ANOTHER, ARGUMENTS = None, {}  # for example "fedcor", {"interval": 25}
+
+if ANOTHER is not None:
+    label = f"{ANOTHER} {ARGUMENTS or ''}".strip()
+    folder = RUNS / "".join(c if c.isalnum() or c in "._-" else "_" for c in label)
+    results[label] = fedjax_sel.run(SETTING.replace(algo=ANOTHER, algo_args=ARGUMENTS), out=str(folder), progress=True)
+    show_curves()
+    show_bill()
+    show_costs_of_target()
+
+# %% [markdown]
+# In a terminal `python -m fedjax_sel.compare --algos random pow_d fl_dp3s divfl fedcor --seeds 8 --rounds 50 --out
+# runs/compared` does the same, with more pictures and tables, and goes on in the same way.

@@ -1,0 +1,422 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Inside FedCor and FL-DP3S
+#
+# Both pick cohorts of clients who are unlike each other, and both never see a label. What do they know of the clients,
+# where do they have it from, and how does it become a cohort?
+#
+# * **FL-DP3S** (Zhang et al.) asks once, before the first round: every client sends a *profile*, the mean output of the
+#   first fully-connected layer over its data. Similarities of profiles make a kernel, and a k-DPP draws cohorts from it.
+# * **FedCor** (Tang et al., CVPR 2022) listens: it sees how all clients' losses move from round to round, learns which
+#   of them move together, and picks, one by one, the client whose training promises the most for everybody's loss.
+#
+# Here both are run with a window in their side, and what they know is drawn beside the labels that they never saw. It
+# takes about two minutes on two CPU cores.
+
+# %% [markdown]
+# ## Install
+#
+# This does nothing where `fedjax_sel` is there already; [01_quickstart](01_quickstart.ipynb) says where the cell takes it
+# from.
+
+# %% jupyter={"source_hidden": true}
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
+
+SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
+
+if importlib.util.find_spec("fedjax_sel") is None:
+    here = Path.cwd()
+    clones = [folder for folder in (here, here.parent) if (folder / "fedjax_sel" / "version.py").exists()]
+    archives = sorted([*here.glob("fedjax_sel*.whl"), *here.glob("fedjax_sel*.zip")], key=os.path.getmtime)
+    source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
+    if source is None:
+        sys.exit(
+            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to where it is, and run "
+            "this cell again."
+        )
+    there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
+    (SCRATCH / "kept.txt").write_text("\n".join(kept))
+    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(pip)}\n{done.stdout}{done.stderr}")
+    importlib.invalidate_caches()
+
+import fedjax_sel
+
+{"fedjax_sel": fedjax_sel.__version__} | {name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")}
+
+# %% [markdown]
+# ## The setting, and the labels that nobody tells
+#
+# That of the quickstart: each client holds one shard of the digits, so nearly all its images have one label. One seed is
+# enough to look inside. Everywhere below clients stand in the order of their main label.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import Image, display
+
+from fedjax_sel import data
+
+ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "45"))
+WARMUP = max(ROUNDS // 3, 2)  # rounds in which FedCor picks at random and listens
+
+SETTING = fedjax_sel.preset("quickstart").replace(rounds=ROUNDS, seeds=1, chunk=1)
+N, K = SETTING.partition.num_clients, SETTING.selection.num_selected
+
+digits = data.load("digits")
+partition = data.partition.make("shards", digits.train_labels, num_clients=N, seed=0, shards_per_client=1)
+counts = partition.label_counts(digits.train_labels, digits.num_classes)  # [N, labels]
+label = counts.argmax(axis=1)  # main label of each client
+order = np.argsort(label, kind="stable")
+borders = np.flatnonzero(np.diff(label[order])) + 0.5  # between the clients of one label and those of the next
+middles = [np.flatnonzero(label[order] == one).mean() for one in range(digits.num_classes)]
+
+print(f"{N} clients, {K} in a round, {ROUNDS} rounds, of which FedCor listens for {WARMUP}")
+print(f"{counts.max(axis=1).sum() / counts.sum():.0%} of the images have their client's main label")
+
+# %% [markdown]
+# ## Run with a window
+#
+# `Snapshots` keeps what a strategy knows before the first round and after each chunk of rounds; `chunk=1`, above, makes
+# every round one. `states` holds the strategy's own state, `facts` what it has bought, each with a leading axis of seeds.
+# The run is the same, to the bit, with and without it.
+
+# %%
+from fedjax_sel.callbacks import Snapshots
+
+inside, results = {}, {}
+for name, arguments in (("random", {}), ("fl_dp3s", {}), ("fedcor", {"warmup": WARMUP, "noise": 0.01})):
+    inside[name] = Snapshots()
+    results[name] = fedjax_sel.run(
+        SETTING.replace(algo=name, algo_args=arguments), callbacks=[inside[name]], progress=True
+    )
+
+print(
+    "fl_dp3s keeps", ", ".join(inside["fl_dp3s"].states[-1]._fields), "and bought", inside["fl_dp3s"].facts[-1].kinds()
+)
+print("fedcor keeps", ", ".join(inside["fedcor"].states[-1]._fields), "and bought", inside["fedcor"].facts[-1].kinds())
+
+# %% [markdown]
+# ## FL-DP3S: from profiles to a kernel
+#
+# Left, what each client sends: the mean output of the layer, on an **untrained** model. Middle, what the server makes of
+# it: S = 1 - distance, scaled to lie between 0 and 1 (Eq. 14). Blocks along the diagonal are clients with the same label,
+# who are alike without a label having been sent. Blocks elsewhere are digits that look alike to this network.
+#
+# Right, what the k-DPP makes of that: how often two clients are drawn into the same cohort, compared with a uniform draw
+# (counted over many cohorts from the same kernel; blue is more seldom, red more often).
+
+# %%
+import jax
+
+from fedjax_sel.numerics import kdpp, sampling
+
+known = inside["fl_dp3s"].states[0]
+profiles = inside["fl_dp3s"].facts[0].profile.value[0]  # [N, Q]
+similarity = known.similarity[0]  # S, [N, N]
+
+DRAWS = 4000
+keys = jax.random.split(jax.random.key(0), DRAWS)
+diverse = np.asarray(jax.vmap(lambda key: kdpp.sample(key, known.eigenvalues[0], known.eigenvectors[0], K))(keys))
+uniform = np.asarray(jax.vmap(lambda key: sampling.uniform_without_replacement(key, N, K))(keys))
+
+chosen = np.zeros((DRAWS, N))
+np.put_along_axis(chosen, diverse, 1.0, axis=1)
+together = chosen.T @ chosen / DRAWS / (K * (K - 1) / (N * (N - 1)))  # 1: as often as in a uniform draw
+np.fill_diagonal(together, np.nan)
+
+
+def by_label(axis, values, **options):
+    """Draw a matrix of clients by clients, sorted by label, and return the picture."""
+    picture = axis.imshow(values[np.ix_(order, order)], **options)
+    for border in borders:
+        axis.axhline(border, color="white", linewidth=0.4)
+        axis.axvline(border, color="white", linewidth=0.4)
+    axis.set(xticks=middles, xticklabels=range(10), yticks=middles, yticklabels=range(10))
+    axis.tick_params(length=0)
+    axis.set(xlabel="clients, by main label", ylabel="clients, by main label")
+    return picture
+
+
+figure, axes = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
+largest = np.abs(profiles - profiles.mean(axis=0)).max()
+picture = axes[0].imshow(
+    (profiles - profiles.mean(axis=0))[order], aspect="auto", cmap="RdBu_r", vmin=-largest, vmax=largest
+)
+axes[0].set(xlabel="unit of the layer", ylabel="clients, by main label", yticks=middles, yticklabels=range(10))
+axes[0].set_title("profiles, less their mean")
+figure.colorbar(picture, ax=axes[0])
+figure.colorbar(by_label(axes[1], similarity, cmap="viridis", vmin=0, vmax=1), ax=axes[1])
+axes[1].set_title("similarity S")
+figure.colorbar(by_label(axes[2], together, cmap="RdBu_r", vmin=0, vmax=2), ax=axes[2], extend="max")
+axes[2].set_title("drawn together, relative to chance")
+display(figure)
+plt.close(figure)
+
+same = label[:, None] == label
+apart = ~np.eye(N, dtype=bool)
+print(
+    f"mean similarity: {similarity[same & apart].mean():.2f} of clients with one label, {similarity[~same].mean():.2f} of others"
+)
+print(
+    f"drawn together:  {np.nanmean(together[same & apart]):.2f} of chance with one label, {np.nanmean(together[~same]):.2f} with others"
+)
+
+# %% [markdown]
+# ### What the law does to a cohort
+#
+# How many different labels are in a cohort? The bars are thousands of draws; the points are the cohorts of the run.
+
+
+# %%
+def labels_in(cohorts) -> np.ndarray:
+    """Count the different main labels of each cohort, [..., K] -> [...]."""
+    return np.array([len(set(label[row])) for row in np.reshape(cohorts, (-1, K))])
+
+
+figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
+bins = np.arange(1, digits.num_classes + 1)
+for place, (words, cohorts, color) in enumerate((("uniform", uniform, "#999999"), ("k-DPP", diverse, "#009E73"))):
+    share = np.array([(labels_in(cohorts) == count).mean() for count in bins])
+    axis.bar(
+        bins + 0.4 * place - 0.2,
+        share,
+        width=0.38,
+        color=color,
+        label=f"{words}: {labels_in(cohorts).mean():.1f} on average",
+    )
+run = labels_in(results["fl_dp3s"].cohorts[0])
+axis.plot(bins, [(run == count).mean() for count in bins], "o", color="#D55E00", label="the run's cohorts")
+axis.set(xlabel="different main labels in a cohort", ylabel="share of cohorts", xticks=bins)
+axis.legend(frameon=False, loc="upper left")
+display(figure)
+plt.close(figure)
+
+# %% [markdown]
+# ## FedCor: what it hears
+#
+# In the warm-up cohorts are random, and all clients report their loss as each round opens. From one round to the next the
+# losses move: a column is a round, red rose and blue fell. Clients of one label move together, because a cohort that
+# holds the label helps all of them. These columns are FedCor's samples.
+
+# %%
+losses = np.stack([facts.loss.value[0] for facts in inside["fedcor"].facts])  # after each round, [rounds + 1, N]
+heard = np.array([facts.loss.age[0].max() == 1 for facts in inside["fedcor"].facts])  # measured as that round opened
+changes = np.diff(losses[heard], axis=0)  # [samples, N]
+
+figure, axis = plt.subplots(figsize=(8.5, 4), layout="constrained")
+largest = np.quantile(np.abs(changes), 0.98)
+picture = axis.imshow(
+    changes.T[order], aspect="auto", cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest",
+    extent=(0.5, len(changes) + 0.5, N - 0.5, -0.5),
+)  # fmt: skip
+for border in borders:
+    axis.axhline(border, color="black", linewidth=0.3)
+axis.set(xlabel="round", ylabel="clients, by main label", yticks=middles, yticklabels=range(10))
+figure.colorbar(picture, label="change of the client's loss (nats)", extend="both")
+display(figure)
+plt.close(figure)
+
+# %% [markdown]
+# ## FedCor: what it makes of that
+#
+# Each client k gets an embedding x_k, fitted so that the Gaussian with covariance XᵀX makes the samples likely. The
+# correlation of two clients is then the cosine of their embeddings. Watch it appear during the warm-up: the embeddings
+# begin at random, and the blocks are the labels, which FedCor was never told.
+
+# %%
+import io
+
+import PIL.Image
+
+
+def film(figure, draw, frames, milliseconds: int) -> Image:
+    """Return an animation: `draw(frame)` changes the figure for each frame."""
+    pictures = []
+    for frame in frames:
+        draw(frame)
+        figure.canvas.draw()
+        drawn = PIL.Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+        pictures.append(drawn.quantize(48))
+    plt.close(figure)
+    file = io.BytesIO()
+    times = [milliseconds] * (len(pictures) - 1) + [4 * milliseconds]
+    pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=times, loop=0, optimize=True)
+    return Image(file.getvalue(), format="gif")
+
+
+def correlations(state) -> np.ndarray:
+    """Return the cosines of all clients' embeddings, [N, N]."""
+    directions = state.embeddings[0] / np.linalg.norm(state.embeddings[0], axis=0)
+    return directions.T @ directions
+
+
+figure, axis = plt.subplots(figsize=(4.8, 4.2), dpi=80, layout="constrained")
+picture = by_label(axis, correlations(inside["fedcor"].states[0]), cmap="RdBu_r", vmin=-1, vmax=1)
+figure.colorbar(picture, label="correlation")
+
+
+def draw(rounds: int) -> None:
+    picture.set_data(correlations(inside["fedcor"].states[rounds])[np.ix_(order, order)])
+    axis.set_title(f"after round {rounds}")
+
+
+film(figure, draw, range(WARMUP + 2), 500)
+
+# %% [markdown]
+# In numbers: of how many clients has the nearest neighbour, by correlation, the same main label?
+
+
+# %%
+def purity(state) -> float:
+    """Return the share of clients whose nearest neighbour has their main label."""
+    found = correlations(state)
+    np.fill_diagonal(found, -np.inf)
+    return float((label[found.argmax(axis=1)] == label).mean())
+
+
+chance = ((same.sum(axis=1) - 1) / (N - 1)).mean()
+for rounds in sorted({0, WARMUP // 3, 2 * WARMUP // 3, WARMUP + 1, ROUNDS}):
+    print(f"after round {rounds:2d}: {purity(inside['fedcor'].states[rounds]):.0%}")
+print(f"by chance:      {chance:.0%}")
+
+# %% [markdown]
+# ## FedCor: one cohort, pick by pick
+#
+# What would it do for the weighted sum of all losses if client k's own loss fell by alpha_k standard deviations? That is
+# each client's score. The best is taken, the Gaussian conditioned on it, and the scores are computed again: who moves
+# with a client that was picked has little to add. So the second pick has another label, and so on. (alpha shrinks each
+# time a client is selected, and is reset with every update of the model, so that it is not always the same ones.)
+
+# %%
+from fedjax_sel.numerics import gaussian_process
+
+update = next(  # the first round after the warm-up that opens without an update: its state is the one of the round before
+    rounds for rounds in range(WARMUP + 1, ROUNDS)
+    if np.array_equal(inside["fedcor"].states[rounds].embeddings, inside["fedcor"].states[rounds + 1].embeddings)
+)  # fmt: skip
+before = inside["fedcor"].states[update]
+model = (before.embeddings[0], before.importance[0], np.exp(before.log_scale[0]))
+picks = np.asarray(gaussian_process.select_greedily(*model, K, noise=0.01))
+score = jax.jit(jax.vmap(lambda ids: gaussian_process.posterior_gains(*model, ids, noise=0.01)[-1]))
+
+figure, axes = plt.subplots(3, 1, figsize=(9, 5.6), sharex=True, layout="constrained")
+for axis, made in zip(axes, (0, 1, 4)):
+    left = np.setdiff1d(np.arange(N), picks[:made])
+    scores = np.full(N, np.nan)
+    scores[left] = score(np.stack([[*picks[:made], client] for client in left]))
+    next_one = np.flatnonzero(order == picks[made])[0]
+    axis.bar(range(N), scores[order], color=[f"C{one}" for one in label[order]], width=0.85)
+    axis.plot(next_one, scores[picks[made]], "v", color="black", markersize=8, clip_on=False, zorder=3)
+    for client in picks[:made]:
+        axis.axvline(np.flatnonzero(order == client)[0], color="black", linewidth=0.8, linestyle=":")
+    axis.axhline(0, color="black", linewidth=0.6)
+    axis.margins(y=0.15)
+    axis.set_ylabel(f"score, {made} picked" if made else "score")
+axes[-1].set(
+    xticks=middles, xticklabels=range(10), xlabel="clients, by main label (dotted: picked; triangle: the next)"
+)
+axes[-1].tick_params(axis="x", length=0)
+display(figure)
+plt.close(figure)
+
+print("labels of the picks, in order:", label[picks].tolist())
+print("labels of the run's cohort:   ", label[results["fedcor"].cohorts[0, update]].tolist())
+
+# %% [markdown]
+# The picks were computed here, from a snapshot and two public functions. Are they those of the run, in every round after
+# the warm-up in which the model was not updated?
+
+# %%
+checked = []
+for rounds in range(WARMUP + 1, ROUNDS):
+    state, after = inside["fedcor"].states[rounds], inside["fedcor"].states[rounds + 1]
+    if np.array_equal(state.embeddings, after.embeddings):
+        ids = gaussian_process.select_greedily(
+            state.embeddings[0], state.importance[0], np.exp(state.log_scale[0]), K, noise=0.01
+        )
+        checked.append(np.array_equal(ids, results["fedcor"].cohorts[0, rounds]))
+print(f"{sum(checked)} of {len(checked)} rounds")
+assert all(checked)
+
+# %% [markdown]
+# ## All three at work
+#
+# A dot is a client, in the column of its main label. Orange: in this round's cohort. The larger, the more often until now.
+# `random` leaves columns empty, FL-DP3S seldom does, and FedCor, when it has listened enough, hardly ever.
+
+# %%
+row = np.array([np.flatnonzero(np.flatnonzero(label == label[client]) == client)[0] for client in range(N)])
+so_far = {
+    name: np.cumsum([np.isin(np.arange(N), cohort) for cohort in result.cohorts[0]], axis=0)
+    for name, result in results.items()
+}
+
+figure, axes = plt.subplots(1, 3, figsize=(9.6, 2.9), dpi=80, sharey=True, layout="constrained")
+dots = {}
+for axis, name in zip(axes, results):
+    dots[name] = axis.scatter(label, row, s=20, color="#bbbbbb")
+    axis.set(xlim=(-0.7, 9.7), ylim=(-0.8, row.max() + 0.8), xticks=range(10), yticks=[], xlabel="main label")
+axes[0].set_ylabel("clients")
+
+
+def draw(round: int) -> None:
+    for axis, (name, result) in zip(axes, results.items()):
+        cohort = np.isin(np.arange(N), result.cohorts[0, round])
+        dots[name].set_sizes(15 + 8 * so_far[name][round])
+        dots[name].set_facecolor(np.where(cohort, "#D55E00", "#bbbbbb"))
+        dots[name].set_edgecolor(np.where(cohort, "#D55E00", "#bbbbbb"))
+        axis.set_title(f"{name}: {len(set(label[cohort]))} labels", fontsize=10)
+    figure.suptitle(f"round {round + 1}", fontsize=11)
+
+
+film(figure, draw, range(ROUNDS), 400)
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.6), layout="constrained")
+rounds = np.arange(1, ROUNDS + 1)
+for (name, result), color in zip(results.items(), ("#000000", "#009E73", "#0072B2")):
+    axes[0].plot(rounds, labels_in(result.cohorts[0]), color=color, linewidth=1.2, marker="o", markersize=3, label=name)
+    axes[1].plot(rounds, result.test_accuracy[0], color=color, linewidth=1.8, label=name)
+for axis in axes:
+    axis.axvline(WARMUP + 0.5, color="gray", linewidth=0.8, linestyle="--")
+    axis.grid(alpha=0.25)
+axes[0].set(
+    xlabel="round (dashed: FedCor's warm-up ends)", ylabel="different main labels in the cohort", ylim=(0, 10.5)
+)
+axes[1].set(xlabel="round (dashed: FedCor's warm-up ends)", ylabel="test accuracy, one seed", ylim=(0, 1))
+axes[1].legend(loc="lower right", frameon=False)
+display(figure)
+plt.close(figure)
+
+# %% [markdown]
+# ## Your turn
+#
+# * With two shards a client (`SETTING.replace(shards_per_client=2)`, and the same in `partition.make`) labels overlap. What
+#   becomes of the blocks?
+# * FL-DP3S on another profile: `algo_args={"profile": "gradient"}`. Its facts are then called `gradient`.
+# * Any strategy can be watched like this, also your own: `Snapshots().states[t]` is the state that its functions return.
+# * What all this costs is in [02_compare_strategies](02_compare_strategies.ipynb).

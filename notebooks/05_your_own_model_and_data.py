@@ -1,0 +1,299 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Your own model and data
+#
+# Which clients should train **your** network on **your** data? Whatever a setting names, the data set, the partition, the
+# model, the task, can be given as a value instead. Here:
+#
+# 1. images in arrays, clinics that hold them, and an unmodified Flax module;
+# 2. a regression on a table, with clients that come with the data, and a loss of one's own;
+# 3. in words: LEAF, and other sources.
+#
+# It takes about two minutes on two CPU cores. Nothing is downloaded: both data sets come with scikit-learn.
+
+# %% [markdown]
+# ## Install
+#
+# This does nothing where `fedjax_sel` is there already; [01_quickstart](01_quickstart.ipynb) says where the cell takes it
+# from.
+
+# %% jupyter={"source_hidden": true}
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
+
+SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
+
+if importlib.util.find_spec("fedjax_sel") is None:
+    here = Path.cwd()
+    clones = [folder for folder in (here, here.parent) if (folder / "fedjax_sel" / "version.py").exists()]
+    archives = sorted([*here.glob("fedjax_sel*.whl"), *here.glob("fedjax_sel*.zip")], key=os.path.getmtime)
+    source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
+    if source is None:
+        sys.exit(
+            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to where it is, and run "
+            "this cell again."
+        )
+    there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
+    (SCRATCH / "kept.txt").write_text("\n".join(kept))
+    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(pip)}\n{done.stdout}{done.stderr}")
+    importlib.invalidate_caches()
+
+import fedjax_sel
+
+{"fedjax_sel": fedjax_sel.__version__} | {name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")}
+
+# %% [markdown]
+# ## 1. Images, clinics, and a Flax module
+#
+# `Dataset.from_arrays` takes pairs (inputs, targets), whose first axis counts examples. uint8 arrays `[n, height, width]`
+# are images, and are normalised on the device; floats stay as they are. Take the digits for scans, and their labels for
+# findings.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import display
+from sklearn.datasets import load_diabetes, load_digits
+
+from fedjax_sel import Dataset, Experiment
+
+ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "30"))
+SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "3"))
+
+raw = load_digits()
+rng = np.random.default_rng(0)
+shuffled = rng.permutation(len(raw.images))
+images, findings = (raw.images * 15).astype(np.uint8)[shuffled], raw.target[shuffled]
+train, test = np.arange(1400), np.arange(1400, len(images))
+scans = Dataset.from_arrays(train=(images[train], findings[train]), test=(images[test], findings[test]), name="scans")
+print(
+    f"{len(train)} training examples, {len(test)} to test on, {scans.num_classes} findings, images {scans.image_shape}"
+)
+
+# %% [markdown]
+# A partition by hand is a list: for each client the positions of its training examples. These clinics are specialists,
+# each for three findings, and some are larger than others. (Or let `partition="dirichlet"` and the like deal your data
+# out, for every seed anew.)
+
+# %%
+NUM_CLINICS = 20
+clinics = []
+for number in range(NUM_CLINICS):
+    treated = [number % 10, (number + 1) % 10, (3 * number + 5) % 10]
+    cases = np.flatnonzero(np.isin(findings[train], treated))
+    clinics.append(rng.choice(cases, size=rng.integers(30, 120), replace=False))
+
+held = np.array([np.bincount(findings[own], minlength=10) for own in clinics])
+figure, axis = plt.subplots(figsize=(7.5, 2.8), layout="constrained")
+picture = axis.imshow(held.T, aspect="auto", cmap="Blues", origin="lower")
+axis.set(xlabel="clinic", ylabel="finding", xticks=range(NUM_CLINICS), yticks=range(10))
+figure.colorbar(picture, label="scans")
+display(figure)
+plt.close(figure)
+
+# %% [markdown]
+# The model is any `flax.linen` module (or NNX: `models.from_nnx`). Nothing in it knows of federated learning. Dropout gets
+# its keys, the flag for training is found whatever it is called, and batch statistics travel with the weights, are
+# averaged with them, and are on the bill.
+
+# %%
+import flax.linen as nn
+
+
+class ScanNet(nn.Module):
+    @nn.compact
+    def __call__(self, x, train: bool = False):
+        x = nn.relu(nn.BatchNorm(use_running_average=not train)(nn.Conv(16, (3, 3))(x)))
+        x = nn.max_pool(x, (2, 2), (2, 2)).reshape(x.shape[0], -1)
+        x = nn.Dropout(0.2, deterministic=not train)(nn.relu(nn.Dense(32)(x)))
+        return nn.Dense(10)(x)
+
+
+def clinical(algo) -> Experiment:
+    return Experiment.of(
+        dataset=scans, partition=clinics, model=ScanNet(), algo=algo, num_selected=5, local_epochs=2, batch_size=16,
+        learning_rate=0.05, rounds=ROUNDS, seeds=SEEDS, chunk=5,
+    )  # fmt: skip
+
+
+results = {algo: fedjax_sel.run(clinical(algo), progress=True) for algo in ("random", "fl_dp3s")}
+
+# %% [markdown]
+# `fl_dp3s` buys profiles, the mean output of the first fully-connected layer. It found that layer in the module by itself;
+# `models.from_flax(ScanNet(), profile_layer="Dense_1")` would name another.
+#
+# How well does the final model do, overall and for each clinic? A mean can hide a clinic that nobody serves.
+
+
+# %%
+def show(axis, results, name: str, scale: float = 1.0) -> None:
+    """Draw a measure over the rounds: the mean over seeds, and one standard deviation to either side."""
+    for (algo, result), color in zip(results.items(), ("#000000", "#009E73", "#E69F00")):
+        values = scale * result.measured[name]
+        mean, deviation = values.mean(axis=0), values.std(axis=0, ddof=1)
+        rounds = np.arange(1, result.num_rounds + 1)
+        axis.plot(rounds, mean, color=color, linewidth=1.8, label=algo)
+        axis.fill_between(rounds, np.maximum(mean - deviation, 0), mean + deviation, color=color, alpha=0.12)
+    axis.grid(alpha=0.25)
+    axis.set_xlabel("round")
+
+
+figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.8), layout="constrained")
+show(axes[0], results, "test_accuracy")
+axes[0].set(ylabel="test accuracy", ylim=(0, 1))
+axes[0].legend(frameon=False, loc="lower right")
+for shift, ((algo, result), color) in zip((-0.15, 0.15), zip(results.items(), ("#000000", "#009E73"))):
+    own = fedjax_sel.per_client(result, clinical(algo))["accuracy"].mean(axis=0)  # over seeds, [clinics]
+    axes[1].plot(np.arange(NUM_CLINICS) + shift, own, "o", color=color, markersize=4, label=algo)
+    print(
+        f"{algo.ljust(8)} test accuracy {result.test_accuracy[:, -1].mean():.3f}, of the clinic with the lowest {own.min():.3f}"
+    )
+axes[1].set(xlabel="clinic", ylabel="accuracy on its own scans", ylim=(0, 1.03), xticks=range(0, NUM_CLINICS, 2))
+axes[1].grid(alpha=0.25)
+display(figure)
+plt.close(figure)
+
+# %% [markdown]
+# ### The trained network is yours
+#
+# `result.weights_of(seed)` are weights in the module's own pytree, so the module takes them back, outside of the package.
+# (Images were normalised by `scans.mean` and `scans.std` on their way into the model; here one has to do it oneself.)
+
+# %%
+result = results["fl_dp3s"]
+weights = result.weights_of(0)
+pixels = (images[test][..., None] / 255.0 - scans.mean) / scans.std
+logits = ScanNet().apply({"params": weights.trained, **weights.carried}, pixels)
+accuracy = (np.argmax(logits, axis=1) == findings[test]).mean()
+print(f"by the module itself {accuracy:.4f}, by the run {result.test_accuracy[0, -1]:.4f}")
+
+figure, axes = plt.subplots(2, 10, figsize=(9, 2.4), layout="constrained")
+doubtful = np.argsort(np.sort(logits, axis=1)[:, -1] - np.sort(logits, axis=1)[:, -2])[:20]  # least sure of these
+for axis, one in zip(axes.flat, doubtful):
+    right = np.argmax(logits[one]) == findings[test][one]
+    axis.imshow(images[test][one], cmap="gray_r")
+    axis.set_title(
+        f"{findings[test][one]} → {np.argmax(logits[one])}", color="black" if right else "#D55E00", fontsize=10
+    )
+    axis.axis("off")
+figure.suptitle("the scans that the network is least sure of: finding → prediction")
+display(figure)
+plt.close(figure)
+
+# %% [markdown]
+# ## 2. A table, patients, and a loss of one's own
+#
+# Now a number is to be predicted: how far diabetes went on in a year, from age, sex, weight and blood values. There are
+# no classes, so there are no label histograms and no GEMD, and strategies that need them say so. Everything else works.
+#
+# The clients come with the data: `client_ids` says whose each example is, and `partition="natural"` deals accordingly.
+# Here patients of one sex and one decade of age are a client.
+
+# %%
+table = load_diabetes(scaled=False)
+shuffled = np.random.default_rng(0).permutation(len(table.data))
+inputs, progression = table.data[shuffled], table.target[shuffled]
+train, test = np.arange(350), np.arange(350, len(inputs))
+inputs = (inputs - inputs[train].mean(axis=0)) / inputs[train].std(axis=0)
+mean, deviation = progression[train].mean(), progression[train].std()
+
+age, sex = table.data[shuffled, 0], table.data[shuffled, 1]
+groups = np.array([f"{'FM'[int(s) - 1]} {int(a) // 10 * 10}s" for a, s in zip(age, sex)])[train]
+patients = Dataset.from_arrays(
+    train=(inputs[train], (progression[train] - mean) / deviation),
+    test=(inputs[test], (progression[test] - mean) / deviation),
+    client_ids=groups, name="diabetes",
+)  # fmt: skip
+names, sizes = np.unique(groups, return_counts=True)
+print("patients of each client:", dict(zip(names.tolist(), sizes.tolist())))
+
+# %% [markdown]
+# A **task** says what the loss of each example is and what is measured. `tasks.regression` has the squared error; the
+# Huber loss is kinder to outliers, and one function away. The first measure, here the absolute error, is that of curves
+# and targets. Strategies that buy losses are told this loss.
+
+# %%
+import jax.numpy as jnp
+
+from fedjax_sel import tasks
+
+
+def huber(prediction, target):  # [B], [B] -> the loss of each example, [B]
+    error = jnp.abs(prediction - target)
+    return jnp.where(error < 1, error**2 / 2, error - 0.5)
+
+
+class Regressor(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(1)(nn.relu(nn.Dense(16)(x)))[:, 0]
+
+
+def of_patients(algo) -> Experiment:
+    return Experiment.of(
+        dataset=patients, partition="natural", min_client_size=1, num_clients=len(names), model=Regressor(),
+        task=tasks.regression()._replace(name="huber", losses=huber), algo=algo, num_selected=4, local_epochs=3,
+        batch_size=8, learning_rate=0.05, rounds=ROUNDS, seeds=SEEDS, chunk=5,
+    )  # fmt: skip
+
+
+regressions = {algo: fedjax_sel.run(of_patients(algo), progress=True) for algo in ("random", "pow_d", "fl_dp3s")}
+print("measured:", ", ".join(regressions["random"].measured))
+
+# %%
+with_one = np.hstack([inputs, np.ones((len(inputs), 1))])
+together = with_one[test] @ np.linalg.lstsq(with_one[train], progression[train], rcond=None)[0]
+error_together, error_of_mean = np.abs(together - progression[test]).mean(), np.abs(mean - progression[test]).mean()
+
+figure, axis = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
+show(axis, regressions, "test_absolute_error", deviation)
+axis.axhline(error_of_mean, color="gray", linestyle=":", label="always the mean")
+axis.axhline(error_together, color="gray", linestyle="--", label="least squares on all patients together")
+axis.set(ylabel="test error (points of progression)", ylim=(0, None))
+axis.legend(frameon=False, loc="lower left", ncols=2)
+display(figure)
+plt.close(figure)
+for algo, result in regressions.items():
+    print(f"{algo.ljust(8)} error in the end {deviation * result.test_absolute_error[:, -1].mean():.1f}")
+print(f"least squares on all patients together {error_together:.1f}, always the mean {error_of_mean:.1f}")
+
+# %% [markdown]
+# ## 3. Where data come from otherwise
+#
+# * **LEAF.** `dataset="leaf:FOLDER"` reads what LEAF's `preprocess.sh` writes for FEMNIST and Shakespeare. Each writer, or
+#   each role in a play, is a client of `partition="natural"`; with fewer `num_clients` than there are, some are taken at
+#   random, from those with at least `min_client_size` examples. `model="char_lstm"` is LEAF's model of Shakespeare.
+# * **Hugging Face and PyTorch.** `Dataset.from_huggingface(load_dataset(...), inputs="img", targets="label",
+#   client_column="writer")` and `Dataset.from_torch(train, test)`; neither package is a dependency.
+# * **By name**: `mnist`, `fashion_mnist` and `cifar10` are downloaded at first use, and folders that tensorflow-datasets
+#   has prepared are read.
+# * **Who holds what**: besides lists and `natural` there are `iid`, `shards`, `dirichlet` and more, and a function of
+#   (data set, number of clients, seed) deals anew for every seed.
+# * Inputs and targets may be dicts or tuples of arrays, for models that take several.
+#
+# To keep such runs in a folder that outlives the runtime, as in [02_compare_strategies](02_compare_strategies.ipynb), give
+# what has no name one: `Experiment.of(..., names={"model": "scannet-1"})`. A folder remembers arrays by their SHA-256, but
+# cannot look into a function; change the name when you change the model, and it will not mix the two.

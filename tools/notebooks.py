@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Runs the notebooks and stores them with what they show: notebooks/NAME.py -> notebooks/NAME.ipynb.
+
+    tools/notebooks.py                            # all of them, at their printed settings
+    tools/notebooks.py 04_inside_fedcor_and_fl_dp3s
+    tools/notebooks.py --text-only                # the cells anew; outputs stay where a cell is as it was
+
+Each runs in a kernel of this interpreter, in an empty folder, with this checkout of the package. Nothing is stored of a
+notebook that fails, writes to standard error, or grows beyond what a page should weigh.
+"""
+
+import argparse
+import copy
+import json
+import os
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "notebooks"
+INSTALL = "FEDJAX_SEL_SOURCE ="  # in the cell that is the same in all notebooks
+MOST_BYTES = 500_000
+SECONDS = 1_800  # for one cell on a busy machine
+
+
+def texts() -> list[Path]:
+    """Return the notebooks as text, in their order."""
+    return sorted(FOLDER.glob("[0-9]*.py"))
+
+
+def read(text: Path) -> Any:
+    """Return the notebook that a text stands for, without outputs."""
+    notebook = jupytext.read(text)
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for place, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{place:02d}"
+    return nbformat.from_dict({**notebook, "nbformat": 4, "nbformat_minor": 5})
+
+
+def execute(
+    notebook: Any,
+    folder: Path,
+    settings: Mapping[str, str],
+    python: str | Path = sys.executable,
+    package: Path | None = ROOT,
+) -> Any:
+    """Run a notebook's cells in a kernel that sees nothing of the user's Jupyter.
+
+    Args:
+        notebook: of `read`; it takes the outputs.
+        folder: where it runs and writes.
+        settings: for its environment.
+        python: the kernel's interpreter.
+        package: where it finds the package; None: where that is installed.
+
+    Returns:
+        The notebook.
+    """
+    kernel = folder / "kernels" / "here"
+    kernel.mkdir(parents=True, exist_ok=True)
+    command = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (kernel / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "here", "language": "python"}))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": "" if package is None else str(package),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "TMPDIR": str(folder),
+        **settings,
+    }
+    environment.pop("MPLBACKEND", None)  # a notebook has its own
+    manager = AsyncKernelManager(
+        kernel_name="here", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(folder / "kernels")])
+    )
+    client = NotebookClient(notebook, km=manager, timeout=SECONDS, resources={"metadata": {"path": str(folder)}})
+    before = os.environ.get("JUPYTER_RUNTIME_DIR")
+    os.environ["JUPYTER_RUNTIME_DIR"] = str(folder / "runtime")
+    try:
+        return client.execute(env=environment)
+    finally:
+        if before is None:
+            del os.environ["JUPYTER_RUNTIME_DIR"]
+        else:
+            os.environ["JUPYTER_RUNTIME_DIR"] = before
+
+
+def complaints(notebook: Any) -> list[str]:
+    """Return why a notebook with outputs should not be stored."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    red = [output["text"] for output in outputs if output.get("name") == "stderr"]
+    told = [f"it writes to standard error: {text.strip()}" for text in red]
+    size = len(as_text(notebook).encode())
+    if size > MOST_BYTES:
+        told.append(f"it has {size} bytes, more than {MOST_BYTES}")
+    shown = json.dumps(outputs)
+    told += [f"its outputs name {place}, a folder of this machine" for place in (str(ROOT), "/tmp/") if place in shown]
+    return told
+
+
+def as_text(notebook: Any) -> str:
+    """Return what is stored of a notebook: nothing of when it ran, or on what."""
+    stored = copy.deepcopy(notebook)
+    stored.metadata["language_info"] = {"name": "python"}
+    for cell in stored.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            output.get("metadata", {}).pop("execution", None)
+    return nbformat.writes(stored) + "\n"
+
+
+def with_stored_outputs(notebook: Any, stored: Path) -> Any:
+    """Return a notebook whose cells have the outputs of cells with the same source."""
+    known = {}
+    if stored.exists():
+        known = {cell.source: cell for cell in nbformat.read(stored, as_version=4).cells if cell.cell_type == "code"}
+    for cell in notebook.cells:
+        if cell.source in known:
+            cell.outputs, cell.execution_count = known[cell.source].outputs, known[cell.source].execution_count
+    return notebook
+
+
+def badge(name: str) -> str | None:
+    """Return the badge that opens a notebook on Colab; None as long as the project has no address on GitHub."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for address in project.get("urls", {}).values():
+        if address.startswith("https://github.com/"):
+            place = "/".join(address.removeprefix("https://github.com/").rstrip("/").split("/")[:2])
+            link = f"https://colab.research.google.com/github/{place.removesuffix('.git')}/blob/main/notebooks/{name}.ipynb"
+            return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})"
+    return None
+
+
+def main() -> int:
+    """Run and store the notebooks that are named, or all."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="as 01_quickstart; default: all")
+    parser.add_argument("--text-only", action="store_true", help="run nothing")
+    flags = parser.parse_args()
+    failed = 0
+    for text in texts():
+        if flags.names and text.stem not in flags.names:
+            continue
+        stored, begun = text.with_suffix(".ipynb"), time.monotonic()
+        if flags.text_only:
+            stored.write_text(as_text(with_stored_outputs(read(text), stored)), encoding="utf-8")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            notebook = execute(read(text), Path(folder), {})
+        wrong = complaints(notebook)
+        for why in wrong:
+            print(f"{text.stem}: {why}", file=sys.stderr)
+        failed += bool(wrong)
+        if not wrong:
+            stored.write_text(as_text(notebook), encoding="utf-8")
+            print(f"{text.stem}: {time.monotonic() - begun:.0f} s, {stored.stat().st_size} bytes")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -164,7 +164,9 @@ def show_curves() -> None:
         mean, deviation = result.test_accuracy.mean(axis=0), result.test_accuracy.std(axis=0, ddof=1)
         for axis, x in zip(axes, (np.arange(1, result.num_rounds + 1), megabytes(result).mean(axis=0))):
             axis.plot(x, mean, color=COLORS.get(name), linestyle=LINES.get(name), linewidth=1.8, label=name)
-            axis.fill_between(x, mean - deviation, np.minimum(mean + deviation, 1), color=COLORS.get(name), alpha=0.12)
+            axis.fill_between(
+                x, mean - deviation, np.minimum(mean + deviation, 1), color=COLORS.get(name), alpha=0.12, linewidth=0
+            )
     axes[0].set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
     axes[1].set(xlabel="megabytes sent, down and up")
     for axis in axes:
@@ -204,7 +206,7 @@ def show_bill() -> None:
     axis.invert_yaxis()
     axis.set(xlabel=f"megabytes in {ROUNDS} rounds, mean over the seeds")
     axis.margins(x=0.1)
-    axis.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.45, 1.22))
+    axis.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.45, 1.17))
     display(figure)
     plt.close(figure)
 

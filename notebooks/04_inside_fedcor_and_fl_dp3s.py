@@ -157,21 +157,24 @@ def by_label(axis, values, **options):
         axis.axvline(border, color="white", linewidth=0.4)
     axis.set(xticks=middles, xticklabels=range(10), yticks=middles, yticklabels=range(10))
     axis.tick_params(length=0)
-    axis.set(xlabel="clients, by main label", ylabel="clients, by main label")
+    axis.set_xlabel("clients, by main label")
     return picture
 
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
+figure.get_layout_engine().set(wspace=0.06)
 largest = np.abs(profiles - profiles.mean(axis=0)).max()
 picture = axes[0].imshow(
     (profiles - profiles.mean(axis=0))[order], aspect="auto", cmap="RdBu_r", vmin=-largest, vmax=largest
 )
 axes[0].set(xlabel="unit of the layer", ylabel="clients, by main label", yticks=middles, yticklabels=range(10))
 axes[0].set_title("profiles, less their mean")
-figure.colorbar(picture, ax=axes[0])
-figure.colorbar(by_label(axes[1], similarity, cmap="viridis", vmin=0, vmax=1), ax=axes[1])
+figure.colorbar(picture, ax=axes[0], label="output")
+figure.colorbar(by_label(axes[1], similarity, cmap="viridis", vmin=0, vmax=1), ax=axes[1], label="S")
 axes[1].set_title("similarity S")
-figure.colorbar(by_label(axes[2], together, cmap="RdBu_r", vmin=0, vmax=2), ax=axes[2], extend="max")
+figure.colorbar(
+    by_label(axes[2], together, cmap="RdBu_r", vmin=0, vmax=2), ax=axes[2], extend="max", label="times as often"
+)
 axes[2].set_title("drawn together, relative to chance")
 display(figure)
 plt.close(figure)
@@ -260,8 +263,10 @@ def film(figure, draw, frames, milliseconds: int) -> Image:
         draw(frame)
         figure.canvas.draw()
         drawn = PIL.Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-        pictures.append(drawn.quantize(48))
+        pictures.append(drawn)
     plt.close(figure)
+    colors = pictures[-1].quantize(32)  # the same in all frames, and few: a film should be light
+    pictures = [picture.quantize(palette=colors, dither=PIL.Image.Dither.NONE) for picture in pictures]
     file = io.BytesIO()
     times = [milliseconds] * (len(pictures) - 1) + [4 * milliseconds]
     pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=times, loop=0, optimize=True)
@@ -274,8 +279,9 @@ def correlations(state) -> np.ndarray:
     return directions.T @ directions
 
 
-figure, axis = plt.subplots(figsize=(4.8, 4.2), dpi=80, layout="constrained")
-picture = by_label(axis, correlations(inside["fedcor"].states[0]), cmap="RdBu_r", vmin=-1, vmax=1)
+figure, axis = plt.subplots(figsize=(4.6, 4), dpi=75, layout="constrained")
+picture = by_label(axis, correlations(inside["fedcor"].states[0]), cmap=plt.get_cmap("RdBu_r", 13), vmin=-1, vmax=1)
+axis.set_ylabel("clients, by main label")
 figure.colorbar(picture, label="correlation")
 
 
@@ -284,7 +290,7 @@ def draw(rounds: int) -> None:
     axis.set_title(f"after round {rounds}")
 
 
-film(figure, draw, range(WARMUP + 2), 500)
+film(figure, draw, [*range(0, WARMUP + 1, 2), WARMUP + 1], 700)
 
 # %% [markdown]
 # In numbers: of how many clients has the nearest neighbour, by correlation, the same main label?
@@ -366,7 +372,8 @@ assert all(checked)
 # ## All three at work
 #
 # A dot is a client, in the column of its main label. Orange: in this round's cohort. The larger, the more often until now.
-# `random` leaves columns empty, FL-DP3S seldom does, and FedCor, when it has listened enough, hardly ever.
+# The film begins towards the end of the warm-up, in which FedCor's cohorts are those of `random`, and shows what changes
+# when it has listened enough.
 
 # %%
 row = np.array([np.flatnonzero(np.flatnonzero(label == label[client]) == client)[0] for client in range(N)])
@@ -375,7 +382,7 @@ so_far = {
     for name, result in results.items()
 }
 
-figure, axes = plt.subplots(1, 3, figsize=(9.6, 2.9), dpi=80, sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(9.6, 2.9), dpi=75, sharey=True, layout="constrained")
 dots = {}
 for axis, name in zip(axes, results):
     dots[name] = axis.scatter(label, row, s=20, color="#bbbbbb")
@@ -393,7 +400,7 @@ def draw(round: int) -> None:
     figure.suptitle(f"round {round + 1}", fontsize=11)
 
 
-film(figure, draw, range(ROUNDS), 400)
+film(figure, draw, range(max(WARMUP - 8, 0), min(WARMUP + 16, ROUNDS)), 500)
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.6), layout="constrained")
@@ -411,6 +418,11 @@ axes[1].set(xlabel="round (dashed: FedCor's warm-up ends)", ylabel="test accurac
 axes[1].legend(loc="lower right", frameon=False)
 display(figure)
 plt.close(figure)
+
+for name, result in results.items():
+    print(
+        f"{name.ljust(8)} {labels_in(result.cohorts[0, WARMUP:]).mean():.1f} labels in a cohort after the warm-up, on average"
+    )
 
 # %% [markdown]
 # ## Your turn

@@ -95,7 +95,7 @@ print(
 
 # %% [markdown]
 # A partition by hand is a list: for each client the positions of its training examples. These clinics are specialists,
-# each for three findings, and some are larger than others. (Or let `partition="dirichlet"` and the like deal your data
+# each for two or three findings, and some are larger than others. (Or let `partition="dirichlet"` and the like deal your data
 # out, for every seed anew.)
 
 # %%
@@ -145,18 +145,23 @@ results = {algo: fedjax_sel.run(clinical(algo), progress=True) for algo in ("ran
 # `fl_dp3s` buys profiles, the mean output of the first fully-connected layer. It found that layer in the module by itself;
 # `models.from_flax(ScanNet(), profile_layer="Dense_1")` would name another.
 #
-# How well does the final model do, overall and for each clinic? A mean can hide a clinic that nobody serves.
+# How well does the final model do, overall and for each clinic? A mean can hide a clinic that nobody serves. (On the left
+# the mean over the seeds and one standard deviation to either side; on the right a dot is a clinic, its mean over the seeds.)
 
 
 # %%
+COLORS = {"random": "#000000", "fl_dp3s": "#009E73", "pow_d": "#E69F00"}
+
+
 def show(axis, results, name: str, scale: float = 1.0) -> None:
     """Draw a measure over the rounds: the mean over seeds, and one standard deviation to either side."""
-    for (algo, result), color in zip(results.items(), ("#000000", "#009E73", "#E69F00")):
+    for algo, result in results.items():
         values = scale * result.measured[name]
         mean, deviation = values.mean(axis=0), values.std(axis=0, ddof=1)
         rounds = np.arange(1, result.num_rounds + 1)
-        axis.plot(rounds, mean, color=color, linewidth=1.8, label=algo)
-        axis.fill_between(rounds, np.maximum(mean - deviation, 0), mean + deviation, color=color, alpha=0.12)
+        axis.plot(rounds, mean, color=COLORS[algo], linewidth=1.8, label=algo)
+        low, high = np.maximum(mean - deviation, 0), mean + deviation
+        axis.fill_between(rounds, low, high, color=COLORS[algo], alpha=0.12, linewidth=0)
     axis.grid(alpha=0.25)
     axis.set_xlabel("round")
 
@@ -165,9 +170,9 @@ figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.8), layout="constrained")
 show(axes[0], results, "test_accuracy")
 axes[0].set(ylabel="test accuracy", ylim=(0, 1))
 axes[0].legend(frameon=False, loc="lower right")
-for shift, ((algo, result), color) in zip((-0.15, 0.15), zip(results.items(), ("#000000", "#009E73"))):
+for shift, (algo, result) in zip((-0.15, 0.15), results.items()):
     own = fedjax_sel.per_client(result, clinical(algo))["accuracy"].mean(axis=0)  # over seeds, [clinics]
-    axes[1].plot(np.arange(NUM_CLINICS) + shift, own, "o", color=color, markersize=4, label=algo)
+    axes[1].plot(np.arange(NUM_CLINICS) + shift, own, "o", color=COLORS[algo], markersize=4)
     print(
         f"{algo.ljust(8)} test accuracy {result.test_accuracy[:, -1].mean():.3f}, of the clinic with the lowest {own.min():.3f}"
     )

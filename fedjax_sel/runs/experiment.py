@@ -15,6 +15,7 @@ from fedjax_sel.core import plugins
 from fedjax_sel.devices import hosts
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
+from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.runs import checkpoint, folder, provenance, records, resume, weights
 from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.interruption import Interruption
@@ -126,7 +127,8 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
 
 def _reporter(config: Config, begun: float, shown: bool) -> Reporter:
     run = config.run
-    return Reporter(run.rounds, len(run.seeds), begun, shown and hosts.is_first(), config.selection.algo)
+    about = config.selection.algo.removeprefix(VALUE)
+    return Reporter(run.rounds, len(run.seeds), begun, shown and hosts.is_first(), about)
 
 
 class _Ending:

@@ -134,7 +134,11 @@ if KEEP_IN_DRIVE:
     drive.mount("/content/drive")
     RUNS = Path("/content/drive/MyDrive") / RUNS
 
-results = {name: fedjax_sel.run(SETTING.replace(algo=name), out=str(RUNS / name), progress=True) for name in STRATEGIES}
+results = {}
+for name in STRATEGIES:
+    results[name] = fedjax_sel.run(SETTING.replace(algo=name), out=str(RUNS / name), progress=True)
+    if not results[name].finished:
+        raise KeyboardInterrupt("not all rounds were run; run this cell again, and they are")
 
 # %% [markdown]
 # ## Accuracy against rounds, and against megabytes

@@ -109,7 +109,9 @@ def complaints(notebook: Any) -> list[str]:
     size = len(as_text(notebook).encode())
     if size > MOST_BYTES:
         told.append(f"it has {size} bytes, more than {MOST_BYTES}")
-    shown = json.dumps(outputs)
+    data = [output.get("data", {}).items() for output in outputs]
+    shown = json.dumps([text for items in data for kind, text in items if not kind.startswith("image/")])
+    shown += json.dumps([output["text"] for output in outputs if "text" in output])
     told += [f"its outputs name {place}, a folder of this machine" for place in (str(ROOT), "/tmp/") if place in shown]
     return told
 

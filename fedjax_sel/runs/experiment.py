@@ -72,7 +72,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
     problem = pose(experiment)
     with (
         _reporter(config, begun, progress) as reporter,
-        Interruption(progress and hosts.is_first()) as interruption,
+        Interruption(progress and hosts.is_first() and not reporter.in_notebook) as interruption,
         FolderLock() as lock,
     ):
         together = _seeds_at_once(problem, reporter)
@@ -121,6 +121,9 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
                 writer.weights(final.carry.params, result)
         if not result.finished:
             result = dataclasses.replace(result, stopped_by=interruption.asked)
+            if reporter.in_notebook:  # a command says so itself
+                goes_on = "" if out is None else f"; run the cell again, and it goes on from there ({out})"
+                reporter.say(f"ended after round {result.num_rounds} of {config.run.rounds}{goes_on}")
         callbacks.call(watching, "end", result)
         return result
 

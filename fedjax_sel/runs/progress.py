@@ -38,6 +38,11 @@ class Reporter:
         self._first = self._steady_from = 0
         self._text = ""
 
+    @property
+    def in_notebook(self) -> bool:
+        """Whether a notebook's output is where progress is shown."""
+        return self._notebook is not None
+
     def __enter__(self) -> "Reporter":
         if self._notebook is not None:
             self._notebook.update("reading data and compiling", 0.0)

@@ -1,5 +1,7 @@
 """Progress in a notebook: one output that is replaced, and nothing on standard error."""
 
+import os
+import signal
 import sys
 
 import numpy as np
@@ -71,6 +73,22 @@ def test_messages_stay_above_the_line_that_moves(cell, capfd):
     first, second = output[-1]["text/plain"].splitlines()
     assert first == "a<b: going on after round 4 & no other" and second.startswith("a<b: round 8/10")
     assert "going on after round 4 &amp; no other<br><b>a&lt;b</b>: " in output[-1]["text/html"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_interrupted_cell_says_how_to_go_on(cell, capfd, tmp_path):
+    class Impatient:
+        def chunk(self, rounds, first):
+            if first == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "run"
+    result = fedjax_sel.run(SMALL, out=str(out), callbacks=[Impatient()], progress=True)
+    assert not result.finished and result.stopped_by == signal.SIGINT
+    last = cell.outputs[0][-1]["text/plain"]
+    assert f"ended after round {result.num_rounds} of 4; run the cell again, and it goes on from there ({out})" in last
+    fedjax_sel.run(SMALL, out=str(out), progress=True)
+    assert f"going on after round {result.num_rounds}" in cell.outputs[1][-1]["text/plain"]
     assert capfd.readouterr() == ("", "")
 
 

@@ -18,11 +18,12 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.runs import checkpoint, folder, provenance, records, resume, weights
 from fedjax_sel.runs import verdict as verdicts
+from fedjax_sel.runs.collector import Collector
 from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.provenance import Digests
-from fedjax_sel.runs.records import Collector, Result
+from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.writer import Timer, Writer
 from fedjax_sel.simulation import information, layout, memory_budget, run
 from fedjax_sel.simulation.layout import Layout

@@ -32,7 +32,7 @@ from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, manifest, provenance, records, run_files, told, verdict
+from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told, verdict
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
@@ -138,8 +138,8 @@ def _read(path: Path, config: Config, known: Manifest | None) -> Result:
             stacklevel=3,
         )
     whole = known is not None and known["rounds"] == config.run.rounds
-    rows, cohorts = told.rows_and_cohorts(path, config, known, whole)
-    return records.parse(config, told.source(path, known), rows, cohorts, told.higher_is_better(known))
+    text, cohorts = told.rows_and_cohorts(path, config, known, whole)
+    return rows.parse(config, told.source(path, known), text, cohorts, told.higher_is_better(known))
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
@@ -161,8 +161,8 @@ def rounds_so_far(path: Path, config: Config, known: Manifest) -> Result:
         ValueError: they are not what the checkpoint says.
         OSError: they cannot be read.
     """
-    rows, cohorts = told.rows_and_cohorts(path, config, known, whole=False)
-    return records.parse(config, told.source(path, known), rows, cohorts, told.higher_is_better(known))
+    text, cohorts = told.rows_and_cohorts(path, config, known, whole=False)
+    return rows.parse(config, told.source(path, known), text, cohorts, told.higher_is_better(known))
 
 
 def refuse_other_data(path: Path, now: Digests) -> None:
@@ -201,7 +201,7 @@ def is_worth_keeping(path: Path) -> bool:
     if (path / RESULT).exists() or any((path / CHECKPOINTS).glob("*")):
         return True
     try:
-        return records.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
+        return rows.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
     except FileNotFoundError:
         return (path / COHORTS).exists()
     except UNREADABLE:

@@ -1,44 +1,19 @@
-"""A run's results: arrays in memory, `metrics.csv` and `cohorts.npy` on disk, and the way between them.
+"""A run's results as arrays in memory; `collector.py` gathers them, `rows.py` writes and reads them as `metrics.csv`."""
 
-`metrics.csv` has one row a replicate and round; rounds count from 1; a cell is empty where nothing was measured. Only
-columns that end in `_seconds` may differ between two runs of one configuration.
-"""
-
-import csv
 import dataclasses
-import io
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from fedjax_sel import metrics, tasks
+from fedjax_sel import metrics
 from fedjax_sel.config import Config
+from fedjax_sel.core import frames
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Weights
-from fedjax_sel.simulation.ledger import Ledger, settle
-from fedjax_sel.simulation.plan import Records
-from fedjax_sel.tasks import Task, measures
+from fedjax_sel.simulation.ledger import Ledger
 
 CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
-
-
-def columns(measured: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of `metrics.csv` for such measures."""
-    return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)
-
-
-def measured_columns(header: Sequence[str]) -> tuple[str, ...]:
-    """Return the measures among the columns of a `metrics.csv`.
-
-    Raises:
-        ValueError: they are not the columns of such a table.
-    """
-    names = tuple(header)
-    if names[:2] != ("seed", "round") or Ledger._fields[0] not in names:
-        raise ValueError("metrics.csv does not begin with the names of its columns")
-    return names[2 : names.index(Ledger._fields[0])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,24 +93,21 @@ class Result:
         return metrics.selection_counts(self.cohorts, self.config.partition.num_clients)
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame, one row a seed and round: measures, the ledger, and seconds.
+        """Return a pandas DataFrame with the rows and columns of `metrics.csv`, in its order: a row a round and seed.
 
         Raises:
             UserError: pandas is not installed.
         """
-        try:
-            import pandas  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise UserError("to_pandas: the package pandas is missing; pip install pandas") from error
         seeds, rounds = len(self.seeds), self.num_rounds
         columns = {
-            "seed": np.repeat(self.seeds, rounds),
-            "round": np.tile(np.arange(1, rounds + 1), seeds),
-            **{name: np.ravel(values) for name, values in self.measured.items()},
-            **{name: np.ravel(values) for name, values in self.ledger._asdict().items()},
-            CLOCK: np.tile(self.elapsed_seconds, seeds),
+            "seed": np.tile(self.seeds, rounds),
+            "round": np.repeat(np.arange(1, rounds + 1), seeds),
+            **{name: np.ravel(values.T) for name, values in self.measured.items()},
+            **{name: np.ravel(values.T) for name, values in self.ledger._asdict().items()},
+            CLOCK: np.repeat(self.elapsed_seconds, seeds),
+            STEADY_CLOCK: np.repeat(self.round_seconds, seeds),
         }
-        return pandas.DataFrame(columns)
+        return frames.pandas().DataFrame(columns)
 
     @property
     def test_measure(self) -> str:
@@ -211,182 +183,6 @@ class Result:
         rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / megabytes))
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / megabytes))
         return rows
-
-
-class Collector:
-    """Gathers the chunks of a run into a Result."""
-
-    def __init__(
-        self,
-        config: Config,
-        data_source: str,
-        num_params: int,
-        floats_per_answer: Sequence[int],
-        earlier: Result | None = None,
-        num_carried: int = 0,
-        task: Task | None = None,
-    ):
-        """Start the records of a run, whose earlier rounds, if it goes on from a checkpoint, are known.
-
-        A Collector belongs to one process: its first chunk is the one that waits for the compiler.
-        """
-        self._config = config
-        self._data_source = data_source
-        self._num_params = num_params
-        self._floats_per_answer = tuple(floats_per_answer)
-        self._num_carried = num_carried
-        self._task = tasks.classification() if task is None else task
-        self._parts = [] if earlier is None else [earlier]
-        self._before = 0.0 if earlier is None else float(earlier.elapsed_seconds[-1])
-        self._compiled = False
-
-    def add(self, records: Records, elapsed_seconds: float) -> Result:
-        """Take a chunk (leading axes [rounds, seeds], fetched from the device) and return that chunk as a Result.
-
-        `elapsed_seconds` counts from when this process began with its first round.
-        """
-        last = self._parts[-1].elapsed_seconds[-1] if self._parts else 0.0
-        rounds = records.cohort.shape[0]
-        # the host sees only chunks: within one, time is spread evenly
-        taken = self._before + elapsed_seconds - last
-        seconds = last + taken * np.arange(1, rounds + 1) / rounds
-        steady = np.full(rounds, taken / max(rounds, 1) if self._compiled else np.nan)
-        self._compiled = True
-        by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
-        self._parts.append(
-            Result(
-                config=self._config,
-                data_source=self._data_source,
-                seeds=self._config.run.seeds,
-                cohorts=by_seed.cohort,
-                ledger=settle(by_seed.events, self._num_params, self._floats_per_answer, self._num_carried),
-                elapsed_seconds=seconds,
-                round_seconds=steady,
-                measured={name: by_seed.measured[name] for name in measures.names(self._task).all},
-                higher_is_better=self._task.measure.higher_is_better,
-            )
-        )
-        return self._parts[-1]
-
-    def result(self) -> Result:
-        """Return everything so far as a Result."""
-        parts = self._parts
-
-        def joined(values_of: Callable[[Result], np.ndarray]) -> np.ndarray:
-            return np.concatenate([values_of(part) for part in parts], axis=1)
-
-        ledgers = [part.ledger for part in parts]
-        whole = dataclasses.replace(
-            parts[-1],
-            cohorts=joined(lambda part: part.cohorts),
-            ledger=Ledger(*(np.concatenate(columns, axis=1) for columns in zip(*ledgers))),
-            elapsed_seconds=np.concatenate([part.elapsed_seconds for part in parts]),
-            round_seconds=np.concatenate([part.round_seconds for part in parts]),
-            measured={name: joined(lambda part, name=name: part.measured[name]) for name in parts[-1].measured},
-        )
-        self._parts = [whole]
-        return whole
-
-
-def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str] | None = None) -> str:
-    """Return a chunk's rows of `metrics.csv`.
-
-    Args:
-        chunk: rounds first_round + 1, ...
-        first_round: rounds before this chunk.
-        header: whether the names of the columns come first.
-        names: columns of the table; fewer in one that an earlier version began. None: all.
-    """
-    text = io.StringIO()
-    names = columns(chunk.measured) if names is None else names
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    if header:
-        writer.writeheader()
-    for index in range(chunk.num_rounds):
-        for position, seed in enumerate(chunk.seeds):
-            measured = {name: _cell(values[position, index]) for name, values in chunk.measured.items()}
-            counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
-            steady = chunk.round_seconds[index]
-            clocks = {
-                CLOCK: f"{chunk.elapsed_seconds[index]:.3f}",
-                STEADY_CLOCK: "" if np.isnan(steady) else f"{steady:.6g}",
-            }
-            writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
-    return text.getvalue()
-
-
-def _cell(value: float) -> str:
-    return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
-
-
-def parse(
-    config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool = True
-) -> Result:
-    """Return the Result that a run folder's files hold.
-
-    Args:
-        config: the run's configuration.
-        data_source: where the pixels come from.
-        rows_text: of `metrics.csv`, one row a replicate and round; a last row without its end does not count.
-        cohorts: int32 [seeds, rounds, K].
-        higher_is_better: whether a target of the task's measure is reached from below.
-
-    Returns:
-        The result, without rounds of which some replicate's row is missing.
-
-    Raises:
-        ValueError: it is not such a table.
-    """
-    try:
-        return _parse(config, data_source, rows_text, cohorts, higher_is_better)
-    except (TypeError, KeyError, IndexError, OverflowError, csv.Error) as error:
-        raise ValueError(f"a row of metrics.csv is not as it was written ({type(error).__name__}: {error})") from error
-
-
-def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
-    whole = rows_text[: rows_text.rfind("\n") + 1]
-    reader = csv.DictReader(io.StringIO(whole))
-    rows = list(reader)
-    seeds = config.run.seeds
-    if not seeds:
-        raise ValueError("its configuration names no seeds")
-    # a run that was killed may have written more metrics than cohorts
-    num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
-    order = {seed: position for position, seed in enumerate(seeds)}
-    kept = [row for row in rows if int(row["round"]) <= num_rounds]
-
-    def table(name: str, kind: type) -> np.ndarray:
-        values = np.zeros((len(seeds), num_rounds), np.float32 if kind is float else np.int64)
-        for row in kept:
-            value = kind(row[name]) if row[name] else np.nan
-            values[order[int(row["seed"])], int(row["round"]) - 1] = value
-        return values
-
-    once = [row for row in kept if int(row["seed"]) == seeds[0]]
-    measured = {name: table(name, float) for name in measured_columns(reader.fieldnames or ())}
-    return Result(
-        config=config,
-        data_source=data_source,
-        seeds=seeds,
-        cohorts=cohorts[:, :num_rounds],
-        ledger=Ledger(*(table(name, int) for name in Ledger._fields)),
-        elapsed_seconds=np.array([float(row[CLOCK]) for row in once]),
-        round_seconds=np.array([float(row.get(STEADY_CLOCK) or np.nan) for row in once]),
-        measured=measured,
-        higher_is_better=higher_is_better,
-    )
-
-
-def seconds_of(rows_text: str) -> float:
-    """Return the seconds that the rounds of `metrics.csv` took.
-
-    Raises:
-        ValueError: it is not such a table.
-    """
-    rows = list(csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1])))
-    if rows and rows[-1].get(CLOCK) is None:
-        raise ValueError(f"it has no column {CLOCK}")
-    return float(rows[-1][CLOCK]) if rows else 0.0
 
 
 def to_plain(result: Result) -> dict[str, Any]:

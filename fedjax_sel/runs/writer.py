@@ -10,7 +10,7 @@ from fedjax_sel.config import RunConfig
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint, folder, records, run_files
+from fedjax_sel.runs import checkpoint, folder, rows, run_files
 from fedjax_sel.runs import weights as weights_file
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import Manifest
@@ -71,7 +71,7 @@ class Writer:
             UserError: they cannot be written, or the folder is another one.
         """
         self._lock.check(self._out)
-        text = records.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
+        text = rows.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
         self._rounds += chunk.num_rounds
         if not self._rows_are_there():
             self._write_rows_again(so_far())
@@ -92,7 +92,7 @@ class Writer:
             raise self._cannot("metrics", error) from error
 
     def _write_rows_again(self, so_far: Result) -> None:
-        content = records.csv_text(so_far, 0, header=True, names=self._columns).encode()
+        content = rows.csv_text(so_far, 0, header=True, names=self._columns).encode()
         file = self._out / run_files.METRICS
         try:
             run_files.write(file, content)

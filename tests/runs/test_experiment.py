@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, NonFiniteUpdateError, UserError
-from fedjax_sel.runs import experiment, folder, records
+from fedjax_sel.runs import experiment, folder, rows
 
 SMALL = Config().replace(rounds=5, chunk=2, seeds="3 1", num_clients=20, num_selected=4, target_accuracy=0.2)
 
@@ -38,14 +38,14 @@ def test_the_folder_holds_the_same_numbers(finished):
         "params.npz",
     }  # fmt: skip
     with (out / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [(int(r["round"]), int(r["seed"])) for r in rows] == [(t, s) for t in range(1, 6) for s in (3, 1)]
-    for row in rows:
+        table = list(csv.DictReader(file))
+    assert [(int(r["round"]), int(r["seed"])) for r in table] == [(t, s) for t in range(1, 6) for s in (3, 1)]
+    for row in table:
         place, t = (3, 1).index(int(row["seed"])), int(row["round"]) - 1
         assert np.float32(row["test_accuracy"]) == result.test_accuracy[place, t]
         assert int(row["bytes_up"]) == result.ledger.bytes_up[place, t]
         assert (row["train_accuracy"] == "") == (t not in (2, 4))
-    again = records.parse(SMALL, "here", (out / "metrics.csv").read_text(), np.load(out / "cohorts.npy"))
+    again = rows.parse(SMALL, "here", (out / "metrics.csv").read_text(), np.load(out / "cohorts.npy"))
     assert again.measured.keys() == result.measured.keys()
     for name, values in result.measured.items():
         np.testing.assert_array_equal(again.measured[name], values)

@@ -1,0 +1,133 @@
+"""`metrics.csv`: a run's results as rows of text, and the way back.
+
+One row a replicate and round; rounds count from 1; a cell is empty where nothing was measured. Only columns that end in
+`_seconds` may differ between two runs of one configuration.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fedjax_sel.config import Config
+from fedjax_sel.runs.records import CLOCK, STEADY_CLOCK, Result
+from fedjax_sel.simulation.ledger import Ledger
+
+
+def columns(measured: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of `metrics.csv` for such measures."""
+    return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)
+
+
+def measured_columns(header: Sequence[str]) -> tuple[str, ...]:
+    """Return the measures among the columns of a `metrics.csv`.
+
+    Raises:
+        ValueError: they are not the columns of such a table.
+    """
+    names = tuple(header)
+    if names[:2] != ("seed", "round") or Ledger._fields[0] not in names:
+        raise ValueError("metrics.csv does not begin with the names of its columns")
+    return names[2 : names.index(Ledger._fields[0])]
+
+
+def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str] | None = None) -> str:
+    """Return a chunk's rows of `metrics.csv`.
+
+    Args:
+        chunk: rounds first_round + 1, ...
+        first_round: rounds before this chunk.
+        header: whether the names of the columns come first.
+        names: columns of the table; fewer in one that an earlier version began. None: all.
+    """
+    text = io.StringIO()
+    names = columns(chunk.measured) if names is None else names
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    if header:
+        writer.writeheader()
+    for index in range(chunk.num_rounds):
+        for position, seed in enumerate(chunk.seeds):
+            measured = {name: _cell(values[position, index]) for name, values in chunk.measured.items()}
+            counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
+            steady = chunk.round_seconds[index]
+            clocks = {
+                CLOCK: f"{chunk.elapsed_seconds[index]:.3f}",
+                STEADY_CLOCK: "" if np.isnan(steady) else f"{steady:.6g}",
+            }
+            writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
+    return text.getvalue()
+
+
+def _cell(value: float) -> str:
+    return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
+
+
+def parse(
+    config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool = True
+) -> Result:
+    """Return the Result that a run folder's files hold.
+
+    Args:
+        config: the run's configuration.
+        data_source: where the pixels come from.
+        rows_text: of `metrics.csv`, one row a replicate and round; a last row without its end does not count.
+        cohorts: int32 [seeds, rounds, K].
+        higher_is_better: whether a target of the task's measure is reached from below.
+
+    Returns:
+        The result, without rounds of which some replicate's row is missing.
+
+    Raises:
+        ValueError: it is not such a table.
+    """
+    try:
+        return _parse(config, data_source, rows_text, cohorts, higher_is_better)
+    except (TypeError, KeyError, IndexError, OverflowError, csv.Error) as error:
+        raise ValueError(f"a row of metrics.csv is not as it was written ({type(error).__name__}: {error})") from error
+
+
+def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
+    whole = rows_text[: rows_text.rfind("\n") + 1]
+    reader = csv.DictReader(io.StringIO(whole))
+    rows = list(reader)
+    seeds = config.run.seeds
+    if not seeds:
+        raise ValueError("its configuration names no seeds")
+    # a run that was killed may have written more metrics than cohorts
+    num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
+    order = {seed: position for position, seed in enumerate(seeds)}
+    kept = [row for row in rows if int(row["round"]) <= num_rounds]
+
+    def table(name: str, kind: type) -> np.ndarray:
+        values = np.zeros((len(seeds), num_rounds), np.float32 if kind is float else np.int64)
+        for row in kept:
+            value = kind(row[name]) if row[name] else np.nan
+            values[order[int(row["seed"])], int(row["round"]) - 1] = value
+        return values
+
+    once = [row for row in kept if int(row["seed"]) == seeds[0]]
+    measured = {name: table(name, float) for name in measured_columns(reader.fieldnames or ())}
+    return Result(
+        config=config,
+        data_source=data_source,
+        seeds=seeds,
+        cohorts=cohorts[:, :num_rounds],
+        ledger=Ledger(*(table(name, int) for name in Ledger._fields)),
+        elapsed_seconds=np.array([float(row[CLOCK]) for row in once]),
+        round_seconds=np.array([float(row.get(STEADY_CLOCK) or np.nan) for row in once]),
+        measured=measured,
+        higher_is_better=higher_is_better,
+    )
+
+
+def seconds_of(rows_text: str) -> float:
+    """Return the seconds that the rounds of `metrics.csv` took.
+
+    Raises:
+        ValueError: it is not such a table.
+    """
+    rows = list(csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1])))
+    if rows and rows[-1].get(CLOCK) is None:
+        raise ValueError(f"it has no column {CLOCK}")
+    return float(rows[-1][CLOCK]) if rows else 0.0

@@ -100,8 +100,8 @@ def run_case(
     import numpy as np
 
     from fedjax_sel import models, strategies
-    from fedjax_sel.cli.compare import parse_algo
     from fedjax_sel.errors import UserError
+    from fedjax_sel.runs.jobs import parse_algo
     from fedjax_sel.simulation import selection_cost
 
     name, values = parse_algo(algo)

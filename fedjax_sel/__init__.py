@@ -4,6 +4,8 @@ import fedjax_sel
 config = fedjax_sel.preset("quickstart").replace(algo="fl_dp3s", seeds=3)
 result = fedjax_sel.run(config)
 result.test_accuracy  # [seeds, rounds]
+fedjax_sel.run_comparison(["random", "fl_dp3s"], out="runs/digits").to_pandas()
+fedjax_sel.run_reproduction("fedgp/fig1").to_pandas()
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,14 +16,20 @@ from fedjax_sel.papers import preset
 from fedjax_sel.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from fedjax_sel.data import Dataset
     from fedjax_sel.experiment import Experiment
+    from fedjax_sel.reporting.compared import ComparisonResult
+    from fedjax_sel.reproduction.study import ReproductionResult
     from fedjax_sel.runs.records import Result
     from fedjax_sel.selector import Selector
 
 __all__ = [
-    "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError", "Result", "Selector", "UserError",
-    "__version__", "load", "per_client", "preset", "run",
+    "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
+    "ReproductionResult", "Result", "Selector", "UserError", "__version__", "load", "per_client", "preset", "run",
+    "run_comparison", "run_reproduction",
 ]  # fmt: skip
 
 
@@ -61,6 +69,75 @@ def run(
     return result
 
 
+def run_comparison(
+    algos: "Sequence[str]",
+    settings: "str | Config | Sequence[str] | Mapping[str, Config]" = "quickstart",
+    *,
+    out: "str | Path",
+    optimizers: "Sequence[str] | None" = None,
+    log: "Sequence[str]" = (),
+    progress: bool = False,
+) -> "ComparisonResult":
+    """Run several strategies under the same conditions; do the same as `fedjax-sel compare`.
+
+    Args:
+        algos: strategies, with parameters in brackets, e.g. "fl_dp3s[profile=gradient]".
+        settings: in which each of them runs: a preset, a configuration, or several of them by name.
+        out: folder of the comparison; finished runs there are read instead of repeated.
+        optimizers: federated optimizers, written likewise, under each of which each of them runs; None: the settings'.
+        log: other tools that follow the runs, as `--log` takes them.
+        progress: whether to tell of the runs on stderr.
+
+    Returns:
+        Its results; `to_pandas()` and `tables` are what the CSV files in the folder hold.
+
+    Raises:
+        UserError: something that the user can mend, in any of the runs; nothing was run then.
+    """
+    from fedjax_sel.reporting import compared
+
+    return compared.of_settings(algos, settings, out, optimizers, log, progress)
+
+
+def run_reproduction(
+    entry: str,
+    *,
+    columns: "Sequence[str] | None" = None,
+    seeds: "int | Sequence[int] | None" = None,
+    rounds: int | None = None,
+    scale: float = 1.0,
+    out: "str | Path" = "runs/papers",
+    data_dir: str | None = None,
+    jobs: int = 0,
+    scheduler: str | None = None,
+    progress: bool = False,
+) -> "ReproductionResult":
+    """Run a table or a figure of a paper again; do the same as `fedjax-sel reproduce`.
+
+    Args:
+        entry: which, e.g. "fedcor/table1"; `fedjax-sel reproduce --list` shows them.
+        columns: some of its settings, or how their names begin; None: all.
+        seeds: a count or a list; None: the entry's.
+        rounds: of training; None: the entry's.
+        scale: share of the entry's rounds.
+        out: folder of all that is reproduced; finished runs there are read instead of repeated.
+        data_dir: folder of prepared data.
+        jobs: processes of this machine that take the runs; 0: this one.
+        scheduler: the address of a Dask scheduler whose workers take them.
+        progress: whether to tell of the runs on stderr.
+
+    Returns:
+        Its results; `to_pandas()` and `tables` are what the CSV files in the folder of its page hold.
+
+    Raises:
+        UserError: there is no such entry or column, a value is out of range, or no run succeeded.
+    """
+    from fedjax_sel.reproduction import study
+
+    how_much = study.Asked(columns, seeds, rounds, scale, data_dir, jobs, scheduler)
+    return study.of_entry(entry, how_much, out, progress)
+
+
 def load(path: str) -> "Result":
     """Return the result in a run folder, with the weights of a finished run.
 
@@ -95,22 +172,18 @@ def per_client(result: "Result", experiment: "Experiment | Config | None" = None
     return per_client.per_client(result, experiment)
 
 
+# These need JAX or NumPy; `--help` and a configuration do not.
+_LATE = {
+    "ComparisonResult": "reporting.compared", "Dataset": "data", "Experiment": "experiment",
+    "ReproductionResult": "reproduction.study", "Result": "runs.records", "Selector": "selector",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
-    # These need JAX; `--help` and a configuration do not.
-    if name == "Result":
-        from fedjax_sel.runs.records import Result
+    import importlib
 
-        return Result
-    if name == "Experiment":
-        from fedjax_sel.experiment import Experiment
-
-        return Experiment
-    if name == "Selector":
-        from fedjax_sel.selector import Selector
-
-        return Selector
-    if name == "Dataset":
-        from fedjax_sel.data import Dataset
-
-        return Dataset
-    raise AttributeError(f"module 'fedjax_sel' has no attribute {name!r}")
+    if name in _LATE:
+        return getattr(importlib.import_module(f"fedjax_sel.{_LATE[name]}"), name)
+    other = {"compare": "run_comparison", "reproduce": "run_reproduction"}.get(name)
+    advice = f"; the function is fedjax_sel.{other}, and {name} is the command" if other else ""
+    raise AttributeError(f"module 'fedjax_sel' has no attribute {name!r}{advice}")

@@ -134,33 +134,10 @@ class StopAtTarget:
         return bool(reached.all())
 
 
-class TensorBoard:
-    """Writes every measure of every seed for TensorBoard; wants the package tensorboardX."""
+def __getattr__(name: str) -> Any:
+    """Return TensorBoard, WandB, MLflow or Trackio: they stand in `fedjax_sel.logs`."""
+    from fedjax_sel import logs
 
-    def __init__(self, folder: str):
-        """Make the callback that writes into a folder.
-
-        Raises:
-            UserError: the package is missing.
-        """
-        try:
-            from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise UserError(
-                "--log tensorboard: the package tensorboardX is missing; pip install tensorboardX"
-            ) from error
-        self._writer = SummaryWriter(folder)
-
-    def chunk(self, rounds: Any, first: int) -> None:
-        """Write the records of a chunk to TensorBoard's files."""
-        moved = {"megabytes_down": rounds.ledger.bytes_down / 1e6, "megabytes_up": rounds.ledger.bytes_up / 1e6}
-        for name, values in {**rounds.measured, **moved}.items():
-            for position, seed in enumerate(rounds.seeds):
-                for index, value in enumerate(values[position]):
-                    if not np.isnan(value):
-                        self._writer.add_scalar(f"{name}/seed_{seed}", float(value), first + index + 1)
-
-    def end(self, result: Any) -> None:
-        """Close TensorBoard's files."""
-        del result
-        self._writer.close()
+    if name in logs.NAMES.values():
+        return getattr(logs, name)
+    raise AttributeError(f"module 'fedjax_sel.callbacks' has no attribute {name!r}")

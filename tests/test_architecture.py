@@ -34,11 +34,12 @@ MAY_IMPORT = {
     "testing": BOTTOM | {"config", "devices", "simulation", "strategies"},
     "selector": BOTTOM | {"numerics", "simulation", "strategies"},
     "adapters": BOTTOM | {"selector", "simulation", "strategies"},
-    "callbacks": BOTTOM,
+    "logs": BOTTOM,
+    "callbacks": BOTTOM | {"logs"},
     "runs": BOTTOM
     | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "simulation", "strategies"}
     | {"tasks", "training"},
-    "reporting": BOTTOM | {"config", "metrics", "runs", "statistics"},
+    "reporting": BOTTOM | {"config", "logs", "metrics", "papers", "runs", "statistics"},
     "reproduction": BOTTOM
     | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "numerics", "papers", "reporting"}
     | {"runs", "simulation", "statistics", "strategies", "tasks", "training"},

@@ -1,5 +1,7 @@
-"""`python -m fedjax_sel` and `--version`: what there is, said at once."""
+"""`fedjax-sel` and `python -m fedjax_sel`: every command by one name, its help, and what is typed by another's name."""
 
+import argparse
+import os
 import re
 import subprocess
 import sys
@@ -9,56 +11,71 @@ from pathlib import Path
 import pytest
 
 import fedjax_sel
-from fedjax_sel import __main__ as overview
-from fedjax_sel.cli import command_line
+from fedjax_sel import UserError, data, logs, strategies, tasks
+from fedjax_sel.cli import command_line, completion, main, train
+from fedjax_sel.config import flat_types, other_names
+from fedjax_sel.training import optimizers
 
 PACKAGE = Path(fedjax_sel.__file__).parent
+MODULES = {"test": "testing"}  # where the module is not called as the command
 
 
-def test_every_command_is_listed(capsys):
+def shown(capsys, *arguments):
+    """What a command prints, or its error."""
+    try:
+        code = command_line.guarded(main.main, list(arguments))
+    except SystemExit as end:  # --help
+        code = end.code or 0
+    out, err = capsys.readouterr()
+    return code, out if code == 0 else err
+
+
+def test_every_command_is_listed_and_every_module_command_stays(capsys):
     files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
-    commands = {
+    modules = {
         file.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
         for file in files - {"__main__.py"}
         if 'if __name__ == "__main__"' in (PACKAGE / file).read_text()
     }
-    assert {f"fedjax_sel.{command}" for command in commands} == set(overview.COMMANDS)
-    assert command_line.guarded(overview.main, []) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for name, line in overview.COMMANDS.items():
-        assert any(re.fullmatch(rf"  python -m {name} +{re.escape(line)}", shown) for shown in lines)
-    assert max(map(len, lines)) <= 120
+    assert modules == {MODULES.get(name, name) for name in main.COMMANDS} - {"list"}
+    code, out = shown(capsys)
+    for name, command in main.COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.about)}$", out, re.MULTILINE)
+    assert code == 0 and max(map(len, out.splitlines())) <= 120
+    assert out == shown(capsys, "--help")[1]
 
 
-def test_the_installed_commands_are_those_that_are_named(capsys):
-    command_line.guarded(overview.main, [])
+def test_the_installed_commands_lead_where_they_should():
     scripts = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]["scripts"]
-    assert set(re.findall(r"fedjax-sel-\w+", capsys.readouterr().out)) == set(scripts)
+    assert set(scripts) == {"fedjax-sel", "fedjax-sel-train", "fedjax-sel-compare"}
+    for target in scripts.values():
+        module, function = target.split(":")
+        assert f"import {function}" in (PACKAGE.parent / f"{module.replace('.', '/')}.py").read_text()
 
 
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["train", "--rounds", "3"], "error: 'train': not expected here; run python -m fedjax_sel.train\n"),
-        (["comparre"], "error: 'comparre': not expected here; did you mean 'compare'?\n"),
-        (
-            ["--seeds"],
-            "error: '--seeds': not expected here; choose from compare, data, leaderboard, report, reproduce, testing, "
-            "train\n",
-        ),
+        (["comparre"], "error: 'comparre' is no command; did you mean 'compare'?\n"),
+        (["bananas"], "error: 'bananas' is no command; choose from compare, data, list, report, reproduce, test, tr"),
+        (["--seeds"], "error: unknown flag --seeds; --help lists every flag\n"),
+        (["train", "--rounds", "0"], "error: --rounds: 0 is below 1; "),
+        (["train", "stray"], "error: 'stray': not expected here; --help lists every flag\n"),
+        (["train", "--verbose"], "error: --verbose: this changes nothing without --dry-run; leave it out, or add"),
+        (["list", "fedcorr"], "error: list: there is no 'fedcorr'; did you mean 'fedcor'"),
     ],
-)
-def test_what_is_no_command_is_one_sentence(capsys, arguments, message):
-    assert command_line.guarded(overview.main, arguments) == 2
-    assert capsys.readouterr().err == message
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(capsys, arguments, message):
+    code, err = shown(capsys, *arguments)
+    assert code == 2 and err.startswith(message) and err.count("\n") == 1
 
 
 def test_every_command_tells_its_version_without_jax():
     """Also where something else is wrong with the command line."""
     code = """
 import runpy, sys
-for module in ("", ".train", ".compare", ".report", ".reproduce"):
-    sys.argv = ["x", "--version", "--no-such-flag"]
+for module, *command in [("", "train"), ("", "list"), ("",), (".train",), (".compare",), (".report",), (".reproduce",)]:
+    sys.argv = ["x", *command, "--version", "--no-such-flag"]
     try: runpy.run_module("fedjax_sel" + module, run_name="__main__", alter_sys=True)
     except SystemExit as end: assert not end.code, end.code
 assert not {"jax", "numpy", "importlib_resources"} & set(sys.modules)
@@ -68,6 +85,140 @@ assert "jax" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
     lines = done.stdout.splitlines()
-    assert len(lines) == 6 and len(set(lines)) == 1, done.stdout + done.stderr
+    assert len(lines) == 8 and len(set(lines)) == 1, done.stdout + done.stderr
     start = f"fedjax_sel {fedjax_sel.__version__} (Python {sys.version.split()[0]}, jax "
     assert lines[0].startswith(start), lines[0]
+
+
+def test_help_is_there_at_once_for_every_command():
+    """Without JAX, NumPy or Matplotlib, whose imports are what takes time."""
+    code = f"""
+import sys
+from fedjax_sel.cli import main
+for name in {list(main.COMMANDS)!r}:
+    try: main.main([name, "--help"])
+    except SystemExit as end: assert not end.code
+found = {{"jax", "numpy", "matplotlib", "pandas", "rich"}} & set(sys.modules)
+assert not found, found
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\nexamples:\n") + done.stdout.count("\nexample:\n") == len(main.COMMANDS)
+
+
+@pytest.mark.parametrize("name", [name for name in main.COMMANDS if name != "report"])  # whose page is another's
+def test_help_is_grouped_and_every_flag_says_what_holds_without_it(name):
+    parser = main.module_of(name).make_parser()
+    groups = [
+        group for group in parser._action_groups if group._group_actions and group.title != "positional arguments"
+    ]
+    assert len(groups) > 1
+    for group in groups[1:]:
+        for action in group._group_actions:
+            if action.nargs != 0 and not action.required and not isinstance(action, argparse.BooleanOptionalAction):
+                text = action.help or ""
+                told = any(words in text for words in ("(default", "default:", "(else", "(this or", "instead of"))
+                assert told or not action.option_strings, f"{action.option_strings}: {text}"
+    assert {"--help", "--version", "--debug"} <= set(parser._option_string_actions)
+
+
+# ---- names that other programs have ----
+
+THERE = {
+    "lr": "--learning-rate", "num-rounds": "--rounds", "clients": "--num-clients", "epochs": "--local-epochs",
+    "bs": "--batch-size", "strategy": "--algo", "seed": "--seeds", "wd": "--weight-decay", "clients_per_round":
+    "--num-selected", "output-dir": "--out", "arch": "--model", "target-acc": "--target-accuracy", "dry": "--dry-run",
+    "dirichlet-alpha": "--alpha", "LR": "--learning-rate", "comm_rounds": "--rounds", "server-lr":
+    "--server-learning-rate",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", THERE)
+def test_what_people_type_is_answered_with_the_right_flag(capsys, typed):
+    code, err = shown(capsys, "train", f"--{typed}", "3")
+    assert code == 2 and err == f"error: unknown flag --{typed}; did you mean '{THERE[typed]}'?\n"
+
+
+@pytest.mark.parametrize(
+    "arguments,words",
+    [
+        (["train", "--gpu"], "unknown flag --gpu; JAX takes the accelerators that it finds; JAX_PLATFORMS=cpu"),
+        (["train", "--fraction", "0.1"], "unknown flag --fraction; --num-selected 10 says how many clients train"),
+        (["train", "--wandb"], "unknown flag --wandb; --log tensorboard, wandb"),
+        (["train", "--mu=0.1"], "unknown flag --mu; --optimizer fedprox --optimizer-args mu=0.1"),
+        (["train", "-lr", "0.1"], "unknown flag -lr; did you mean '--learning-rate'?"),
+        (["compare", "--strategies", "random", "--out", "x"], "unknown flag --strategies; did you mean '--algos'?"),
+        (["compare", "--strategy", "random", "--out", "x"], "unknown flag --strategy; did you mean '--algos'?"),
+        (["compare", "--rounds", "3", "--out", "x"], "the following arguments are required: --algos; --help"),
+        (["reproduce", "fedgp/fig1", "--output", "x"], "unknown flag --output; did you mean '--out'?"),
+        (["test", "random", "--strategy-args", "a=1"], "unknown flag --strategy-args; did you mean '--algo-args'?"),
+        (["data", "--clients", "9"], "unknown flag --clients; did you mean '--num-clients'?"),
+    ],
+)  # fmt: skip
+def test_so_it_is_in_every_command(capsys, arguments, words):
+    code, err = shown(capsys, *arguments)
+    assert code == 2 and err.startswith(f"error: {words}") and err.count("\n") == 1
+
+
+def test_other_names_lead_to_fields_and_to_no_other_field():
+    fields = set(flat_types())
+    others = [other for names in other_names._SAME.values() for other in names.split()]
+    assert len(others) == len(set(others)) and not fields & set(others) and not set(others) & set(other_names._ADVICE)
+    commands = [main.module_of(name).make_parser() for name in ("train", "compare")]
+    flags = {flag.lstrip("-").replace("-", "_") for parser in commands for flag in parser._option_string_actions}
+    assert set(other_names._SAME) <= flags
+
+
+def test_a_configuration_answers_likewise():
+    with pytest.raises(UserError, match="configuration: unknown 'lr'; did you mean 'learning_rate'"):
+        fedjax_sel.preset("quickstart").replace(lr=0.1)
+    with pytest.raises(UserError, match="configuration: unknown 'roundz'; did you mean 'rounds'"):
+        fedjax_sel.preset("quickstart").replace(roundz=1)
+
+
+# ---- completion ----
+
+
+def test_what_is_completed_is_what_there_is():
+    assert {
+        "algo": strategies.names(), "optimizer": optimizers.names(), "dataset": data.names(),
+        "task": tuple(tasks.TABLE),
+    } == completion.NAMES  # fmt: skip
+    assert set(main.module_of("list").SECTIONS) == {
+        "strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line,offered,not_offered",
+    [
+        ("fedjax-sel tr", {"train"}, {"compare"}),
+        ("fedjax-sel train --lea", {"--learning-rate", "--learning-rate-decay"}, {"--rounds"}),
+        ("fedjax-sel train --algo fe", {"fedgp", "fedcor", "fedsae"}, {"random"}),
+        ("fedjax-sel train --partition d", {"dirichlet", "dirichlet_qp"}, {"iid"}),
+        ("fedjax-sel compare --algos random g", {"gpfl"}, {"random"}),
+        ("fedjax-sel train --preset gpfl/", {"gpfl/fmnist-1spc", "gpfl/fmnist-dir"}, {"quickstart"}),
+        ("fedjax-sel train --log w", {"wandb"}, {"mlflow"}),
+        ("fedjax-sel list pre", {"presets"}, {"models"}),
+        ("python -m fedjax_sel train --optimizer fedp", {"fedprox"}, {"fedavg"}),
+    ],
+)
+def test_tab_completes(tmp_path, line, offered, not_offered):
+    pytest.importorskip("argcomplete")
+    answer = tmp_path / "answer"
+    asked = {
+        "_ARGCOMPLETE": "3" if line.startswith("python") else "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
+        "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "fedjax_sel"], env={**os.environ, **asked}, capture_output=True, text=True,
+        cwd=PACKAGE.parent,
+    )  # fmt: skip
+    found = {word.strip() for word in answer.read_text().splitlines()}
+    assert offered <= found and not not_offered & found, (found, done.stderr)
+
+
+def test_log_names_the_tools_that_there_are():
+    (action,) = (one for one in train.make_parser()._actions if one.dest == "log")
+    assert action.choices == list(logs.NAMES)

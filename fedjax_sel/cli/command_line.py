@@ -4,9 +4,7 @@ Precedence: a flag, then the preset, then the default.
 """
 
 import argparse
-import contextlib
 import dataclasses
-import difflib
 import io
 import sys
 import traceback
@@ -14,68 +12,40 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
+from fedjax_sel import logs
+from fedjax_sel.cli.parser import Parser
 from fedjax_sel.config import PAIRS, Config, concerns, files, flat_types, only_with
 from fedjax_sel.core import terminal
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.papers import PRESETS, preset
-from fedjax_sel.version import __version__
+from fedjax_sel.papers import preset
 
 UNEXPECTED, USER_ERROR = 1, 2  # exit codes
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are UserErrors, one sentence each, and that knows --version."""
-
-    def __init__(self, **settings: Any):
-        super().__init__(**settings)
-        self.add_argument("--version", action=_Version, nargs=0, help="show the version, and those beneath it, and end")
-
-    def error(self, message: str) -> NoReturn:
-        """Raise a UserError for what argparse refuses; argparse calls this."""
-        raise UserError(f"{message}; --help lists every flag")
-
-
-class _Version(argparse.Action):
-    """Prints what somebody who answers a question about a run needs to know; nothing is imported for it."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        import importlib.metadata  # these two take as long as the rest of a command's start
-        import platform
-
-        beneath = [f"Python {platform.python_version()}"]
-        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                beneath.append(f"{package} {importlib.metadata.version(package)}")
-        print(f"fedjax_sel {__version__} ({', '.join(beneath)})")
-        parser.exit()
 
 
 def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:
     """Make a parser with one flag for every field of the configuration, and --preset and --debug.
 
     Args:
-        command: e.g. "python -m fedjax_sel.train".
+        command: e.g. "fedjax-sel train".
         description: what it does.
         epilog: examples.
         only: the fields that the command takes, by flat name; all without it.
     """
-    parser = Parser(
-        prog=command,
-        description=description,
-        epilog=epilog,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = Parser(prog=command, usage=f"{command} [flags]", description=description, epilog=epilog)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    start = parser.add_argument_group("start from", "settings that the flags below change one by one")
+    start.add_argument(
+        "--preset",
+        metavar="NAME",
+        default="quickstart",
+        help="a published experiment, e.g. fedcor/fmnist-1spc; fedjax-sel list presets shows all (default: quickstart)",
     )
-    parser.add_argument(
-        "--preset", metavar="NAME", default="quickstart", help=f"a published experiment: {', '.join(PRESETS)}"
-    )
-    parser.add_argument(
+    start.add_argument(
         "--config", metavar="FILE", type=path, help="settings in a .json or .toml file, such as a run's config.json"
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     hints = flat_types()
     for concern, kind in concerns().items():
         fields = [field for field in dataclasses.fields(kind) if only is None or field.name in only]
@@ -86,10 +56,22 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
     return parser
 
 
+def add_log(group: Any) -> None:
+    """Add --log to a group of flags."""
+    group.add_argument(
+        "--log",
+        nargs="+",
+        default=[],
+        choices=list(logs.NAMES),
+        metavar="NAME",
+        help=f"also follow the run in other tools: {', '.join(logs.NAMES)} (docs/logging.md; default: none)",
+    )
+
+
 def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
     kind = options[0] if isinstance(hint, types.UnionType) else hint
-    default = "" if field.default in (None, ()) else f" (default: {_shown(field.default)})"
+    default = _default(field)
     needed = only_with(field.name)
     condition = "" if needed is None else f"; only with {needed.words}"
     settings: dict[str, Any] = {
@@ -109,6 +91,14 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     group.add_argument("--" + field.name.replace("_", "-"), **settings)
 
 
+def _default(field: dataclasses.Field) -> str:
+    """Return what stands behind a flag's help: its default, unless the help itself says what holds without the flag."""
+    if field.default in (None, ()):
+        told = any(words in field.metadata["help"] for words in ("(default", "(else", "(this or"))
+        return "" if told else " (default: none)"
+    return f" (default: {_shown(field.default)})"
+
+
 def _shown(value: Any) -> str:
     return " ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)
 
@@ -126,15 +116,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
     Raises:
         UserError: an unknown flag (the nearest is offered) or a value of the wrong type.
     """
-    parsed, unknown = parser.parse_known_args(arguments)
-    flags = [flag.lstrip("-") for action in parser._actions for flag in action.option_strings]
-    for argument in unknown:
-        if argument.startswith("--"):
-            flag = argument.split("=")[0].lstrip("-")
-            near = [f"--{name}" for name in difflib.get_close_matches(flag, flags, n=1)]
-            advice = f"did you mean {near[0]!r}?" if near else "--help lists every flag"
-            raise UserError(f"unknown flag --{flag}; {advice}")
-        raise UserError(f"{argument!r}: not expected here; --help lists every flag")
+    parsed = parser.parse_args(arguments)
     names = {name: value for name, value in vars(parsed).items() if name in flat_types()}
     if "seeds" in names:
         text = " ".join(names["seeds"])

@@ -1,12 +1,12 @@
-"""`python -m fedjax_sel.leaderboard`: every strategy under the same settings, and what their information costs."""
+"""`fedjax-sel leaderboard`: every strategy under the same settings, and what their information costs."""
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel.cli import command_line
+from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core import parsing
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
@@ -14,12 +14,12 @@ from fedjax_sel.errors import UserError
 DESCRIPTION = """Runs every strategy under the same settings and says what can be told from chance: accuracy, rounds and
 megabytes to a target, accuracy at equal megabytes, the worst-served clients, the time of selection."""
 EPILOG = """examples:
-  python -m fedjax_sel.leaderboard --list                      the parts, and what each takes on two free cores
-  python -m fedjax_sel.leaderboard fmnist                      Fashion-MNIST in all its settings
-  python -m fedjax_sel.leaderboard fmnist-2spc mnist           a part, and a group of parts
-  python -m fedjax_sel.leaderboard fmnist-2spc --seeds 2 --scale 0.1 --out runs/look
+  fedjax-sel leaderboard --list                      the parts, and what each takes on two free cores
+  fedjax-sel leaderboard fmnist                      Fashion-MNIST in all its settings
+  fedjax-sel leaderboard fmnist-2spc mnist           a part, and a group of parts
+  fedjax-sel leaderboard fmnist-2spc --seeds 2 --scale 0.1 --out runs/look
                                                                a look: two seeds, a tenth of the rounds
-  python -m fedjax_sel.leaderboard --pages --out results/leaderboard
+  fedjax-sel leaderboard --pages --out results/leaderboard
                                                                pages, tables and pictures anew; nothing is run
 
 DIR/PART then holds curves.csv.gz (accuracy and bytes of every round), and what is made of it: README.md, table.csv
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    flags = _parser().parse_args(arguments)
+    flags = make_parser().parse_args(arguments)
     from fedjax_sel.leaderboard import grids
 
     if flags.list:
@@ -84,13 +84,13 @@ def main(arguments: Sequence[str]) -> int:
     return SOME_FAILED if failed else 0
 
 
-def _parser() -> command_line.Parser:
-    parser = command_line.Parser(
-        prog="python -m fedjax_sel.leaderboard",
+def make_parser() -> Parser:
+    """Make the command's parser."""
+    parser = Parser(
+        prog="fedjax-sel leaderboard",
+        usage="fedjax-sel leaderboard PART ... [flags]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist"
@@ -130,7 +130,7 @@ def _command(arguments: Sequence[str]) -> str:
         else:
             shown.append(arguments[place])
             place += 1
-    return "python -m fedjax_sel.leaderboard " + shlex.join(shown)
+    return "fedjax-sel leaderboard " + shlex.join(shown)
 
 
 def _list() -> None:

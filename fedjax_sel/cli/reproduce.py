@@ -1,30 +1,30 @@
-"""`python -m fedjax_sel.reproduce`: the papers' tables and figures, run again."""
+"""`fedjax-sel reproduce`: the papers' tables and figures, run again."""
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjax_sel.cli import command_line
+from fedjax_sel.cli import command_line, paragraphs
+from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core import parsing
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.reproduction.entry import Entry, Scale
-    from fedjax_sel.reproduction.runner import Found
+    from fedjax_sel.reproduction.study import ReproductionResult
     from fedjax_sel.runs.grid import Workers
 
 DESCRIPTION = """Runs the tables and figures of FedGP, FedCor, GPFL and FL-DP3S again, and judges each of their claims
 by a rule that was written down before: the paper's number, ours with its spread over seeds, the difference with its
 interval, the verdict."""
 EPILOG = """examples:
-  python -m fedjax_sel.reproduce --list                        every table and figure, with its cost here
-  python -m fedjax_sel.reproduce fedgp/fig1                    one that trains nothing: seconds
-  python -m fedjax_sel.reproduce fedcor/table1 --columns fmnist --seeds 10 --out runs/papers
-  python -m fedjax_sel.reproduce fl_dp3s/fig1 --scale 0.2      a fifth of the rounds: a look, not a reproduction
+  fedjax-sel reproduce --list                         every table and figure, with its cost here
+  fedjax-sel reproduce fedgp/fig1                     one that trains nothing: seconds
+  fedjax-sel reproduce fedcor/table1 --columns fmnist --seeds 10 --out runs/papers
+  fedjax-sel reproduce fl_dp3s/fig1 --scale 0.2       a fifth of the rounds: a look, not a reproduction
 
 DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs; DIR/runs the runs, which entries share. Finished runs are
 read, and an interrupted one goes on: repeat the command. A page is written after every run, and holds what is finished
@@ -47,8 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    parser = _parser()
-    flags = parser.parse_args(arguments)
+    flags = make_parser().parse_args(arguments)
     from fedjax_sel.reproduction.entries import ENTRIES
 
     if flags.list:
@@ -80,32 +79,48 @@ def main(arguments: Sequence[str]) -> int:
     return SOME_FAILED if failed else 0
 
 
-def _parser() -> command_line.Parser:
-    parser = command_line.Parser(
-        prog="python -m fedjax_sel.reproduce",
+def make_parser() -> Parser:
+    """Make the command's parser."""
+    parser = Parser(
+        prog="fedjax-sel reproduce",
+        usage="fedjax-sel reproduce ENTRY ... [flags]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("entries", nargs="*", metavar="ENTRY", help="tables and figures, such as fedcor/table1")
-    parser.add_argument("--list", action="store_true", help="show every table and figure, and what it takes")
-    parser.add_argument(
-        "--columns",
-        nargs="+",
-        metavar="NAME",
-        help="some settings, or how their names begin: fmnist (default: all but those that take files of your own)",
-    )
-    parser.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list, instead of the entry's")
-    parser.add_argument("--rounds", type=int, metavar="N", help="instead of the entry's")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the entry's rounds (default: 1)")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder of prepared data, as for the train command")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes that take the runs (default: this)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them")
-    parser.add_argument(
-        "--out", type=command_line.path, default=Path("runs/papers"), metavar="DIR", help="default: runs/papers"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    what = parser.add_argument_group("what to run again")
+    what.add_argument("entries", nargs="*", metavar="ENTRY", help="tables and figures, such as fedcor/table1")
+    what.add_argument("--list", action="store_true", help="show every table and figure, and what it takes")
+    what.add_argument(
+        "--columns", nargs="+", metavar="NAME", help="some settings, or how their names begin: fmnist (default: all but those of your own files)"
+    )
+    much = parser.add_argument_group("how much of it", "less than the entry's tells less, and the page says so")
+    much.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list (default: the entry's)")
+    much.add_argument("--rounds", type=int, metavar="N", help="of training (default: the entry's)")
+    much.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the entry's rounds (default: 1)")
+    place = parser.add_argument_group("where")
+    place.add_argument(
+        "--out",
+        type=command_line.path,
+        default=Path("runs/papers"),
+        metavar="DIR",
+        help="folder of all pages and runs (default: runs/papers)",
+    )
+    place.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of prepared data, as for the train command (default: the cache, or a download)",
+    )
+    place.add_argument(
+        "--jobs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes of this machine that take the runs (default: 0, this one)",
+    )
+    place.add_argument(
+        "--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them (default: none)"
+    )
     return parser
 
 
@@ -121,15 +136,16 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _list(entries: "dict[str, Entry]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("entry", "what the paper says", "runs", "here", show_lines=False)
-    for entry in entries.values():
-        table.add_row(
-            entry.name, f"{entry.published.title}. {entry.published.claim}", str(len(entry.runs)) or "", entry.cost
+    for name, entry in entries.items():
+        count = len(entry.runs)
+        runs = (
+            f"{count} run{'s' if count > 1 else ''}; here: {entry.cost}"
+            if count
+            else f"trains nothing; here: {entry.cost}"
         )
-    Console(highlight=False, markup=False).print(table)
+        print(name)
+        for text in (f"{entry.published.title}. {entry.published.claim}", runs):
+            print(paragraphs.fill(text, "    "))
 
 
 def _reproduce(
@@ -139,46 +155,20 @@ def _reproduce(
     scale: "Scale",
     command: str,
     workers: "Workers | None",
-) -> "Found":
-    from fedjax_sel.reproduction import page, runner
+) -> "ReproductionResult":
+    from fedjax_sel.reproduction import study
 
-    def write(found: "Found") -> page.Page:
-        judged = entry.judge(found.results, scale)
-        page.write(out / entry.name, _heading(entry, scale, command, found), judged)
-        return judged
-
-    found = runner.Found({}, {})
-    if entry.runs:
-        found = runner.run(entry, columns, out, scale, _say, write, workers)
-    judged = write(found)
+    found = study.run(entry, columns, out, scale, command, _say, workers)
     if found.stopped:
         done = f"{len(found.results)} of {len(entry.runs)} runs of {entry.name} are finished and in {out}"
         _say(f"Interrupted: {done}; the same command goes on")
         return found
-    for row in judged.rows:
+    for row in found.page.rows:
         print(f"{row.setting}: {row.what}: paper {row.paper or '-'}, here {row.ours}; {row.verdict or 'not published'}")
-    print(f"\nWritten to {out / entry.name} (README.md, rows.csv, PNGs)")
+    print(f"\nWritten to {found.folder} (README.md, rows.csv, PNGs)")
     for cell, why in found.failed.items():
         _say(f"failed: {cell.column}, {cell.row}: {why}")
     return found
-
-
-def _heading(entry: "Entry", scale: "Scale", command: str, found: "Found") -> list[str]:
-    paper = entry.published
-    lines = [f"# {entry.name}: {paper.title}", "", f"**The claim.** {paper.claim}", "", f"**The rule.** {entry.rule}"]
-    if paper.reading:
-        lines += ["", f"**The reading.** {paper.reading}"]
-    if changed := scale.in_words():
-        lines += ["", f"**Other than the entry has it:** {changed}."]
-    expected = {*entry.of_columns(None).runs, *found.results}
-    if len(found.results) < len(expected):
-        lines += ["", f"**{len(found.results)} of {len(expected)} runs are finished.**"]
-    for cell, why in found.failed.items():
-        lines += ["", f"Failed: {cell.column}, {cell.row}: {why}"]
-    sources = {result.data_source for result in found.results.values()}
-    if sources:
-        lines += ["", f"Data: {'; '.join(sorted(sources))}."]
-    return [*lines, "", "```", command, "```"]
 
 
 def _say(line: str) -> None:

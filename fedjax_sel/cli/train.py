@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.train`: one experiment, all its seeds at once."""
+"""`fedjax-sel train`: one experiment, all its seeds at once."""
 
 import contextlib
 import sys
@@ -6,21 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fedjax_sel
-from fedjax_sel.cli import command_line
+from fedjax_sel.cli import command_line, listing
+from fedjax_sel.cli.parser import Parser
 from fedjax_sel.config import Config
 from fedjax_sel.config.validation import validate
 from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Trains a federated model whose cohorts are chosen by a selection strategy, all seeds at once."
 EPILOG = """examples:
-  python -m fedjax_sel.train                                   FL-DP3S on the embedded digits, seconds
-  python -m fedjax_sel.train --algo random --seeds 5           five replicates of uniform selection
-  python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s
-                                                               a published setting with another strategy
-  python -m fedjax_sel.train --algo-args profile=fc1-relu      a strategy's own parameter
-  python -m fedjax_sel.train --list                            strategies, data sets, partitions, models, presets
-  python -m fedjax_sel.train --preset fl_dp3s/mnist-xi1 --dry-run
-                                                               what a run would cost, before it starts
+  fedjax-sel train                                    FL-DP3S on the embedded digits, seconds
+  fedjax-sel train --algo random --seeds 5            five replicates of uniform selection
+  fedjax-sel train --preset fedcor/fmnist-1spc --algo fl_dp3s
+                                                      a published setting with another strategy
+  fedjax-sel train --algo-args profile=fc1-relu       a strategy's own parameter
+  fedjax-sel train --log tensorboard wandb            curves in other tools, too (docs/logging.md)
+  fedjax-sel train --preset fl_dp3s/mnist-xi1 --dry-run
+                                                      what a run would take, before it starts
 
 A flag wins over the preset. The run goes to --out or runs/...; a finished one is reported, not repeated, and an
 unfinished one goes on from its last checkpoint: Ctrl-C, a crash or a preempted machine cost seconds of work. With more
@@ -40,35 +41,41 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    parser = command_line.make_parser("python -m fedjax_sel.train", DESCRIPTION, EPILOG)
-    parser.add_argument("--list", action="store_true", help="show what there is to choose from, and end")
-    parser.add_argument(
-        "--log", choices=["tensorboard"], help="also write every measure for TensorBoard, in a folder beside the run's"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show what the run would be and cost, and end")
-    config, flags = command_line.parse(parser, arguments)
-
-    from fedjax_sel.cli import show  # what follows needs JAX; --help does not
-
+    config, flags = command_line.parse(make_parser(), arguments)
     if flags.list:
-        show.choices()
+        print(listing.text())
         return 0
+    if flags.verbose and not flags.dry_run:
+        raise UserError("--verbose: this changes nothing without --dry-run; leave it out, or add that")
     validate(config)
     command_line.refuse_idle(flags, [config])
     if flags.dry_run:
-        show.dry_run(config)
+        from fedjax_sel.cli import dry_run  # needs JAX; --help does not
+
+        dry_run.dry_run(config, flags.verbose)
         return 0
     return train(config, flags.log)
 
 
-def train(config: Config, log: str | None = None) -> int:
+def make_parser() -> Parser:
+    """Make the command's parser."""
+    parser = command_line.make_parser("fedjax-sel train", DESCRIPTION, EPILOG)
+    own = parser.add_argument_group("this command")
+    command_line.add_log(own)
+    own.add_argument("--dry-run", action="store_true", help="show in ten lines what the run would be and take, and end")
+    own.add_argument("--verbose", action="store_true", help="with --dry-run: details and the whole configuration, too")
+    own.add_argument("--list", action="store_true", help="the same as fedjax-sel list")
+    return parser
+
+
+def train(config: Config, log: Sequence[str] = ()) -> int:
     """Run an experiment, write its folder, and print the closing table.
 
     Args:
         config: of the run.
-        log: "tensorboard", or None.
+        log: tools that follow it, of `logs.NAMES`.
     """
-    from fedjax_sel import callbacks
+    from fedjax_sel import logs
     from fedjax_sel.cli import show
     from fedjax_sel.devices import hosts
     from fedjax_sel.reporting import plots
@@ -87,7 +94,7 @@ def train(config: Config, log: str | None = None) -> int:
                 print(f"{edited}: these are the results of the code before.")
         return 0
     try:
-        watching = [callbacks.TensorBoard(str(out.with_name(f"{out.name}-log")))] if log else []
+        watching = logs.make(log, out) if hosts.is_first() else []
         result = fedjax_sel.run(config, out=str(out), callbacks=watching, progress=True)
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from fedjax_sel.config import other_names
 from fedjax_sel.config.conversion import convert
 from fedjax_sel.config.settings import (
     CONCERNS,
@@ -30,6 +31,7 @@ from fedjax_sel.config.settings import (
     only_with,
 )
 from fedjax_sel.core.names import one_of
+from fedjax_sel.errors import UserError
 
 __all__ = [
     "NOT_OF_THE_TRAJECTORY",
@@ -80,7 +82,7 @@ class Config:
         kinds = flat_types()
         changes: dict[str, dict[str, Any]] = {}
         for name, value in flat_names.items():
-            one_of("configuration", name, kinds)
+            _known(name, kinds)
             changes.setdefault(concern_of(name), {})[name] = convert(name, value)
         training = changes.get("training", {})
         for chosen, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
@@ -140,6 +142,14 @@ class Config:
             ]
         values = {name: value for name, value in flat.items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _known(name: str, kinds: Mapping[str, Any]) -> None:
+    """Refuse what is no field, and tell what it is called here."""
+    found = None if name in kinds else other_names.ours(name, kinds)
+    if found is not None:
+        raise UserError(f"configuration: unknown {name!r}; did you mean {found!r}?")
+    one_of("configuration", name, kinds)
 
 
 def _is_plugin(name: str) -> bool:

@@ -1,102 +1,10 @@
-"""`python -m fedjax_sel.data`: look at a partition before training on it."""
+"""`python -m fedjax_sel.data`: look at a partition before training on it. The command is in `cli/data.py`."""
 
-import argparse
-import dataclasses
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-import numpy as np
+from fedjax_sel.cli.data import entry_point, main
 
-from fedjax_sel.cli import command_line
-from fedjax_sel.config import Config, DataConfig, PartitionConfig
-from fedjax_sel.config.validation import validate
-from fedjax_sel.data import partition, preview
-from fedjax_sel.data.dataset import Dataset
-from fedjax_sel.data.partition import Partition
-
-DESCRIPTION = "Shows who holds what under a partition, before training on it: a table, a heat map in text, a picture."
-EPILOG = """examples:
-  python -m fedjax_sel.data --partition dirichlet_qp --num-clients 60 --alpha 2
-  python -m fedjax_sel.data --preset fedcor/fmnist-2spc
-"""
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: without the program's name.
-
-    Returns:
-        The exit code.
-    """
-    names = {field.name for part in (DataConfig, PartitionConfig) for field in dataclasses.fields(part)}
-    names = names - {"loss_on"} | {"num_selected", "data_seed"}
-    parser = command_line.make_parser("python -m fedjax_sel.data", DESCRIPTION, EPILOG, names)
-    parser.add_argument(
-        "--out", dest="picture", type=command_line.picture, default=Path("partition.png"), help="picture to write"
-    )
-    config, flags = command_line.parse(parser, arguments)
-    if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
-        config = config.replace(num_selected=config.partition.num_clients)
-    validate(config)
-    command_line.refuse_idle(flags, [config])
-    _preview(config, flags)
-    return 0
-
-
-def _preview(config: Config, flags: argparse.Namespace) -> None:
-    from fedjax_sel.experiment.dealing import deal, load_data  # the same partition as in a run of this seed
-
-    seed = 0 if config.run.data_seed is None else config.run.data_seed
-    dataset = load_data(config, config.data.server_validation or 0.0)
-    parts = deal(config, dataset, seed)
-    held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
-    counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
-    title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
-    if dataset.has_classes:
-        preview.save(preview.figure(counts, title), flags.picture)
-        population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
-        about_labels = _about_labels(preview.summarise(counts, population, config.selection.num_selected, seed))
-    else:
-        preview.save(preview.figure_of_sizes(parts.sizes, title), flags.picture)
-        about_labels = {}
-    _print(dataset, parts, seed, about_labels, held_out)
-    if dataset.has_classes:
-        print(f"\n{preview.text_heat_map(counts)}")
-    print(f"\npicture: {flags.picture}", flush=True)
-
-
-def _about_labels(summary: preview.Summary) -> dict[str, str]:
-    """Return the rows of the table that there are where targets are classes."""
-    fewest, mean, largest = summary.labels_per_client
-    return {
-        "labels a client": f"{fewest} to {largest}, mean {mean:.2f}",
-        "distance to all data": f"{summary.total_variation:.3f} (mean total variation, 0 is alike, 1 is disjoint)",
-        f"GEMD of {summary.num_selected} at random": f"{summary.random_gemd:.3f} (expected; 0 to 2, low is diverse)",
-    }
-
-
-def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str, str], held_out: int) -> None:
-    from rich.console import Console
-
-    sizes = parts.sizes
-    labels = f"{dataset.num_classes} labels" if dataset.has_classes else "targets that are no classes"
-    rows = {
-        "data set": f"{dataset.name} ({dataset.source}), {dataset.num_train_examples:,} training examples, {labels}",
-        "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {seed}",
-        "examples a client": f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
-        **about_labels,
-        "the server keeps": f"{dataset.num_server_examples:,} examples",
-        "held out": f"{held_out:,} examples",
-        "left over": f"{len(parts.remainder):,} examples",
-        "digest": parts.digest(),
-    }
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for name, value in rows.items():
-        console.print(f"{name:<22}{value}")
-
+__all__ = ["entry_point", "main"]
 
 if __name__ == "__main__":
-    sys.exit(command_line.guarded(main))
+    sys.exit(entry_point())

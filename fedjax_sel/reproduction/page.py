@@ -49,8 +49,7 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        run_files.write(folder / "rows.csv", as_csv(page.rows).encode())
-        for name, text in page.tables.items():
+        for name, text in csv_files(page).items():
             run_files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
             content = io.BytesIO()
@@ -59,6 +58,11 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
         run_files.write(folder / "README.md", as_markdown(heading, page).encode())
     except OSError as error:
         raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error
+
+
+def csv_files(page: Page) -> dict[str, str]:
+    """Return the tables of a page for programs: name of the file -> its text; `rows.csv` is the page's own."""
+    return {"rows.csv": as_csv(page.rows), **page.tables}
 
 
 def as_csv(rows: Sequence[Row]) -> str:

@@ -42,6 +42,7 @@ def run(
     say: Callable[[str], None],
     each: Callable[[Found], object],
     workers: grid.Workers | None = None,
+    progress: bool = True,
 ) -> Found:
     """Run what columns of an entry need, one after another or on workers, and read what is finished of the others.
 
@@ -53,6 +54,7 @@ def run(
         say: takes a line for the person before each run.
         each: called with what is known whenever a run was run to its end.
         workers: that take the runs; None: this process.
+        progress: whether each run in this process shows its bar.
 
     Returns:
         What became of them.
@@ -73,7 +75,7 @@ def run(
 
     unique = [(f"{cells[0].column}, {cells[0].row}", planned[cells[0]]) for cells in places.values()]
     try:
-        for done in grid.run_all(unique, say, workers, entry.afterwards(scale)):
+        for done in grid.run_all(unique, say, workers, entry.afterwards(scale), progress):
             cells = places[str(done.config.run.out)]
             if done.stopped_by is not None:
                 return found()._replace(stopped=True, stopped_by=done.stopped_by)

@@ -1,7 +1,7 @@
 """A run's folder: what is written, when, and what happens if it is there already.
 
     config.json        the resolved configuration
-    environment.json   versions, devices, the command
+    environment.json   versions, the commit, devices, the command
     data.json          where the images come from; SHA-256 of them and of every replicate's partition
     metrics.csv        one row a replicate and round, appended after every chunk
     cohorts.npy        client ids, int32 [seeds, rounds, K]
@@ -29,7 +29,7 @@ import numpy as np
 
 from fedjax_sel import devices
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
-from fedjax_sel.core import files
+from fedjax_sel.core import commit, files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told, verdict
@@ -356,7 +356,7 @@ def go_on(path: Path, known: Manifest, problem: Problem) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, devices, and the command."""
+    """Return versions, the commit, devices, and the command."""
     return {
         "command": sys.argv,
         "python": platform.python_version(),
@@ -364,6 +364,7 @@ def environment() -> dict[str, Any]:
         "cores": devices.num_cores(),
         "devices": [str(device) for device in jax.devices()],
         "fedjax_sel": __version__,
+        **commit.current()._asdict(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
     }
 

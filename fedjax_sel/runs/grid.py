@@ -52,6 +52,7 @@ def run_all(
     say: Callable[[str], None],
     workers: Workers | None = None,
     afterwards: Afterwards | None = None,
+    progress: bool = True,
 ) -> Iterator[Done]:
     """Run configurations that have nothing to do with each other; finished ones are read.
 
@@ -60,6 +61,7 @@ def run_all(
         say: takes a line for the person before each run.
         workers: that take them; None: this process, in order.
         afterwards: what is done on each that is finished, where it runs; finds what it did before. Workers import it.
+        progress: whether each run in this process shows its bar.
 
     Yields:
         What became of each. One that was stopped is the last.
@@ -74,7 +76,7 @@ def run_all(
             before = result is not None
             say(f"run {number} of {len(runs)}: {name}{' (finished before)' if before else ''}")
             if result is None:
-                result = run_experiment(config, progress=True)
+                result = run_experiment(config, progress=progress)
             stopped_by = None if result.finished else result.stopped_by
             if afterwards is not None and stopped_by is None:
                 stopped_by = _do(afterwards(result), say)

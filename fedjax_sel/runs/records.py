@@ -1,4 +1,4 @@
-"""A run's results as arrays in memory; `collector.py` gathers them, `rows.py` writes and reads them as `metrics.csv`."""
+"""A run's results as arrays in memory; `collector.py` gathers them, `rows.py` makes `metrics.csv` of them."""
 
 import dataclasses
 from typing import Any

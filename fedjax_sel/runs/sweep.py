@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
@@ -25,6 +25,7 @@ from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.runs import folder, provenance
 from fedjax_sel.runs.experiment import finished, run_experiment
+from fedjax_sel.runs.jobs import Job
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.resume import edited_plugins
@@ -34,20 +35,6 @@ SELECTION_COST = "selection_cost.json"
 FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
 
 _T = TypeVar("_T")
-
-
-class Job(NamedTuple):
-    """A run that is to be done; `config.run.out` is its folder."""
-
-    setting: str  # the preset
-    algo: str  # the strategy with its parameters, for people
-    config: Config
-    optimizer: str = ""  # the federated optimizer with its parameters, where several are compared
-
-    @property
-    def conditions(self) -> str:
-        """The job's setting and optimizer; jobs of the same conditions differ in strategy and folder only."""
-        return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
 
 
 class Checked(NamedTuple):
@@ -119,13 +106,19 @@ def _check_folder(one: Checked) -> None:
         folder.refuse_other_data(path, one.data)
 
 
-def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bool = True) -> Iterator[Done]:
+def run_all(
+    checked: Sequence[Checked],
+    say: Callable[[str], None],
+    progress: bool = True,
+    watching: Callable[[Job], Sequence[Any]] = lambda job: (),
+) -> Iterator[Done]:
     """Run the jobs in turn; one that fails does not stop the others, and an interrupted one is the last.
 
     Args:
         checked: from `check`.
         say: takes a line for the person before each job.
         progress: whether each run shows its bar.
+        watching: job -> callbacks of its run.
 
     Yields:
         What became of each job, as soon as it has.
@@ -138,7 +131,7 @@ def run_all(checked: Sequence[Checked], say: Callable[[str], None], progress: bo
             for edited in [] if result is None else edited_plugins(_path(job), job.config):
                 say(f"{edited}: these are the results of the code before; give another --out to run it again")
             if result is None:
-                result = run_experiment(job.config, progress)
+                result = run_experiment(job.config, progress, watching(job))
         except FAILURES as error:
             yield Done(job, None, str(error))
             continue

@@ -286,7 +286,7 @@ def test_what_there_is_to_choose_from(capsys):
 
 def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, _ = command(capsys, *QUICK, "--dry-run")
+    code, out, _ = command(capsys, *QUICK, "--dry-run", "--verbose")
     assert code == 0
     for text in (
         '"num_clients": 20',

@@ -22,7 +22,7 @@ from fedjax_sel.cli import command_line, compare
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots
-from fedjax_sel.runs import folder, sweep
+from fedjax_sel.runs import folder, jobs, sweep
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
@@ -48,17 +48,17 @@ def table(path):
 
 
 def test_items_of_algos():
-    assert compare.parse_algo("fedcor") == ("fedcor", {})
-    assert compare.parse_algo("fedcor[preset=code-2023,dimension=20]") == (
+    assert jobs.parse_algo("fedcor") == ("fedcor", {})
+    assert jobs.parse_algo("fedcor[preset=code-2023,dimension=20]") == (
         "fedcor", {"dimension": "20", "preset": "code-2023"},
     )  # fmt: skip
-    assert compare.parse_algo("my.package:factory[x=1e-3]") == ("my.package:factory", {"x": "1e-3"})
-    assert compare.parse_algo(" fl_dp3s[ profile = fc1 ] ") == ("fl_dp3s", {"profile": "fc1"})
+    assert jobs.parse_algo("my.package:factory[x=1e-3]") == ("my.package:factory", {"x": "1e-3"})
+    assert jobs.parse_algo(" fl_dp3s[ profile = fc1 ] ") == ("fl_dp3s", {"profile": "fc1"})
     for text in ("random", "a.b:c[p=1,q=x-y]"):
-        assert compare.label(*compare.parse_algo(text)) == text
+        assert jobs.label(*jobs.parse_algo(text)) == text
     for text in ("", "a b", "a[b", "a]b", "a[x]", "a[=1]", "a[x=]", "a[x=1]b", "[x=1]", "a[x=1,x=2]"):
         with pytest.raises(UserError, match="--algos"):
-            compare.parse_algo(text)
+            jobs.parse_algo(text)
 
 
 BAD = [
@@ -234,7 +234,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_pat
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
 
-    def fail(config, progress):
+    def fail(config, progress, watching):
         raise NonFiniteUpdateError("round 2, seed 0: the update of client 7 is not finite")
 
     monkeypatch.setattr(sweep, "run_experiment", fail)
@@ -252,7 +252,7 @@ def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monk
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
 
-    def interrupt(config, progress):
+    def interrupt(config, progress, watching):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep, "run_experiment", interrupt)
@@ -311,7 +311,7 @@ def test_a_grid_of_settings(tmp_path, monkeypatch):
     for job in given:
         config = fedjax_sel.preset(job.setting).replace(rounds=3)
         name = "random" if job.algo == "random" else "my.package-f-x=1"
-        algo, values = compare.parse_algo(job.algo)
+        algo, values = jobs.parse_algo(job.algo)
         out = tmp_path / job.setting.replace("/", "-") / name
         assert job.config == config.replace(algo=algo, algo_args=values, out=str(out))
     given.clear()

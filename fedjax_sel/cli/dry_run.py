@@ -1,0 +1,150 @@
+"""What a run would be and take, before it starts: ten lines for a person, and on request all there is to know."""
+
+import json
+import time
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_sel import devices
+from fedjax_sel.cli import catalogue, paragraphs
+from fedjax_sel.config import Config
+from fedjax_sel.devices import memory
+from fedjax_sel.experiment.problem import Problem, pose
+from fedjax_sel.reporting import plots
+from fedjax_sel.runs import folder
+from fedjax_sel.simulation import layout, memory_budget, run
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.padding import padded_share
+from fedjax_sel.simulation.plan import Plan
+from fedjax_sel.strategies import costs
+from fedjax_sel.training import schedule
+
+
+class Timed(NamedTuple):
+    """A chunk of rounds of one group of seeds, compiled and run."""
+
+    problem: Problem
+    program: run.Program
+    compile_seconds: float
+    seconds: float  # of the chunk, without compilation
+    peak_bytes: int  # a device
+
+    @property
+    def seeds(self) -> int:
+        """Seeds of the group."""
+        return len(self.program.federation.train_sizes)
+
+    @property
+    def turns(self) -> int:
+        """How many groups take turns."""
+        return -(-len(self.problem.config.run.seeds) // self.seeds)
+
+    @property
+    def total_seconds(self) -> float:
+        """Of the whole run, compilation included."""
+        rounds = self.problem.config.run.rounds
+        return self.compile_seconds + self.turns * rounds * self.seconds / self.program.length
+
+
+def dry_run(config: Config, verbose: bool = False) -> None:
+    """Print what a run would be, cost and take; compile one chunk and time it.
+
+    Args:
+        config: of the run.
+        verbose: whether details and the whole configuration follow.
+    """
+    timed = measure(config)
+    _print(_in_short(timed))
+    if verbose:
+        print()
+        _print(_details(timed))
+        print(f"\n{json.dumps(config.to_json(), indent=2)}")
+    else:
+        print("--verbose adds details and the whole configuration.")
+
+
+def measure(config: Config) -> Timed:
+    """Compile a chunk of a run and time it twice; the faster time counts."""
+    devices.use_every_core()
+    problem = pose(config)
+    together = config.run.seeds_at_once or memory_budget.seeds_that_fit(problem)[0]
+    program = run.prepare_groups(problem, layout.lay_out(problem, together))[0]
+    program = program._replace(carry=devices.place(program.plan.mesh, program.carry, devices.PER_SEED))
+    arguments = (program.carry, np.int32(0), program.federation, program.streams)
+    started = time.monotonic()
+    compiled = program.chunk.lower(*arguments).compile()
+    compile_seconds = time.monotonic() - started
+    started = time.monotonic()
+    carry, _ = jax.block_until_ready(compiled(*arguments))
+    first_seconds = time.monotonic() - started
+    started = time.monotonic()
+    jax.block_until_ready(compiled(carry, np.int32(0), *arguments[2:]))
+    seconds = min(first_seconds, time.monotonic() - started)
+    return Timed(problem, program, compile_seconds, seconds, memory.of_program(compiled))
+
+
+def _print(lines: dict[str, str]) -> None:
+    column = max(map(len, lines)) + 2
+    for name, text in lines.items():
+        print(paragraphs.hanging(name, text, column))
+
+
+def _in_short(timed: Timed) -> dict[str, str]:
+    """Return the ten lines: name -> text."""
+    problem, program = timed.problem, timed.program
+    config, plan, data = problem.config, program.plan, problem.dataset
+    sizes, steps, work = np.asarray(program.federation.train_sizes), _steps(timed), plan.trainer.work
+    model_megabytes = problem.model.size * BYTES_PER_FLOAT / 1e6
+    k, all_seeds = plan.num_selected, len(config.run.seeds)
+    a_round = k * model_megabytes
+    algo, optimizer = config.selection.algo, plan.trainer.optimizer
+    turns = "all at once" if timed.turns == 1 else f"{timed.seeds} at once, in {timed.turns} turns"
+    speed = program.length * timed.seeds / timed.seconds
+    total = config.run.rounds * all_seeds * a_round
+    return {
+        "experiment": f"{algo}: {plots.title(config, data.source)}",
+        "rounds": f"{config.run.rounds:,} of {all_seeds} seed{'s' if all_seeds > 1 else ''}, {turns}",
+        "clients": f"{config.partition.num_clients:,}, {k} a round; training examples {sizes.min():,} to "
+        f"{sizes.max():,} (median {np.median(sizes):,.0f})",
+        "model": f"{problem.model.name}, {problem.model.num_params:,} parameters, {model_megabytes:.3f} MB",
+        "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
+        "bytes": f"{a_round:.2f} MB each way a round and seed, {total:,.0f} MB each way in all; {algo} adds: "
+        f"{costs.costs(problem.strategy)}; {optimizer.name} adds: {catalogue.sends(optimizer)}",
+        "mesh": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}, {_layout(plan)}",
+        "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB a device",
+        "time": f"about {_duration(timed.total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
+        f"{speed:.1f} seed-rounds/s",
+        "goes to": str(config.run.out or folder.default_path(config)),
+    }
+
+
+def _details(timed: Timed) -> dict[str, str]:
+    program, data = timed.program, timed.problem.dataset
+    return {
+        "data": f"{data.name}, {data.source}: {len(data.train_images):,} training and {len(data.test_images):,} test "
+        f"images {data.train_images.shape[1:]}, {data.num_classes} classes",
+        "padded work": f"{100 * padded_share(program.plan, _steps(timed)):.1f}% of the devices' training time",
+        "a chunk": f"{program.length} rounds in {timed.seconds:.3f} s",
+    }
+
+
+def _duration(seconds: float) -> str:
+    """Return seconds in the unit that a person would choose."""
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def _layout(plan: Plan) -> str:
+    """Return the mesh in the words of --mesh."""
+    return "--mesh " + ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
+
+
+def _steps(timed: Timed) -> np.ndarray:
+    """Return how many steps each client takes, [S, N]; where its passes are drawn, in one draw of them."""
+    work, sizes = timed.program.plan.trainer.work, timed.program.federation.train_sizes
+    low, high = work.epochs or (0, 0)
+    passes = jax.random.randint(jax.random.key(0), sizes.shape, low, high + 1)
+    return np.asarray(schedule.num_steps(work, sizes, passes))

@@ -1,0 +1,123 @@
+"""`fedjax-sel list`: what there is to choose from, all of it in short, or a name in full."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fedjax_sel.cli import command_line, completion, paragraphs
+from fedjax_sel.cli.parser import Parser
+from fedjax_sel.core.names import did_you_mean
+from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedjax_sel.cli.catalogue import Item, Section
+
+DESCRIPTION = "Shows what there is to choose from; with a name, all about it."
+EPILOG = """examples:
+  fedjax-sel list                        everything, in short
+  fedjax-sel list presets models         some of it
+  fedjax-sel list fedcor                 a strategy in full: idea, symbols, what it buys, every parameter
+  fedjax-sel list fedcor/fmnist-1spc     a preset, with the flags that it stands for
+  fedjax-sel list mypackage.module:factory   a strategy of your own
+
+The papers' tables and figures: fedjax-sel reproduce --list.
+"""
+WITHOUT_ARGS = ("--partition", "--model", "--dataset", "--task", "--preset")
+SECTIONS = ("strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    flags = make_parser().parse_args(arguments)
+    print(text(flags.names))
+    return 0
+
+
+def make_parser() -> Parser:
+    """Make the command's parser."""
+    parser = Parser(prog="fedjax-sel list", usage="fedjax-sel list [NAME ...]", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    what = parser.add_argument_group("what to show")
+    action = what.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name of theirs (default: all)"
+    )
+    known = (*SECTIONS, *(name for names in completion.names().values() for name in names))
+    action.completer = lambda **_: known  # pyright: ignore[reportAttributeAccessIssue]
+    return parser
+
+
+def text(names: Sequence[str] = ()) -> str:
+    """Return what the command prints.
+
+    Args:
+        names: of sections, or of what is in them; none: all sections.
+
+    Raises:
+        UserError: there is no such name.
+    """
+    from fedjax_sel.cli import catalogue
+    from fedjax_sel.core import plugins
+
+    found = catalogue.sections()
+    parts = []
+    for name in names or found:
+        holders = {key: section for key, section in found.items() if name in section.items}
+        if name in found:
+            parts.append(_section(found[name]))
+        elif holders:
+            parts += [_in_full(name, section.items[name], section, found) for section in holders.values()]
+        elif plugins.is_plugin(name):
+            parts.append(_in_full(name, catalogue.strategy(name), found["strategies"], found))
+        else:
+            known = [*found, *(item for section in found.values() for item in section.items)]
+            raise UserError(f"list: there is no {name!r}; {did_you_mean(name, known)}")
+    return "\n\n".join(parts)
+
+
+def _section(section: "Section") -> str:
+    flags = (
+        section.flag if section.flag in WITHOUT_ARGS else f"{section.flag}, and {section.flag}-args for what it takes"
+    )
+    lines = [f"{section.title} ({flags})", ""]
+    column = max(map(len, section.items)) + 2
+    for name, item in section.items.items():
+        lines.append(paragraphs.hanging(name, item.about, column, 2))
+        lines += _facts(item.facts, 4)
+        labels = ["takes:"] + [""] * len(item.parameters)
+        given = [f"{one.default} ({one.allowed})" for one in item.parameters.values()]
+        lines += [paragraphs.hanging(label, one, 8, 4) for label, one in zip(labels, given)]
+        lines += [""] if item.facts or item.parameters else []
+    if lines[-1]:
+        lines.append("")
+    return "\n".join([*lines, *filter(None, [paragraphs.fill(section.note)])]).rstrip()
+
+
+def _facts(facts: Mapping[str, str], indent: int) -> list[str]:
+    return [paragraphs.hanging(f"{key}:", value, 8, indent) for key, value in facts.items()]
+
+
+def _in_full(name: str, item: "Item", section: "Section", found: "Mapping[str, Section]") -> str:
+    lines = [f"{section.flag} {name}", "", paragraphs.fill(item.about), "", *_facts(item.facts, 0)]
+    if item.parameters:
+        lines += ["", "Takes:" if section.flag in WITHOUT_ARGS else f"Takes ({section.flag}-args):"]
+        for key, one in item.parameters.items():
+            lines.append(paragraphs.fill(f"{one.default} ({one.allowed})", "  ", " " * 6))
+            lines += [paragraphs.fill(item.meanings[key], " " * 6)] if key in item.meanings else []
+    rest = item.page.removeprefix(item.about).strip()
+    if rest:
+        lines += ["", paragraphs.page(rest)]
+    related = [one for section in found.values() for one in section.items if one.startswith(f"{name}/")]
+    if related:
+        lines += ["", paragraphs.fill(f"See also: {', '.join(related)}.")]
+    return "\n".join(lines).replace("\n\n\n", "\n\n")
+
+
+def entry_point() -> int:
+    """Run the command, for `python -m`."""
+    return command_line.guarded(main)

@@ -1,0 +1,65 @@
+"""Presets in a sentence each: what they are of, and what they fix, derived from their configuration."""
+
+from fedjax_sel.config import Config
+from fedjax_sel.papers import PRESETS, preset
+
+SOURCES = {
+    "quickstart": "What the bare command runs",
+    "fedcor": "FedCor's Table 1 (Tang et al., CVPR 2022)",
+    "fl_dp3s": "FL-DP3S's experiments (Zhang et al.)",
+    "gpfl": "GPFL's Table II (Na, Liang, Yiu)",
+}
+"""Where a preset comes from, by what stands before the first slash of its name."""
+_DATA = {
+    "digits": "the embedded digits", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
+}  # fmt: skip
+
+
+def sentence(name: str) -> str:
+    """Return a preset in one sentence.
+
+    Args:
+        name: one of PRESETS.
+
+    Raises:
+        UserError: no such preset.
+    """
+    config = preset(name)
+    run, seeds = config.run, len(config.run.seeds)
+    parts = [
+        f"{_DATA.get(config.data.dataset, config.data.dataset)} {_dealt(config)}",
+        f"{config.selection.num_selected} of {config.partition.num_clients} clients a round",
+        f"model {config.model.model}",
+        _local_work(config),
+        f"{run.rounds} rounds, {seeds} seed{'s' if seeds > 1 else ''}",
+    ]
+    if run.target_accuracy is not None:
+        parts.append(f"target {100 * run.target_accuracy:.4g} %")
+    return f"{SOURCES[name.partition('/')[0]]}: {'; '.join(parts)}."
+
+
+def _dealt(config: Config) -> str:
+    settings = config.partition
+    if settings.partition == "shards":
+        count = settings.shards_per_client
+        return f"with {count} label-sorted shard{'s' if count > 1 else ''} a client"
+    if settings.partition == "dirichlet_qp":
+        return f"with Dirichlet label shares, alpha {settings.alpha:g}"
+    assert settings.partition == "skewness", "a preset with another partition needs words for it"
+    share = settings.skewness
+    return (
+        "with two labels a client"
+        if share == "H"
+        else f"with {100 * float(share):.0f} % of a client's data of one label"
+    )
+
+
+def _local_work(config: Config) -> str:
+    training = config.training
+    amount = f"{training.local_steps} steps" if training.local_epochs is None else f"{training.local_epochs} epochs"
+    return f"{amount} in batches of {training.batch_size}, learning rate {training.learning_rate:g}"
+
+
+def all_sentences() -> dict[str, str]:
+    """Return every preset with its sentence."""
+    return {name: sentence(name) for name in PRESETS}

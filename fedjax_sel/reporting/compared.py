@@ -1,0 +1,197 @@
+"""A whole comparison: its runs, one after another, its tables and pictures in its folder, and what a caller gets."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from fedjax_sel import logs
+from fedjax_sel.config import Config
+from fedjax_sel.core import frames
+from fedjax_sel.errors import UserError
+from fedjax_sel.papers import preset
+from fedjax_sel.reporting import comparison, comparison_pairs, comparison_plots, plots
+from fedjax_sel.reporting.comparison import Row
+from fedjax_sel.reporting.comparison_pairs import Pair
+from fedjax_sel.runs import run_files, sweep
+from fedjax_sel.runs.jobs import Job, make_jobs
+from fedjax_sel.runs.lock import FolderLock
+from fedjax_sel.runs.records import Result
+
+TABLE, PAIRS, PAGE = "comparison", "comparison_pairs", "comparison.md"
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparisonResult:
+    """What a comparison found. Its tables are those of the CSV files in its folder.
+
+    Attributes:
+        out: the folder.
+        planned: how many runs there should be.
+        rows: one for each finished run.
+        results: theirs, in the same order.
+        pairs: every strategy against the baseline of its conditions.
+        titles: conditions -> what they are, and where the pixels come from.
+        failed: for each run that failed, which and why.
+        stopped: whether it ended before its last run; the same call goes on.
+        stopped_by: the signal that ended it; 0 where Ctrl-C interrupted it at once.
+    """
+
+    out: Path
+    planned: int
+    rows: tuple[Row, ...] = ()
+    results: tuple[Result, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    titles: Mapping[str, str] = MappingProxyType({})
+    failed: tuple[str, ...] = ()
+    stopped: bool = False
+    stopped_by: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all runs were run to their end."""
+        return len(self.rows) == self.planned
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """Pandas DataFrames by the names of the CSV files: `comparison`, a row a run, and `comparison_pairs`.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        return {name: frames.of_csv(text) for name, text in self.as_csv().items()}
+
+    def to_pandas(self) -> Any:
+        """Return the table of `comparison.csv`, a row a run.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        return self.tables[TABLE]
+
+    def result(self, algo: str, setting: str | None = None, optimizer: str = "") -> Result:
+        """Return a run's result.
+
+        Args:
+            algo: the strategy, as the table has it.
+            setting: None: the first one.
+            optimizer: empty where only one is compared.
+
+        Raises:
+            UserError: there is no such run, or it is not finished.
+        """
+        for row, result in zip(self.rows, self.results):
+            if row.algo == algo and row.optimizer == optimizer and setting in (None, row.setting):
+                return result
+        known = ", ".join(f"{row.algo} in {row.conditions}" for row in self.rows) or "none"
+        raise UserError(f"result: there is no finished run of {algo!r} here; there are: {known}")
+
+    def as_csv(self) -> dict[str, str]:
+        """Return the tables as text, by name of the file without its ending."""
+        return {TABLE: comparison.as_csv(self.rows), PAIRS: comparison_pairs.as_csv(self.pairs)}
+
+    def as_markdown(self) -> str:
+        """Return the tables for people, with the paired differences behind each."""
+        return comparison.tables(self.rows, self.titles, comparison_pairs.by_conditions(self.pairs))
+
+
+def run(
+    jobs: Sequence[Job],
+    out: Path,
+    command: str,
+    say: Callable[[str], None],
+    progress: bool = True,
+    watching: Callable[[Job], Sequence[Any]] = lambda job: (),
+) -> ComparisonResult:
+    """Check jobs, run them in turn, and write tables and pictures; the tables after every run.
+
+    Args:
+        jobs: from `make_jobs`.
+        out: the folder.
+        command: what made it, for the page.
+        say: takes a line for the person before each run.
+        progress: whether each run shows its bar.
+        watching: job -> callbacks of its run.
+
+    Raises:
+        UserError: something that the user can mend in any of them, or another comparison writes to the folder.
+    """
+    with FolderLock() as lock:
+        checked = sweep.check(jobs)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
+        lock.take(out)  # another comparison would write its own table over this one's
+        found = ComparisonResult(out, len(jobs))
+        try:
+            for done in sweep.run_all(checked, say, progress, watching):
+                found = _with(found, done, say)
+                if done.result is not None:
+                    plots.curves_if_lost(
+                        {done.job.algo: done.result}, Path(str(done.job.config.run.out)) / "curves.png"
+                    )
+                _write(found, command)  # what is there so far can be read while the others go on
+        except KeyboardInterrupt:
+            return dataclasses.replace(found, stopped=True)
+        if found.rows and not found.stopped:
+            comparison_plots.draw(found.rows, found.results, out)
+        return found
+
+
+def of_settings(
+    algos: Sequence[str],
+    settings: str | Config | Sequence[str] | Mapping[str, Config],
+    out: str | Path,
+    optimizers: Sequence[str] | None,
+    log: Sequence[str],
+    progress: bool,
+) -> ComparisonResult:
+    """Run a comparison that is asked for in Python; see `fedjax_sel.run_comparison`."""
+    folder, named = Path(out), _named(settings)
+    logs.make(log, folder)  # a package that is missing is found before the first run
+    jobs = make_jobs(named, algos, folder, len(named) > 1, optimizers)
+    command = f"fedjax_sel.run_comparison({list(algos)!r}, ..., out={str(out)!r})"
+
+    def say(line: str) -> None:
+        if progress:
+            print(line, file=sys.stderr, flush=True)
+
+    return run(jobs, folder, command, say, progress, lambda job: logs.make(log, Path(str(job.config.run.out))))
+
+
+def _named(settings: str | Config | Sequence[str] | Mapping[str, Config]) -> dict[str, Config]:
+    """Return settings by name; a configuration alone is called "setting"."""
+    if isinstance(settings, Config):
+        return {"setting": settings}
+    if isinstance(settings, Mapping):
+        return dict(settings)
+    return {name: preset(name) for name in ([settings] if isinstance(settings, str) else settings)}
+
+
+def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None]) -> ComparisonResult:
+    job, result = done.job, done.result
+    if result is None:
+        say(f"failed: {done.error}")
+        return dataclasses.replace(found, failed=(*found.failed, f"{job.algo}, {job.conditions}: {done.error}"))
+    if not result.finished:
+        return dataclasses.replace(found, stopped=True, stopped_by=result.stopped_by)
+    row = comparison.row(job.setting, job.algo, result, done.selection_seconds, job.optimizer)
+    rows, results = (*found.rows, row), (*found.results, result)
+    titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}
+    pairs = tuple(comparison_pairs.pairs(rows, results))
+    return dataclasses.replace(found, rows=rows, results=results, titles=titles, pairs=pairs)
+
+
+def _write(found: ComparisonResult, command: str) -> None:
+    differences = comparison_pairs.by_conditions(found.pairs)
+    page = comparison.document(found.rows, found.titles, found.failed, found.planned, command, differences)
+    texts = {f"{name}.csv": text for name, text in found.as_csv().items()}
+    for name, text in {**texts, PAGE: page}.items():
+        try:
+            run_files.write(found.out / name, text.encode())
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"--out: cannot write {found.out / name} ({reason}); make room or move it") from error

@@ -1,0 +1,168 @@
+"""An entry run again: its runs, its page in its folder, and what a caller gets."""
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedjax_sel.config import convert
+from fedjax_sel.core import frames
+from fedjax_sel.core.names import one_of
+from fedjax_sel.reproduction import page, runner
+from fedjax_sel.reproduction.entries import ENTRIES
+from fedjax_sel.reproduction.entry import Cell, Entry, Scale
+from fedjax_sel.reproduction.page import Page
+from fedjax_sel.reproduction.runner import Found
+from fedjax_sel.runs.grid import Workers
+from fedjax_sel.runs.records import Result
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproductionResult:
+    """What running a table or a figure again found. Its tables are those of the CSV files in its folder.
+
+    Attributes:
+        entry: its name, such as "fedcor/table1".
+        folder: that holds its page.
+        page: rows with the verdicts, notes, pictures.
+        results: of the runs that are finished.
+        failed: why others are not.
+        planned: how many runs the entry has.
+        stopped: whether it ended early; the same call goes on.
+        stopped_by: the signal that ended it; 0 where Ctrl-C interrupted it at once.
+    """
+
+    entry: str
+    folder: Path
+    page: Page
+    results: Mapping[Cell, Result]
+    failed: Mapping[Cell, str]
+    planned: int
+    stopped: bool = False
+    stopped_by: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all runs of the entry are finished."""
+        return len(self.results) == self.planned
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """Pandas DataFrames by the names of the CSV files: `rows`, the verdicts, and what the pictures show.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        return {name.removesuffix(".csv"): frames.of_csv(text) for name, text in page.csv_files(self.page).items()}
+
+    def to_pandas(self) -> Any:
+        """Return the table of `rows.csv`: a row a published number or claim, with ours and the verdict.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        return self.tables["rows"]
+
+
+def run(
+    entry: Entry,
+    columns: tuple[str, ...] | None,
+    out: Path,
+    scale: Scale,
+    command: str,
+    say: Callable[[str], None],
+    workers: Workers | None = None,
+    progress: bool = True,
+) -> ReproductionResult:
+    """Run what columns of an entry need, and write its page after every run.
+
+    Args:
+        entry: of which table or figure.
+        columns: that are run, or how their names begin; None: all.
+        out: of all that is reproduced; the page lies in `out/ENTRY`.
+        scale: how much of it.
+        command: what made it, for the page.
+        say: takes a line for the person before each run.
+        workers: that take the runs; None: this process.
+        progress: whether each run shows its bar.
+
+    Raises:
+        UserError: there is no such column, no run succeeded, or the page cannot be written.
+    """
+
+    def write(found: Found) -> Page:
+        judged = entry.judge(found.results, scale)
+        page.write(out / entry.name, _heading(entry, scale, command, found), judged)
+        return judged
+
+    found = Found({}, {})
+    if entry.runs:
+        found = runner.run(entry, columns, out, scale, say, write, workers, progress)
+    return ReproductionResult(
+        entry.name, out / entry.name, write(found), found.results, found.failed, len(_expected(entry, found)),
+        found.stopped, found.stopped_by,
+    )  # fmt: skip
+
+
+class Asked(NamedTuple):
+    """How much of an entry is asked for in Python, and by whom it is run; see `fedjax_sel.run_reproduction`."""
+
+    columns: Sequence[str] | None = None
+    seeds: int | Sequence[int] | None = None
+    rounds: int | None = None
+    share: float = 1.0
+    data_dir: str | None = None
+    jobs: int = 0
+    scheduler: str | None = None
+
+    def flags(self) -> list[str]:
+        """Return what the command is given for the same."""
+        seeds = [self.seeds] if isinstance(self.seeds, int) else self.seeds
+        found = {"--columns": self.columns, "--seeds": seeds, "--rounds": self.rounds}
+        given = []
+        for flag, value in found.items():
+            given += [] if value is None else [flag, *map(str, [value] if isinstance(value, int) else value)]
+        return given + ([] if self.share == 1 else ["--scale", f"{self.share:g}"])
+
+
+def of_entry(name: str, asked: Asked, out: str | Path, progress: bool) -> ReproductionResult:
+    """Run an entry that is asked for in Python; see `fedjax_sel.run_reproduction`."""
+    entry = ENTRIES[one_of("entry", name, ENTRIES)]
+    columns = (asked.columns,) if isinstance(asked.columns, str) else asked.columns
+    columns = None if columns is None else tuple(columns)
+    entry.of_columns(columns)  # or there is no such column
+    seeds = None if asked.seeds is None else convert("seeds", asked.seeds)
+    workers = Workers(asked.jobs, asked.scheduler) if asked.jobs or asked.scheduler else None
+    entry = entry if asked.data_dir is None else entry.replace(data_dir=asked.data_dir)
+    command = shlex.join(["python", "-m", "fedjax_sel.reproduce", name, *asked.flags()])
+
+    def say(line: str) -> None:
+        if progress:
+            print(line, file=sys.stderr, flush=True)
+
+    return run(entry, columns, Path(out), Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
+
+
+def _expected(entry: Entry, found: Found) -> set[Cell]:
+    """Return the runs of the whole entry; those that take a user's own files only where they were asked for."""
+    return {*entry.of_columns(None).runs, *found.results}
+
+
+def _heading(entry: Entry, scale: Scale, command: str, found: Found) -> list[str]:
+    paper = entry.published
+    lines = [f"# {entry.name}: {paper.title}", "", f"**The claim.** {paper.claim}", "", f"**The rule.** {entry.rule}"]
+    if paper.reading:
+        lines += ["", f"**The reading.** {paper.reading}"]
+    if changed := scale.in_words():
+        lines += ["", f"**Other than the entry has it:** {changed}."]
+    expected = _expected(entry, found)
+    if len(found.results) < len(expected):
+        lines += ["", f"**{len(found.results)} of {len(expected)} runs are finished.**"]
+    for cell, why in found.failed.items():
+        lines += ["", f"Failed: {cell.column}, {cell.row}: {why}"]
+    sources = {result.data_source for result in found.results.values()}
+    if sources:
+        lines += ["", f"Data: {'; '.join(sorted(sources))}."]
+    return [*lines, "", "```", command, "```"]

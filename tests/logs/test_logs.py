@@ -1,0 +1,234 @@
+"""Runs followed in other tools: the numbers of here, a run there for a run here, a sentence where a tool is missing."""
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, callbacks, logs
+from fedjax_sel.cli import command_line, compare, train
+from fedjax_sel.logs.base import steps
+
+REPOSITORY = Path(fedjax_sel.__file__).parents[1]
+SMALL = fedjax_sel.preset("quickstart").replace(
+    rounds=4, chunk=1, num_clients=10, num_selected=2, seeds=(3, 1), algo="random", checkpoint_every=1
+)
+
+
+@pytest.fixture(autouse=True)
+def _at_home(tmp_path, monkeypatch):
+    """Nothing leaves this machine, and nothing is left on it."""
+    for name, value in {
+        "WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKIO_DIR": str(tmp_path / "trackio"), "WANDB_DIR": None,
+        "WANDB_CACHE_DIR": str(tmp_path / "cache"), "WANDB_CONFIG_DIR": str(tmp_path / "config"),
+        "WANDB_DATA_DIR": str(tmp_path / "data"), "HF_HUB_OFFLINE": "1", "MLFLOW_TRACKING_URI": None,
+        "WANDB_PROJECT": None, "TRACKIO_PROJECT": None, "WANDB_ERROR_REPORTING": "false",
+    }.items():  # fmt: skip
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+
+
+class StopOnce:
+    def chunk(self, rounds, first):
+        return first == 0
+
+
+def made_up(accuracy, seconds):
+    shape = np.shape(accuracy)
+    ledger = types.SimpleNamespace(bytes_down=np.full(shape, 2_000_000), bytes_up=np.full(shape, 1_000_000))
+    return types.SimpleNamespace(
+        measured={"test_accuracy": np.asarray(accuracy, np.float32)}, seeds=(3, 1), num_rounds=shape[1], ledger=ledger,
+        round_seconds=np.asarray(seconds),
+    )  # fmt: skip
+
+
+def test_what_is_written_of_a_round():
+    found = steps(made_up([[0.5, np.nan], [0.25, 0.125]], [np.nan, 2.0]), first=10)
+    moved = {f"megabytes_{way}/{who}": size for way, size in (("down", 2.0), ("up", 1.0))
+             for who in ("seed_3", "seed_1", "mean")}  # fmt: skip
+    assert found == [
+        (11, {"test_accuracy/seed_3": 0.5, "test_accuracy/seed_1": 0.25, "test_accuracy/mean": 0.375, **moved}),
+        (12, {"test_accuracy/seed_1": 0.125, **moved, "round_seconds": 2.0}),
+    ]
+
+
+@pytest.mark.parametrize("name", logs.NAMES)
+def test_a_missing_package_is_one_sentence_before_anything_runs(name, monkeypatch, tmp_path, capsys):
+    real = importlib.import_module
+    package = {"tensorboard": "tensorboardX"}.get(name, name)
+
+    def without(module, *rest):
+        if module == package:
+            raise ImportError(module)
+        return real(module, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    said = f'--log {name}: the package {package} is missing; pip install "fedjax-sel[{name}]", or leave --log out\n'
+    for main, arguments in ((train.main, []), (compare.main, ["--algos", "random"])):
+        out = tmp_path / "run"
+        assert command_line.guarded(main, [*arguments, "--log", name, "--out", str(out)]) == 2
+        assert capsys.readouterr() == ("", f"error: {said}") and not out.exists()
+    with pytest.raises(UserError, match=re.escape(said.strip())):
+        getattr(callbacks, logs.NAMES[name])(str(tmp_path / "log"))
+
+
+def test_a_tool_that_is_not_there_is_one_sentence(capsys):
+    assert command_line.guarded(train.main, ["--log", "wandbb"]) == 2
+    error = capsys.readouterr().err
+    assert "--log" in error and "wandbb" in error and "trackio" in error and error.count("\n") == 1
+
+
+def test_no_tool_is_imported_before_it_is_asked_for():
+    code = "import sys, fedjax_sel.logs, fedjax_sel.callbacks, fedjax_sel.cli.train as t; t.make_parser()\n"
+    code += "print({'wandb', 'mlflow', 'trackio', 'tensorboardX'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.stdout == "set()\n", done.stderr
+
+
+def wandb_runs(folder):
+    """Of offline runs: identity -> {curve: {round: value}}."""
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    found = {}
+    for file in sorted(folder.glob("wandb/offline-run-*/run-*.wandb")):
+        store, curves, identity = DataStore(), {}, file.stem.removeprefix("run-")
+        store.open_for_scan(str(file))
+        while (data := store.scan_data()) is not None:
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            if record.WhichOneof("record_type") == "history":
+                items = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+                for name, text in items.items():
+                    curves.setdefault(name, {})[record.history.step.num] = json.loads(text)
+        for name, curve in curves.items():
+            found.setdefault(identity, {}).setdefault(name, {}).update(curve)
+    return found
+
+
+def mlflow_runs(folder):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder.parent / 'mlflow.db'}")
+    (experiment,) = (one for one in client.search_experiments() if one.name == "fedjax_sel")
+    return {
+        run.info.run_id: {
+            name: {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
+            for name in run.data.metrics
+        }
+        for run in client.search_runs([experiment.experiment_id])
+    }
+
+
+def trackio_runs(folder):
+    from trackio.sqlite_storage import SQLiteStorage
+
+    found = {}
+    for name in SQLiteStorage.get_runs("fedjax_sel"):
+        curves = found.setdefault(name, {})
+        for row in SQLiteStorage.get_logs("fedjax_sel", name):
+            for key, value in row.items():
+                curves.setdefault(key, {})[row["step"]] = value
+    return found
+
+
+def tensorboard_runs(folder):
+    from tensorboardX.proto import event_pb2
+
+    curves = {}
+    for file in sorted(folder.glob("events.*")):
+        content, place = file.read_bytes(), 0
+        while place < len(content):
+            size = int.from_bytes(content[place : place + 8], "little")
+            event = event_pb2.Event.FromString(content[place + 12 : place + 12 + size])
+            place += 12 + size + 4
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    curves.setdefault(value.tag, {})[event.step] = value.simple_value
+    return {"one": curves}
+
+
+READ = {"wandb": wandb_runs, "mlflow": mlflow_runs, "trackio": trackio_runs, "tensorboard": tensorboard_runs}
+PACKAGES = {"tensorboard": "tensorboardX"}
+
+
+@pytest.mark.parametrize("name", logs.NAMES)
+def test_a_run_that_is_interrupted_is_one_run_there_with_the_numbers_of_here(name, tmp_path):
+    pytest.importorskip(PACKAGES.get(name, name))
+    out = tmp_path / "run"
+    first = fedjax_sel.run(SMALL, out=str(out), callbacks=[*logs.make([name], out), StopOnce()])
+    assert first.num_rounds == 2
+    result = fedjax_sel.run(SMALL, out=str(out), callbacks=logs.make([name], out))
+    assert result.finished
+    runs = READ[name](tmp_path / "run-log")
+    (curves,) = runs.values()
+    for measure in ("test_accuracy", "test_loss", "gemd"):
+        for place, seed in enumerate((3, 1)):
+            values = {step: pytest.approx(value) for step, value in enumerate(result.measured[measure][place], 1)}
+            assert curves[f"{measure}/seed_{seed}"] == values
+        mean = result.measured[measure].mean(axis=0)
+        assert curves[f"{measure}/mean"] == {step: pytest.approx(value, rel=1e-5) for step, value in enumerate(mean, 1)}
+    moved = result.ledger.bytes_up / 1e6
+    assert curves["megabytes_up/seed_1"] == {step: pytest.approx(value) for step, value in enumerate(moved[1], 1)}
+
+
+@pytest.mark.parametrize("name", logs.NAMES)
+def test_a_run_that_is_made_anew_is_another_run_there(name, tmp_path):
+    pytest.importorskip(PACKAGES.get(name, name))
+    if name == "tensorboard":
+        pytest.skip("it has files, and no runs with an identity")
+    out = tmp_path / "run"
+    for resume in ("auto", "never"):
+        fedjax_sel.run(SMALL.replace(resume=resume, rounds=1), out=str(out), callbacks=logs.make([name], out))
+    assert len(READ[name](tmp_path / "run-log")) == 2
+
+
+@pytest.mark.slow
+def test_the_commands_follow_runs_in_several_tools(tmp_path, monkeypatch, capsys):
+    names = [name for name in logs.NAMES if importlib.util.find_spec(PACKAGES.get(name, name))]
+    assert names
+    monkeypatch.chdir(tmp_path)
+    quick = ["--rounds", "2", "--num-clients", "10", "--num-selected", "2", "--log", *names, names[0]]
+    assert command_line.guarded(train.main, [*quick, "--out", "runs/one"]) == 0
+    assert command_line.guarded(compare.main, [*quick, "--algos", "random", "afl", "--out", "runs/two"]) == 0
+    for name in names:
+        for folder, runs in (("runs/one-log", 1), ("runs/two/random-log", 2), ("runs/two/afl-log", 2)):
+            found = READ[name](tmp_path / folder)
+            if name in ("wandb", "tensorboard"):
+                runs = 1  # each in its own folder
+            elif name == "trackio":
+                runs = 3  # all in one database
+            assert len(found) == runs, (name, folder)
+    capsys.readouterr()
+
+
+def test_weights_and_biases_without_a_login_is_one_sentence(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+
+    def refuse(**_):
+        raise wandb.errors.UsageError("No API key configured. Use `wandb login` to log in.")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    with pytest.raises(UserError, match=r"--log wandb: Weights & Biases does not start \(No API key") as caught:
+        fedjax_sel.run(SMALL, callbacks=[logs.WandB(tmp_path / "log")])
+    assert "\n" not in str(caught.value) and "WANDB_MODE=offline" in str(caught.value)
+
+
+def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://nowhere")
+    with pytest.raises(UserError, match=r"--log mlflow: the store cannot be used \(") as caught:
+        fedjax_sel.run(SMALL, callbacks=[logs.MLflow(tmp_path / "log")])
+    assert "\n" not in str(caught.value)
+    assert os.environ["MLFLOW_TRACKING_URI"]

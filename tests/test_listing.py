@@ -1,0 +1,111 @@
+"""`fedjax-sel list`: all there is, whole, at every width."""
+
+import itertools
+import typing
+
+import pytest
+
+from fedjax_sel import data, models, strategies, tasks
+from fedjax_sel.cli import command_line, listing, paragraphs
+from fedjax_sel.config import ModelConfig, PartitionConfig
+from fedjax_sel.data import partition
+from fedjax_sel.papers import PRESETS, about
+from fedjax_sel.training import optimizers
+
+NAMES = {
+    "strategies": strategies.names(), "optimizers": optimizers.names(), "models": models.names(),
+    "datasets": data.names(), "partitions": partition.SCHEMES, "tasks": tuple(tasks.TABLE), "presets": tuple(PRESETS),
+}  # fmt: skip
+
+
+def shown(monkeypatch, width, *names):
+    monkeypatch.setenv("COLUMNS", str(width))
+    return listing.text(names)
+
+
+def one_line(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_nothing_is_cut_and_all_is_wrapped(monkeypatch, width):
+    text = shown(monkeypatch, width)
+    assert "…" not in text and "..." not in text.replace("=..", "")
+    words = one_line(text)
+    for name in itertools.chain.from_iterable(NAMES.values()):
+        assert name in words
+    for line in text.splitlines():
+        assert len(line) <= width or len(line.split()) <= 2, line  # a word that is longer than the terminal
+    for name in strategies.names():
+        for key, parameter in strategies.parameters(name).items():
+            default = str(parameter.default).lower() if parameter.default is None else parameter.default
+            values = [one for kind in (parameter.kind, *typing.get_args(parameter.kind)) for one in _choices(kind)]
+            allowed = ", ".join(dict.fromkeys(values))
+            assert f"{key}={default} ({allowed}" in words, (name, key)
+    for name in PRESETS:
+        assert one_line(f"{name} {about.sentence(name)}") in words
+
+
+def _choices(kind):
+    return map(str, typing.get_args(kind)) if typing.get_origin(kind) is typing.Literal else ()
+
+
+def test_the_wider_the_fewer_lines(monkeypatch):
+    assert len(shown(monkeypatch, 60).splitlines()) > 1.2 * len(shown(monkeypatch, 160).splitlines())
+
+
+def test_allowed_values_of_partitions_and_models_are_all_there(monkeypatch):
+    text = one_line(shown(monkeypatch, 100, "partitions", "models"))
+    for kind, name in ((PartitionConfig, "skewness"), (PartitionConfig, "dirichlet_form")):
+        assert f"({', '.join(typing.get_args(typing.get_type_hints(kind)[name]))})" in text
+    assert set(typing.get_args(typing.get_type_hints(ModelConfig)["model"])) == set(models.names())
+    assert "--partition" in text and "--algo" not in text
+
+
+def test_a_strategy_in_full(monkeypatch):
+    """Idea, symbols, what it buys, how it differs, and for each parameter what it is."""
+    text = shown(monkeypatch, 120, "fedcor")
+    assert text.startswith("--algo fedcor\n") and "Differs from the paper:" in text
+    assert "    X         State.embeddings           [d, N]    covariance Sigma" in text
+    assert "  anneal=none (a number, none)\n      beta, in (0, 1].\n" in text
+    assert one_line(text).count("fedcor/fmnist-1spc") == 1 and "See also:" in text
+    for key in strategies.parameters("fedcor"):
+        assert f"\n  {key}=" in text
+
+
+@pytest.mark.fast_cases(6)
+@pytest.mark.parametrize("name", [name for names in NAMES.values() for name in names])
+def test_every_name_has_a_page(monkeypatch, name):
+    text = shown(monkeypatch, 80, name)
+    first, empty, sentence, *_ = text.splitlines()
+    assert first.startswith("--") and first.endswith(f" {name}") and empty == "" and len(sentence) > 10
+    assert "Args:" not in text and "\n\n\n" not in text
+
+
+def test_a_preset_shows_the_flags_that_it_stands_for(monkeypatch):
+    text = shown(monkeypatch, 100, "fl_dp3s/mnist-xih")
+    assert "  --skewness H\n" in text and "  --momentum 0.5\n" in text and "--algo" not in text
+    flags = [word for line in text.splitlines() if line.startswith("  --") for word in line.split()]
+    config, _ = command_line.parse(command_line.make_parser("x", "", ""), flags)
+    assert config == PRESETS["fl_dp3s/mnist-xih"]
+
+
+def test_a_strategy_of_ones_own_in_full(monkeypatch, tmp_path):
+    (tmp_path / "listed_plugin.py").write_text(
+        '"""Mine: the clients that I like."""\nfrom fedjax_sel.strategies.random import random\n\n\n'
+        'def mine(taste: float = 2.0):\n    """Make mine.\n\n    Args:\n        taste: how much I like them.\n    """\n'
+        "    return random()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    text = shown(monkeypatch, 100, "listed_plugin:mine")
+    assert "Mine: the clients that I like." in text and "taste=2.0 (a number)\n      how much I like them." in text
+
+
+def test_paragraphs_keep_tables_and_fill_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    text = "A sentence that is\nin two lines.\n\n    x    [N]   a table\n    y    [K]   another row\n"
+    text += "* an item that is long enough to be\n  wrapped here, surely\n* b"
+    assert paragraphs.page(text).splitlines() == [
+        "A sentence that is in two lines.", "", "    x    [N]   a table", "    y    [K]   another row",
+        "* an item that is long enough to be wrapped here,", "  surely", "* b",
+    ]  # fmt: skip

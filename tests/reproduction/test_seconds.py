@@ -1,0 +1,27 @@
+"""Seconds on pages are those of rounds at full speed; what the compiler takes stands apart."""
+
+import dataclasses
+
+import numpy as np
+
+from fedjax_sel.reproduction.entries import fedcor
+from fedjax_sel.reproduction.entry import Cell
+from fedjax_sel.runs.records import Result
+from tests.reproduction import made_up
+
+
+def timed(first, steady, rounds=10):
+    """A run whose first round waits for the compiler."""
+    result: Result = made_up.result(np.zeros((2, rounds)))
+    each = np.array([first] + [steady] * (rounds - 1))
+    known = np.array([np.nan] + [steady] * (rounds - 1))
+    return dataclasses.replace(result, elapsed_seconds=np.cumsum(each), round_seconds=known)
+
+
+def test_compilation_is_no_part_of_what_runs_took():
+    """Two runs of ten rounds of a minute, the first of which waits half a minute longer."""
+    results = {Cell("a", "x"): timed(90.0, 60.0), Cell("a", "y"): timed(90.0, 60.0)}
+    assert fedcor.about(results) == ["The runs took 20 minutes here, and 1.0 minutes of compilation."]
+    unknown = dataclasses.replace(timed(90.0, 60.0), round_seconds=np.full(10, np.nan))
+    assert fedcor.about({Cell("a", "x"): unknown}) == ["The runs took 10 minutes here, and 0.0 minutes of compilation."]
+    assert fedcor.about({}) == []

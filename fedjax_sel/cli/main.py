@@ -3,6 +3,7 @@
 import importlib
 import itertools
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 from fedjax_sel.cli import command_line, completion
@@ -66,9 +67,15 @@ def main(arguments: Sequence[str]) -> int:
     return module_of(name).main([*own, *flags])
 
 
-def module_of(name: str):
+def module_of(name: str) -> ModuleType:
     """Return the module of a command; its imports are light, those of its work come later."""
     return importlib.import_module(f"fedjax_sel.cli.{COMMANDS[name].module}")
+
+
+def parser_of(name: str) -> Parser:
+    """Return the parser of a command; one without flags where its module does not give it away."""
+    make = getattr(module_of(name), "make_parser", None)
+    return Parser(prog=f"fedjax-sel {name}") if make is None else make()
 
 
 def make_parser() -> Parser:
@@ -89,5 +96,5 @@ def make_parser() -> Parser:
 
 def entry_point() -> int:
     """Run the installed command `fedjax-sel`."""
-    completion.complete(make_parser, COMMANDS, lambda name: module_of(name).make_parser())
+    completion.complete(make_parser, COMMANDS, parser_of)
     return command_line.guarded(main)

@@ -23,5 +23,5 @@ def test_compilation_is_no_part_of_what_runs_took():
     results = {Cell("a", "x"): timed(90.0, 60.0), Cell("a", "y"): timed(90.0, 60.0)}
     assert fedcor.about(results) == ["The runs took 20 minutes here, and 1.0 minutes of compilation."]
     unknown = dataclasses.replace(timed(90.0, 60.0), round_seconds=np.full(10, np.nan))
-    assert fedcor.about({Cell("a", "x"): unknown}) == ["The runs took 10 minutes here, and 0.0 minutes of compilation."]
+    assert fedcor.about({Cell("a", "x"): unknown}) == ["The runs took 10 minutes here, compilation among them."]
     assert fedcor.about({}) == []

@@ -59,10 +59,12 @@ def accuracy(results: Results) -> Any:
 
 
 def about(results: Results) -> list[str]:
-    """Return how long the runs took, compilation apart; of runs whose speed is not known, all of it."""
+    """Return how long the runs took, compilation apart where the speed of all of them is known."""
     took = [result for result in results.values() if result.num_rounds]
     seconds = sum(float(result.elapsed_seconds[-1]) for result in took)
-    compiling = sum(result.compilation_seconds for result in took if not np.isnan(result.compilation_seconds))
+    compiling = sum(result.compilation_seconds for result in took)
+    if np.isnan(compiling):
+        return [f"The runs took {seconds / 60:.0f} minutes here, compilation among them."]
     minutes = f"{(seconds - compiling) / 60:.0f} minutes here, and {compiling / 60:.1f} minutes of compilation"
     return [f"The runs took {minutes}."] if results else []
 

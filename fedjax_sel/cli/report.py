@@ -1,18 +1,28 @@
-"""`python -m fedjax_sel.report`: run folders -> a table and a picture for each setting."""
+"""`python -m fedjax_sel.report`: run folders -> a table and a picture for each setting, or one page with all of them."""
 
 import argparse
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel.cli import command_line
+from fedjax_sel.errors import UserError
 
-DESCRIPTION = "Puts finished or interrupted runs side by side: a Markdown table on stdout, curves in a PNG."
-EPILOG = """example:
+DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout, and curves in a PNG, or with
+--html everything that is known of the runs on one page."""
+EPILOG = """examples:
   python -m fedjax_sel.report runs/a runs/b --out comparison.png
+                                                               a table and curves
+  python -m fedjax_sel.report runs/digits --html report.html   all runs of a comparison, on one page
+  python -m fedjax_sel.report runs/a --html --watch            a page that follows a run; Ctrl-C ends it
 
 Runs that differ in more than their strategy (data, partition, model, training, rounds, seeds, target, ...) get a table
-each, with what differs above it, and a picture each: comparison-1.png, comparison-2.png.
+each, with what differs above it, and a picture each: comparison-1.png, comparison-2.png. On a page they stand in chapters
+of their own. A page is one file that needs no network; docs/reports.md shows one.
 """
+PAGE, PICTURE = Path("report.html"), Path("curves.png")
+SECONDS = 5  # between two looks at a run that is followed
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,34 +42,130 @@ def main(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "folders", nargs="+", type=command_line.path, metavar="FOLDER", help="run folders (--out of the train command)"
+        "folders",
+        nargs="+",
+        type=command_line.path,
+        metavar="FOLDER",
+        help="run folders (--out of the train command), or folders of runs (--out of the compare command)",
     )
+    parser.add_argument("--out", type=command_line.picture, help=f"picture to write (default: {PICTURE}; none with --html)")
     parser.add_argument(
-        "--out", type=command_line.picture, default=Path("curves.png"), help="picture to write (default: curves.png)"
+        "--html",
+        nargs="?",
+        type=command_line.path,
+        const=PAGE,
+        metavar="FILE",
+        help=f"also write one page with everything (default: {PAGE}); needs pip install 'fedjax-sel[html]'",
+    )
+    parser.add_argument("--watch", action="store_true", help="with --html: follow runs until they are finished, or Ctrl-C")
+    parser.add_argument(
+        "--quick", action="store_true", help="with --html: leave out what needs the runs' data (labels, every client)"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parsed = parser.parse_args(arguments)
+    _check(parsed)
 
+    from fedjax_sel.runs import settings
+
+    folders = [run for path in parsed.folders for run in settings.runs_in(path)]
+    folders = list(dict.fromkeys(folders))
+    if parsed.watch:
+        return _watch(folders, parsed.html, not parsed.quick)
+    found = settings.by_setting(folders)
+    if parsed.html is None or parsed.out is not None:
+        _tables_and_pictures(found, parsed.out or PICTURE)
+    if parsed.html is not None:
+        from fedjax_sel.reporting.html import sources
+
+        _write(parsed.html, sources.Reader(not parsed.quick, _say).chapters(found, {}))
+        print(f"Report in {parsed.html}")
+    return 0
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    """Refuse what does not go together, before anything is read."""
+    if parsed.html is None:
+        for flag in ("watch", "quick"):
+            if getattr(parsed, flag):
+                raise UserError(f"--{flag}: this changes nothing without --html; leave it out, or add that")
+        return
+    if parsed.html.is_dir():
+        raise UserError(f"--html: {parsed.html} is a folder; name a file in it, such as {parsed.html / PAGE}")
+    if (parsed.html / "config.json").exists() or parsed.html.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--html: {parsed.html} does not end in .html; give it that ending, or put --html last")
+    if parsed.watch and parsed.out is not None:
+        raise UserError("--out: a run that is followed has a page alone; leave it out, or --watch")
+
+    from fedjax_sel.reporting.html import bundle
+
+    bundle.plotly()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
+    from fedjax_sel.reporting.html import page
+    from fedjax_sel.runs import run_files
+
+    content = page.render(chapters, refresh).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run_files.write(path, content)
+    except OSError as error:
+        raise UserError(f"--html: cannot write {path} ({error.strerror or error}); give another file") from error
+
+
+def _watch(folders: list[Path], path: Path, with_data: bool) -> int:
+    """Write the page whenever there are new rounds, until all runs are finished or somebody has seen enough."""
+    from fedjax_sel.reporting.html import sources
+    from fedjax_sel.runs import following, settings
+
+    reader, before, last = sources.Reader(with_data, _say), None, None
+    _say(f"following {len(folders)} run{'s' if len(folders) > 1 else ''}; Ctrl-C ends it")
+    try:
+        while True:
+            seen = {folder: following.so_far(folder) for folder in folders}
+            begun = {folder: one for folder, one in seen.items() if one[0].num_rounds}
+            state = {folder: (result.num_rounds, known) for folder, (result, known) in begun.items()}
+            finished = len(begun) == len(folders) and all(
+                result.finished and known == result.num_rounds for result, known in begun.values()
+            )
+            if begun and state != before:
+                found = settings.by_setting(list(begun), lambda folder: begun[folder][0])
+                last = reader.chapters(found, {folder: known for folder, (_, known) in begun.items()})
+                _write(path, last, None if finished else SECONDS)
+                rounds = ", ".join(f"{folder.name} {known}" for folder, (known, _) in state.items())
+                _say(f"{path}: {rounds} rounds")
+                before = state
+            if finished:
+                break
+            time.sleep(SECONDS)
+    except KeyboardInterrupt:
+        if last is not None:
+            _write(path, last)  # a page that nobody writes any more is not read again and again
+    print(f"Report in {path}" if last is not None else "No run has a whole round yet; nothing was written")
+    return 0
+
+
+def _tables_and_pictures(found: list, out: Path) -> None:
     from fedjax_sel.cli import show
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import settings
 
-    found = settings.by_setting(parsed.folders)
-    for number, (results, differs) in enumerate(found, start=1):
-        picture: Path = parsed.out
+    for number, setting in enumerate(found, start=1):
+        picture = out
         if len(found) > 1:
             picture = picture.with_name(f"{picture.stem}-{number}{picture.suffix}")
-            first = next(iter(results.values()))
+            first = next(iter(setting.results.values()))
             print(f"{'' if number == 1 else chr(10)}## {plots.title(first.config, first.data_source)}\n")
-            if differs:
-                print(f"Another setting: {differs}\n")
-        algos = [result.config.selection.algo for result in results.values()]
-        unique = len(set(algos)) == len(algos)
-        named = {algo if unique else str(path): result for algo, (path, result) in zip(algos, results.items())}
+            if setting.differs:
+                print(f"Another setting: {setting.differs}\n")
+        named = settings.named(setting)
         print(show.markdown(named))
         plots.curves(named, picture)
         print(f"\nCurves in {picture}")
-    return 0
 
 
 def entry_point() -> int:

@@ -263,20 +263,33 @@ def as_markdown(rows: Sequence[Row]) -> str:
     Args:
         rows: at least one.
     """
+    found = columns(rows)
+    lines = ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
+    for position, row in enumerate(rows):
+        lines.append(f"| {cell(row.algo)} | " + " | ".join(cells[position] for cells in found.values()) + " |")
+    return "\n".join(lines)
+
+
+def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the table for people: heading -> a text a row.
+
+    Args:
+        rows: of one setting, at least one.
+    """
     target = rows[0].target_accuracy
-    columns = {
+    found = {
         f"final test {rows[0].measure}": [_mean_and_deviation(row.final, 4) for row in rows],
         f"mean of the last {LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds, 4) for row in rows],
     }
     if target is not None:
         share = _share(rows[0])
-        columns |= {
+        found |= {
             f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
             "median": [_median(row.rounds_to_target) for row in rows],
             f"MB down until {share}": [_mean_and_deviation(row.megabytes_down_to_target, 1) for row in rows],
             f"MB up until {share}": [_mean_and_deviation(row.megabytes_up_to_target, 1) for row in rows],
         }
-    columns |= {
+    return found | {
         "MB down": [_mean_and_deviation(row.megabytes_down, 1) for row in rows],
         "MB up": [_mean_and_deviation(row.megabytes_up, 1) for row in rows],
         "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
@@ -286,10 +299,6 @@ def as_markdown(rows: Sequence[Row]) -> str:
         "s of compilation": [_short(row.compilation_seconds) for row in rows],
         "ms of selection": [_short(1000 * row.selection_seconds_per_round) for row in rows],
     }
-    lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    for position, row in enumerate(rows):
-        lines.append(f"| {cell(row.algo)} | " + " | ".join(cells[position] for cells in columns.values()) + " |")
-    return "\n".join(lines)
 
 
 def _share(row: Row) -> str:

@@ -122,6 +122,23 @@ def _plain(value: str | float | None) -> str:
     return "" if np.isnan(value) else f"{value:.7g}"
 
 
+def texts_of(pair: Pair) -> list[str]:
+    """Return what people read of a pair: the difference, its interval, p after Holm, and the verdict."""
+    return _cells(pair.found, _DIGITS[pair.measure])
+
+
+def too_few_seeds(pairs: Sequence[Pair]) -> str:
+    """Return a sentence where the pairs of one measure have too few seeds to tell anything; empty otherwise."""
+    compared = [pair.found for pair in pairs if pair.found is not None]
+    if not any(found.verdict == statistics.TOO_FEW_SEEDS for found in compared):
+        return ""
+    family = f"{len(compared)} comparisons" if len(compared) > 1 else "one comparison"
+    return (
+        f"Too few seeds, {compared[0].seeds}: {statistics.least_pairs(len(compared))} or more can tell {family} from "
+        "chance, whatever the differences."
+    )
+
+
 def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
     """Return the tables for people, in Markdown: conditions -> one table for each measure."""
     found: dict[str, dict[str, list[Pair]]] = {}
@@ -131,16 +148,10 @@ def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
 
 
 def _table(pairs: Sequence[Pair]) -> str:
-    digits = _DIGITS[pairs[0].measure]
     lines = [f"| {pairs[0].words} | difference | interval | p after Holm | verdict |", "|---|---|---|---|---|"]
-    compared = [pair.found for pair in pairs if pair.found is not None]
-    for pair in pairs:
-        lines.append(f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(_cells(pair.found, digits))} |")
-    if any(found.verdict == statistics.TOO_FEW_SEEDS for found in compared):
-        family = f"{len(compared)} comparisons" if len(compared) > 1 else "one comparison"
-        lines += ["", f"Too few seeds, {compared[0].seeds}: {statistics.least_pairs(len(compared))} or more can tell"]
-        lines[-1] += f" {family} from chance, whatever the differences."
-    return "\n".join(lines)
+    lines += [f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(texts_of(pair))} |" for pair in pairs]
+    few = too_few_seeds(pairs)
+    return "\n".join([*lines, "", few] if few else lines)
 
 
 def _cells(found: Comparison | None, digits: int) -> list[str]:

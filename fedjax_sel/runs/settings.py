@@ -1,7 +1,7 @@
 """Which runs may stand side by side: those of one setting, which differ in how they select and in nothing else."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +24,12 @@ class Setting(NamedTuple):
     differs: str  # in what from the first setting; empty for that one
 
 
-def by_setting(folders: Sequence[Path]) -> list[Setting]:
+def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = None) -> list[Setting]:
     """Read runs and put those of one setting together, in the order in which they come.
 
     Args:
         folders: of runs, finished or not.
+        read: gives the rounds in a folder; None: `folder.load`.
 
     Returns:
         The settings, at least one.
@@ -38,7 +39,7 @@ def by_setting(folders: Sequence[Path]) -> list[Setting]:
     """
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
     for path in folders:
-        result = folder.load(path)
+        result = (read or folder.load)(path)
         if not result.num_rounds:
             raise UserError(f"{path}: the run has no whole round yet; wait for one, or leave it out")
         conditions = _conditions(result, folder.made_from(path))
@@ -50,6 +51,34 @@ def by_setting(folders: Sequence[Path]) -> list[Setting]:
             found.append((conditions, {path: result}))
     first = found[0][0]
     return [Setting(results, _difference(first, conditions)) for conditions, results in found]
+
+
+def named(setting: Setting) -> dict[str, Result]:
+    """Return the runs of a setting by the name of their strategy and its parameters.
+
+    Where two have the same, all have those of their folders.
+    """
+    names = [_name(result) for result in setting.results.values()]
+    unique = len(set(names)) == len(names)
+    return {name if unique else str(path): result for name, (path, result) in zip(names, setting.results.items())}
+
+
+def _name(result: Result) -> str:
+    chosen = result.config.selection
+    values = ",".join(f"{key}={value}" for key, value in chosen.algo_args)
+    return f"{chosen.algo}[{values}]" if values else chosen.algo
+
+
+def runs_in(path: Path) -> list[Path]:
+    """Return the run folders that a path means: itself, or those of a comparison that lie in it, in order of their names.
+
+    Args:
+        path: a run's folder, or one that holds some, as `compare --out` makes it.
+    """
+    if not path.is_dir() or folder.holds_run(path):
+        return [path]
+    deeper = [found for depth in ("*", "*/*", "*/*/*") for found in sorted(path.glob(depth)) if found.is_dir()]
+    return [found for found in deeper if folder.holds_run(found)] or [path]
 
 
 def _conditions(result: Result, digests: Any) -> dict[str, Any]:

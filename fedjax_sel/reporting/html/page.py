@@ -1,0 +1,180 @@
+"""The page: one file that holds its numbers, its scripts and its styles, and asks no network for anything."""
+
+import datetime
+import json
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from fedjax_sel.reporting import comparison, comparison_pairs
+from fedjax_sel.reporting.comparison_pairs import Pair
+from fedjax_sel.reporting.html import again, bundle, insides, selections, series, tables
+from fedjax_sel.reporting.html.numbers import short
+from fedjax_sel.reporting.html.sources import Chapter, Run
+from fedjax_sel.reporting.styles import Style, styles_of
+from fedjax_sel.version import __version__
+
+MOST_LABELS = 200_000  # numbers of all seeds' label tables; of more, the first seed's alone
+
+ABOUT_CURVES = """A line is the mean over seeds. The band is chosen above: one sample standard deviation to either side,
+the 95 % interval of the mean (Student's), or from the least to the greatest seed; it ends where the measure does.
+Smoothed: a running mean over 2 % of the points, where there are 100 or more."""
+
+
+def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
+    """Return the page.
+
+    Args:
+        chapters: the settings, each under a heading of its own.
+        refresh: seconds after which a browser reads the page again; None: the runs are not being followed.
+
+    Raises:
+        UserError: plotly is not installed.
+    """
+    styles = styles_of(run.name for chapter in chapters for run in chapter.runs)
+    about = {
+        "refresh": refresh,
+        "styles": {name: _style(style) for name, style in styles.items()},
+        "settings": [_chapter_as_json(chapter) for chapter in chapters],
+    }
+    sections = "".join(_chapter(number, chapter, len(chapters)) for number, chapter in enumerate(chapters))
+    made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    title = "Client selection, compared" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{escape(title)}</title><style>{bundle.own(bundle.STYLES)}</style></head><body>"
+        f"<header><h1>{escape(title)}</h1><p>Made {made} by fedjax_sel {escape(__version__)}"
+        f"{_names_of_settings(chapters)}</p></header>"
+        f'<nav id="controls" aria-label="What is shown"></nav><main>{sections}</main>'
+        "<noscript><p>The pictures need JavaScript; the tables do not.</p></noscript>"
+        f'<script type="application/json" id="report">{_inlined(json.dumps(about, separators=(",", ":")))}</script>'
+        f"<script>{bundle.plotly()}</script><script>{bundle.own(bundle.SCRIPTS)}</script></body></html>\n"
+    )
+
+
+def _inlined(text: str) -> str:
+    """Return JSON in which nothing can end the script that it stands in."""
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _names_of_settings(chapters: Sequence[Chapter]) -> str:
+    if len(chapters) == 1:
+        return ""
+    links = "".join(f'<li><a href="#setting-{i}">{escape(one.title)}</a></li>' for i, one in enumerate(chapters))
+    return f" of runs in {len(chapters)} settings, which are not comparable with each other:</p><ol>{links}</ol><p>"
+
+
+def _style(style: Style) -> dict[str, str]:
+    return {"light": style.color, "dark": style.on_black, "dash": style.dash}
+
+
+def _chapter_as_json(chapter: Chapter) -> dict[str, Any]:
+    first = chapter.runs[0].result
+    labels = chapter.labels
+    if labels is not None and labels.size > MOST_LABELS:
+        labels = labels[:1]
+    return {
+        "target": first.config.run.target_accuracy,
+        "measure": first.test_measure,
+        "words": first.measure_in_words,
+        "clients": first.config.partition.num_clients,
+        "seeds": list(first.seeds),
+        "labels": None if labels is None else [short(one) for one in labels],
+        "classes": 0 if labels is None else labels.shape[2],
+        "runs": [_run_as_json(run) for run in chapter.runs],
+        "pairs": [
+            {"words": own[0].words, "baseline": own[0].baseline, "pairs": [_pair(pair) for pair in own]}
+            for own in _pairs(chapter)
+        ],
+    }
+
+
+def _run_as_json(run: Run) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "rounds": run.result.num_rounds,
+        "block": series.block(run.result.num_rounds),
+        "seeds": len(run.result.seeds),
+        "at": series.places(run.result),
+        "curves": series.curves(run),
+        "counts": selections.counts(run),
+        "clients": selections.clients(run),
+        "cohorts": selections.cohorts(run),
+        "inside": [insides.as_json(one) for one in run.insides],
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    found = pair.found
+    numbers = [None] * 3 if found is None else short([found.difference, found.low, found.high])
+    return {"name": pair.algo, "numbers": numbers, "verdict": "" if found is None else found.verdict}
+
+
+def _pairs(chapter: Chapter) -> list[list[Pair]]:
+    """Return the paired differences of finished runs, by measure."""
+    done = [run for run in chapter.runs if run.result.finished]
+    if len(done) < 2:
+        return []
+    rows = [comparison.row("", run.name, run.result) for run in done]
+    found: dict[str, list[Pair]] = {}
+    for pair in comparison_pairs.pairs(rows, [run.result for run in done]):
+        found.setdefault(pair.measure, []).append(pair)
+    return list(found.values())
+
+
+def _chapter(number: int, chapter: Chapter, of: int) -> str:
+    first = chapter.runs[0].result
+    rows = [comparison.row("", run.name, run.result) for run in chapter.runs]
+    unfinished = {
+        run.name: f"{run.result.num_rounds} of {run.result.config.run.rounds}"
+        for run in chapter.runs
+        if not run.result.finished
+    }
+    pairs = _pairs(chapter)
+    differs = f"<p>Another setting than the first: {escape(chapter.differs)}.</p>" if chapter.differs else ""
+    parts = [
+        ("Curves", f"<p>{escape(ABOUT_CURVES)}</p>" + _plots(number, "curves", "curves")),
+        (
+            "What it cost, and what it brought",
+            tables.results(rows, unfinished)
+            + f'<p class="note">{escape(comparison.NOTES)}</p>'
+            + _plots(number, "pairs", "two" if pairs else "")
+            + "".join(map(tables.differences, pairs))
+            + (f'<p class="note">{escape(comparison.NOTES_ON_PAIRS)}</p>' if pairs else "")
+            + _no_pairs(chapter, pairs),
+        ),
+        ("Who trained", _plots(number, "selection", "two") + _plots(number, "cohorts", "")),
+    ]
+    if chapter.labels is not None:
+        parts.append(("Who holds what", _plots(number, "labels", "")))
+    if any(run.clients is not None for run in chapter.runs):
+        parts.append(("How every client is served", _plots(number, "served", "")))
+    if any(run.insides for run in chapter.runs):
+        parts.append(("What the strategies know", _plots(number, "inside", "")))
+    parts.append(("How to run it again", again.section(chapter)))
+    if chapter.left_out:
+        parts.append(("Left out", "".join(f"<p>{escape(text)}</p>" for text in chapter.left_out)))
+    body = "".join(f"<section><h3>{heading}</h3>{content}</section>" for heading, content in parts)
+    heading = f"{number + 1}. {chapter.title}" if of > 1 else chapter.title
+    rounds = f"{first.config.run.rounds} rounds"
+    return (
+        f'<article id="setting-{number}"><h2>{escape(heading)}; {rounds}</h2>{differs}{body}</article>'
+    )
+
+
+def _no_pairs(chapter: Chapter, pairs: list[list[Pair]]) -> str:
+    if pairs or len(chapter.runs) == 1:
+        return ""
+    return "<p>Paired differences come once two runs are finished.</p>"
+
+
+def _plots(number: int, kind: str, layout: str) -> str:
+    """Return a place that the scripts fill with pictures of a kind."""
+    return f'<div class="plots {layout}" data-setting="{number}" data-plots="{kind}"></div>'
+
+

@@ -1,0 +1,121 @@
+// Curves over rounds, megabytes or seconds, and over ranks of clients: a line a strategy, with a band over seeds.
+const X_TITLES = {
+  round: "round", megabytes: "megabytes moved, down and up (mean over seeds)",
+  seconds: "seconds of the rounds, without compilation",
+};
+// Student's 97.5 % quantiles for 1, 2, ... degrees of freedom; beyond them by an expansion in 1 / degrees.
+const STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+const student = (degrees) => STUDENT[degrees - 1] ?? 1.96 + 2.372 / degrees + 2.82 / degrees ** 2;
+
+function runningMean(values, width) {
+  let sum = 0;
+  return values.map((value, place) => {
+    sum += value - (place >= width ? values[place - width] : 0);
+    return sum / Math.min(place + 1, width);
+  });
+}
+
+// Returns the ends of the band at each point, cut where the measure cannot be; null where there is none.
+function bandOf(curve, mean, deviation, seeds, floor, ceiling) {
+  if (seeds < 2 || state.band === "none") return null;
+  const wide = state.band === "interval" ? student(seeds - 1) / Math.sqrt(seeds) : 1;
+  const cut = (value) => Math.min(Math.max(value, floor ?? -Infinity), ceiling ?? Infinity);
+  if (state.band === "range") return { low: curve.low.map(cut), high: curve.high.map(cut) };
+  return {
+    low: mean.map((value, i) => cut(value - wide * deviation[i])),
+    high: mean.map((value, i) => cut(value + wide * deviation[i])),
+  };
+}
+
+// Returns the traces of one strategy: its band, then its line.
+function traces(run, x, curve, options) {
+  const at = curve.mean.map((value, i) => (value === null ? -1 : i)).filter((i) => i >= 0);
+  if (!at.length) return [];
+  const [low, high, known, spread] = ["low", "high", "mean", "sd"].map((name) => at.map((i) => curve[name][i]));
+  const width = options.smooth && state.smooth ? Math.round(0.02 * at.length) : 1;
+  const mean = width > 1 ? runningMean(known, width) : known;
+  const deviation = width > 1 ? runningMean(spread.map((value) => value ?? 0), width) : spread.map((value) => value ?? 0);
+  const places = at.map((i) => x[i]);
+  const color = colorOf(run.name);
+  const band = bandOf({ low, high }, mean, deviation, run.seeds, options.floor, options.ceiling);
+  const shared = { x: places, type: "scatter", mode: "lines" };
+  const edge = { ...shared, line: { width: 0 }, hoverinfo: "skip" };
+  const shade = translucent(color, isDark() ? 0.16 : 0.12);
+  const found = band === null ? [] : [
+    { ...edge, y: band.low }, { ...edge, y: band.high, fill: "tonexty", fillcolor: shade },
+  ];
+  const sd = run.seeds > 1 ? " ± %{customdata:.4g}" : "";
+  found.push({
+    ...shared, y: mean, customdata: deviation, name: plain(run.name), meta: plain(run.name),
+    mode: at.length > 1 ? "lines" : "markers", line: { color, width: 2, dash: report.styles[run.name].dash },
+    marker: { color, size: 8 },
+    hovertemplate: `<b>%{meta}</b><br>${options.xShort} %{x:.5~g}: %{y:.4g}${sd}<extra></extra>`,
+  });
+  return found;
+}
+
+function horizontal(value) {
+  return value === null || value === undefined ? [] : [{
+    type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value, line: { color: variable("--quiet"), width: 1, dash: "5px,4px" },
+  }];
+}
+
+function overTime(setting, key, label, options) {
+  return () => {
+    const known = shownRuns(setting).filter((run) => run.curves[key]);
+    const x = state.x;
+    const data = known.flatMap((run) => traces(run, run.at[x], run.curves[key], { ...options, smooth: true, xShort: x }));
+    const slow = x === "seconds" && known.some((run) => !run.at.steady);
+    const title = slow ? "seconds since the first round began, compilation included" : X_TITLES[x];
+    const shapes = horizontal(options.target);
+    const rangemode = options.floor === 0 && options.ceiling !== 1 ? "tozero" : "normal";
+    return {
+      data, layout: layout(title, label, {
+        shapes, uirevision: `${x} ${state.log}`, xaxis: { type: state.log ? "log" : "linear" }, yaxis: { rangemode },
+      }),
+    };
+  };
+}
+
+function overRanks(setting, key, x, y, options) {
+  return () => ({
+    data: shownRuns(setting).filter((run) => run[key])
+      .flatMap((run) => traces(run, run[key].rank, run[key], { ...options, xShort: "client" })),
+    layout: layout(x, y, { uirevision: key, yaxis: { rangemode: options.ceiling === 1 ? "normal" : "tozero" } }),
+  });
+}
+
+const IN_WORDS = { gemd: "GEMD of the cohort", clients_seen: "Clients that have trained at least once" };
+function nameOf(key) {
+  if (IN_WORDS[key]) return IN_WORDS[key];
+  const words = key.replace(/_/g, " ");
+  return capital(words.replace(/^train /, "training ").replace(/^worst decile /, "worst-decile training "));
+}
+function curvePictures(place, setting) {
+  const keys = [...new Set(setting.runs.flatMap((run) => Object.keys(run.curves)))];
+  const blocks = Math.max(...setting.runs.map((run) => run.block));
+  for (const key of keys) {
+    const share = key.includes("accuracy");
+    const options = { floor: 0, ceiling: share ? 1 : key === "clients_seen" ? setting.clients : undefined };
+    if (key === setting.measure) options.target = setting.target;
+    const unit = key.endsWith("loss") ? " (nats)" : "";
+    const about = [
+      key === "gemd" ? "How far the labels of a cohort are from those of all clients; lower is more diverse." : "",
+      key === setting.measure && setting.target !== null ? "The dashed line is the target." : "",
+      key === "clients_seen" ? `Of ${setting.clients}.` : "",
+      key === setting.measure && blocks > 1 ? `A point is the mean of up to ${blocks} rounds.` : "",
+    ].join(" ").trim();
+    const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD") + unit;
+    picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
+  }
+}
+function servedPictures(place, setting) {
+  picture(place, `${capital(setting.words)} of the final model on each client's training data.`,
+    "The worst served client first; a line is the mean over seeds of clients of one rank.",
+    overRanks(setting, "clients", "client, the worst served first", setting.words,
+      setting.words.includes("accuracy") ? { floor: 0, ceiling: 1 } : { floor: 0 }));
+}
+function selectionPictures(place, setting) {
+  picture(place, "How often clients train.", "The busiest client first.",
+    overRanks(setting, "counts", "client, the busiest first", "rounds in which it trained", { floor: 0 }));
+}

@@ -1,0 +1,64 @@
+"""How a strategy is drawn: one colour and one kind of line, the same in every picture and on every page."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+COLORS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00",
+    "#56B4E9", "#882255", "#7F7F7F", "#6A3D9A", "#A6761D", "#B2182B",
+)  # fmt: skip
+"""Okabe and Ito's, and darker ones between them; neighbours differ in lightness as well."""
+ON_BLACK = (
+    "#4BA3E3", "#F07F2F", "#22C795", "#F0A3CC", "#F2F2F2", "#FFC233",
+    "#9AD8FF", "#D4559A", "#9AA0A6", "#AD8BE8", "#C79A4A", "#F2596B",
+)  # fmt: skip
+"""The same hues on a dark ground, in the same order."""
+LINES: tuple[tuple[Any, str], ...] = (
+    ("-", "solid"),
+    ((0, (5, 1.5)), "10px,3px"),
+    ((0, (1.2, 1.2)), "2.5px,2.5px"),
+    ((0, (6, 1.5, 1.2, 1.5)), "12px,3px,2.5px,3px"),
+    ((0, (9, 2, 1.2, 1.2, 1.2, 2)), "18px,4px,2.5px,2.5px,2.5px,4px"),
+)
+"""Kinds of line as Matplotlib takes them, in widths of the line, and as a browser does."""
+KNOWN = ("random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort")
+"""Strategies that have a style of their own wherever they appear."""
+
+
+class Style(NamedTuple):
+    """How one strategy is drawn."""
+
+    color: str  # on white
+    line: Any  # a Matplotlib line style
+    on_black: str  # its colour on a dark page
+    dash: str  # the line style of a browser
+
+
+def styles_of(names: Iterable[str]) -> dict[str, Style]:
+    """Return a style for each strategy, all different up to 48 of them.
+
+    A strategy that comes with the package has the same style among whatever others. One with parameters, `name[key=value]`,
+    has the colour of the plain one and another line; all others take what is left, in their order.
+
+    Args:
+        names: those that are there already keep their style if others are added behind them.
+    """
+    own = {name: (color, color % 4) for color, name in enumerate(KNOWN)}
+    # beginning behind the first line of every colour: the first twelve strangers have twelve colours
+    steps = [*range(1, len(LINES)), 0]
+    free = [(color, (color % 4 + step) % len(LINES)) for step in steps for color in range(len(COLORS))]
+    free = [place for place in free if place not in own.values()]
+    chosen: dict[str, tuple[int, int]] = {}
+    for name in dict.fromkeys(names):
+        if name in own:
+            chosen[name] = own[name]
+            continue
+        base = own.get(name.partition("[")[0])
+        related = [] if base is None else [place for place in free if place[0] == base[0]]
+        chosen[name] = (related or free or [(len(chosen) % len(COLORS), len(chosen) % len(LINES))])[0]
+        if chosen[name] in free:
+            free.remove(chosen[name])
+    return {
+        name: Style(COLORS[color], LINES[line][0], ON_BLACK[color], LINES[line][1])
+        for name, (color, line) in chosen.items()
+    }

@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.report`: run folders -> a table and a picture for each setting, or one page with all of them."""
+"""`python -m fedjax_sel.report`: run folders -> a table and a picture for each setting, or one page with all."""
 
 import argparse
 import sys
@@ -9,8 +9,8 @@ from pathlib import Path
 from fedjax_sel.cli import command_line
 from fedjax_sel.errors import UserError
 
-DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout, and curves in a PNG, or with
---html everything that is known of the runs on one page."""
+DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout and curves in a PNG, or with --html
+all that is known of the runs on one page."""
 EPILOG = """examples:
   python -m fedjax_sel.report runs/a runs/b --out comparison.png
                                                                a table and curves
@@ -18,8 +18,8 @@ EPILOG = """examples:
   python -m fedjax_sel.report runs/a --html --watch            a page that follows a run; Ctrl-C ends it
 
 Runs that differ in more than their strategy (data, partition, model, training, rounds, seeds, target, ...) get a table
-each, with what differs above it, and a picture each: comparison-1.png, comparison-2.png. On a page they stand in chapters
-of their own. A page is one file that needs no network; docs/reports.md shows one.
+each, with what differs above it, and a picture each: comparison-1.png, comparison-2.png. On a page they stand in
+chapters of their own. A page is one file that needs no network; docs/reports.md shows one.
 """
 PAGE, PICTURE = Path("report.html"), Path("curves.png")
 SECONDS = 5  # between two looks at a run that is followed
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FOLDER",
         help="run folders (--out of the train command), or folders of runs (--out of the compare command)",
     )
-    parser.add_argument("--out", type=command_line.picture, help=f"picture to write (default: {PICTURE}; none with --html)")
+    parser.add_argument(
+        "--out", type=command_line.picture, help=f"picture to write (default: {PICTURE}; none with --html)"
+    )
     parser.add_argument(
         "--html",
         nargs="?",
@@ -57,7 +59,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FILE",
         help=f"also write one page with everything (default: {PAGE}); needs pip install 'fedjax-sel[html]'",
     )
-    parser.add_argument("--watch", action="store_true", help="with --html: follow runs until they are finished, or Ctrl-C")
+    parser.add_argument(
+        "--watch", action="store_true", help="with --html: follow runs until they are finished, or Ctrl-C"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="with --html: leave out what needs the runs' data (labels, every client)"
     )
@@ -127,18 +131,17 @@ def _watch(folders: list[Path], path: Path, with_data: bool) -> int:
     try:
         while True:
             seen = {folder: following.so_far(folder) for folder in folders}
-            begun = {folder: one for folder, one in seen.items() if one[0].num_rounds}
-            state = {folder: (result.num_rounds, known) for folder, (result, known) in begun.items()}
-            finished = len(begun) == len(folders) and all(
-                result.finished and known == result.num_rounds for result, known in begun.values()
-            )
-            if begun and state != before:
-                found = settings.by_setting(list(begun), lambda folder: begun[folder][0])
-                last = reader.chapters(found, {folder: known for folder, (_, known) in begun.items()})
+            results = {folder: result for folder, (result, _) in seen.items() if result.num_rounds}
+            known = {folder: seen[folder][1] for folder in results}
+            rounds = {folder: result.num_rounds for folder, result in results.items()}
+            done = rounds == known and len(results) == len(folders) and all(one.finished for one in results.values())
+            finished = done and before == (rounds, known)  # what is written behind the last round is there as well
+            if results and (finished or before != (rounds, known)):
+                found = settings.by_setting(list(results), results.__getitem__)
+                last = reader.chapters(found, known)
                 _write(path, last, None if finished else SECONDS)
-                rounds = ", ".join(f"{folder.name} {known}" for folder, (known, _) in state.items())
-                _say(f"{path}: {rounds} rounds")
-                before = state
+                _say(f"{path}: " + ", ".join(f"{folder.name} {count}" for folder, count in rounds.items()) + " rounds")
+                before = rounds, known
             if finished:
                 break
             time.sleep(SECONDS)

@@ -9,19 +9,9 @@ import numpy as np
 from fedjax_sel.config import Config
 from fedjax_sel.core import texts
 from fedjax_sel.errors import UserError
+from fedjax_sel.reporting import bands, styles
 from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
-
-COLORS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#E69F00",
-    "#000000",
-)  # Okabe and Ito: colour-blind safe
-SMOOTHING = 0.02  # window of the running mean, as a share of the rounds
 
 
 def title(config: Config, data_source: str) -> str:
@@ -66,7 +56,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     """
     from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
 
-    first = next(iter(results.values()))
+    first, chosen = next(iter(results.values())), styles.styles_of(results)
     test, _, train, *_ = first.measured
     words = first.measure_in_words
     trained = any(not np.isnan(result.measured[train]).all() for result in results.values())
@@ -83,7 +73,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     }
     for axis, panel in zip(axes.flat, panels):
         name, label = measures[panel]
-        for (run, result), color in zip(results.items(), COLORS * 9):
+        for run, result in results.items():
             values = np.asarray(result.measured[name], np.float64)
             known = ~np.isnan(values)
             # an empty cohort has no GEMD, and the seeds' empty cohorts are not in the same rounds; any other measure
@@ -94,7 +84,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
             x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
             highest = 1.0 if "accuracy" in name else np.inf
-            _band(axis, x[measured], values[:, measured], texts.label(run), color, highest)
+            bands.draw(axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, shade=0.15)
         axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
@@ -113,29 +103,3 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         run_files.write(path, picture.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error
-
-
-def _band(axis, x: np.ndarray, values: np.ndarray, name: str, color: str, largest: float) -> None:
-    """Draw one run's line and band; some seed has a value in every place of [seeds, places], NaN stands for none.
-
-    The measure lies between 0 and `largest`, and so does the band.
-    """
-    counts = (~np.isnan(values)).sum(axis=0)
-    mean = np.nansum(values, axis=0) / counts
-    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
-    window = round(SMOOTHING * len(x))
-    if window > 1:
-        axis.plot(x, mean, color=color, alpha=0.25, linewidth=0.7)
-        mean, spread = running_mean(mean, window), running_mean(spread, window)
-    axis.plot(x, mean, color=color, label=name, linewidth=1.6, marker="o" if len(x) == 1 else None)
-    if len(values) > 1:
-        low, high = np.maximum(mean - spread, 0.0), np.minimum(mean + spread, largest)
-        axis.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-
-
-def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Return the mean of the last `window` values, of fewer at the beginning."""
-    sums = np.cumsum(np.concatenate([[0.0], values]))
-    ends = np.arange(1, len(values) + 1)
-    begins = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[begins]) / (ends - begins)

@@ -37,8 +37,8 @@ class Style(NamedTuple):
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
     """Return a style for each strategy, all different up to 48 of them.
 
-    A strategy that comes with the package has the same style among whatever others. One with parameters, `name[key=value]`,
-    has the colour of the plain one and another line; all others take what is left, in their order.
+    A strategy that comes with the package has the same style among whatever others. One with parameters,
+    `name[key=value]`, has the colour of the plain one and another line; all others take what is left, in their order.
 
     Args:
         names: those that are there already keep their style if others are added behind them.

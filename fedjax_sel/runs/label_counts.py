@@ -37,11 +37,11 @@ def label_counts(path: Path) -> np.ndarray | None:
     if recorded is not None:
         now = provenance.digests(Given(dataset, parts), config.run.seeds)
         if any(recorded[name] != now[name] for name in ("dataset", "partitions")):
-            raise UserError(f"{path}: the data there are now are not those of the run (another SHA-256); bring those back")
+            raise UserError(
+                f"{path}: the data there are now are not those of the run (another SHA-256); bring those back"
+            )
     labels, classes = np.asarray(dataset.train_labels), dataset.num_classes
-    return np.stack(
-        [np.stack([np.bincount(labels[own], minlength=classes) for own in part.indices]) for part in parts]
-    )
+    return np.stack([np.stack([np.bincount(labels[own], minlength=classes) for own in part.indices]) for part in parts])
 
 
 def refuse_plugins(path: Path) -> None:

@@ -70,7 +70,7 @@ def _name(result: Result) -> str:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the run folders that a path means: itself, or those of a comparison that lie in it, in order of their names.
+    """Return the run folders that a path means: itself, or those of a comparison in it, in order of their names.
 
     Args:
         path: a run's folder, or one that holds some, as `compare --out` makes it.

@@ -33,8 +33,8 @@ _CORRELATION = View(
     "embeddings",
     "embeddings",
     "Embeddings X of the clients, and X^T X",
-    "The covariance of the clients' loss changes is X^T X + noise^2 I: clients that lie in one direction from the origin "
-    "win and lose together. The map shows the two directions along which they differ most.",
+    "The covariance of the clients' loss changes is X^T X + noise^2 I: clients that lie in one direction from the "
+    "origin win and lose together. The map shows the two directions along which they differ most.",
 )
 VIEWS: dict[str, tuple[View, ...]] = {
     "fedcor": (_CORRELATION,),
@@ -44,8 +44,8 @@ VIEWS: dict[str, tuple[View, ...]] = {
             "similarity",
             "matrix",
             "Similarity S of the clients' data profiles",
-            "A cohort Y is drawn with probability in proportion to det(L_Y), L = S^T S: two clients that are much alike "
-            "seldom train together.",
+            "A cohort Y is drawn with probability in proportion to det(L_Y), L = S^T S: two clients that are much "
+            "alike seldom train together.",
         ),
     ),
     "divfl": (
@@ -57,11 +57,11 @@ VIEWS: dict[str, tuple[View, ...]] = {
         ),
     ),
     "oort": (
-        View("utilities", "values", "Utility of each client", "Clients of high utility are preferred; 0: not yet tried."),
+        View(
+            "utilities", "values", "Utility of each client", "Clients of high utility are preferred; 0: not yet tried."
+        ),
     ),
-    "gpfl": (
-        View("reward_sum", "values", "Sum of the rewards of each client", "What a client earned in its rounds."),
-    ),
+    "gpfl": (View("reward_sum", "values", "Sum of the rewards of each client", "What a client earned in its rounds."),),
 }
 
 

@@ -162,9 +162,7 @@ def _chapter(number: int, chapter: Chapter, of: int) -> str:
     body = "".join(f"<section><h3>{heading}</h3>{content}</section>" for heading, content in parts)
     heading = f"{number + 1}. {chapter.title}" if of > 1 else chapter.title
     rounds = f"{first.config.run.rounds} rounds"
-    return (
-        f'<article id="setting-{number}"><h2>{escape(heading)}; {rounds}</h2>{differs}{body}</article>'
-    )
+    return f'<article id="setting-{number}"><h2>{escape(heading)}; {rounds}</h2>{differs}{body}</article>'
 
 
 def _no_pairs(chapter: Chapter, pairs: list[list[Pair]]) -> str:
@@ -176,5 +174,3 @@ def _no_pairs(chapter: Chapter, pairs: list[list[Pair]]) -> str:
 def _plots(number: int, kind: str, layout: str) -> str:
     """Return a place that the scripts fill with pictures of a kind."""
     return f'<div class="plots {layout}" data-setting="{number}" data-plots="{kind}"></div>'
-
-

@@ -50,7 +50,7 @@ class Reader:
         """
         self._with_data, self._say = with_data, say
         self._clients: dict[Path, np.ndarray] = {}
-        self._labels: dict[str, np.ndarray | None | str] = {}
+        self._labels: dict[str, np.ndarray | str | None] = {}
 
     def chapters(self, found: Sequence[Setting], cohorts_known: dict[Path, int]) -> list[Chapter]:
         """Return the chapters of a page.

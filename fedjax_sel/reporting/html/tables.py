@@ -39,7 +39,9 @@ def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> st
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
     lines = [(row.algo, [row.algo, *cells]) for row, cells in zip(rows, zip(*columns.values()))]
-    return table(["strategy", *columns], lines, "What each strategy reached and cost: mean ± standard deviation over seeds")
+    return table(
+        ["strategy", *columns], lines, "What each strategy reached and cost: mean ± standard deviation over seeds"
+    )
 
 
 def differences(pairs: Sequence[Pair]) -> str:

@@ -65,7 +65,7 @@ function cohortPictures(place, setting, number) {
     kept.seeds.length < kept.of ? `The page holds ${kept.seeds.length} of ${kept.of} seeds.` : "",
     kept.every > 1 ? `Every ${kept.every}th round is shown.` : "",
   ].join(" ");
-  picture(place, "Who trained in which round.", `Dark: the client trained. ${fewer}`, () => {
+  picture(place, "Who trained in which round.", `A mark: the client trained. ${fewer}`, () => {
     const run = runs.find((one) => one.name === state.pick[which]);
     const seed = Number(state.pick[seedOf]);
     const table = trained(setting, run.cohorts, seed);
@@ -95,10 +95,11 @@ function labelPictures(place, setting, number) {
   const seedOf = `labels-seed-${number}`;
   state.pick[seedOf] ??= seeds[0];
   picture(place, "Labels of the clients' training examples.",
-    "A column a client, in the order of the label of which it holds most; dark: many examples.", () => {
+    "A column a client, in the order of the label of which it holds most.", () => {
       const seed = Number(state.pick[seedOf]);
       const table = labelsOf(setting, seed);
       const clients = byLabel(setting, seed);
+      const [x, y] = ["client, by its main label", "label"];
       const z = Array.from({ length: setting.classes }, (_, label) => clients.map((i) => table[i][label]));
       return {
         height: Math.min(560, 150 + 18 * setting.classes),
@@ -107,7 +108,7 @@ function labelPictures(place, setting, number) {
           colorbar: { title: { text: "examples" }, thickness: 12, outlinewidth: 0 },
           hovertemplate: "client %{customdata}<br>label %{y}: %{z} examples<extra></extra>",
         }],
-        layout: layout("client, by its main label", "label", {
+        layout: layout(x, y, {
           xaxis: { showgrid: false, showticklabels: false, ticks: "" }, yaxis: { showgrid: false, dtick: setting.classes > 20 ? undefined : 1 },
         }),
       };

@@ -100,7 +100,6 @@ function paper(on) {
   document.documentElement.classList.toggle("paper", on);
   for (const one of document.querySelectorAll("details[data-run]")) one.open = on;
   changed();
-  for (const one of pictures) if (!one.canvas.parentElement.hidden) Plotly.Plots.resize(one.canvas);
 }
 window.addEventListener("beforeprint", () => paper(true));
 window.addEventListener("afterprint", () => paper(false));

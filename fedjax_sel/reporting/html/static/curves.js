@@ -94,20 +94,21 @@ function nameOf(key) {
 function curvePictures(place, setting) {
   const keys = [...new Set(setting.runs.flatMap((run) => Object.keys(run.curves)))];
   const blocks = Math.max(...setting.runs.map((run) => run.block));
-  for (const key of keys) {
-    const share = key.includes("accuracy");
-    const options = { floor: 0, ceiling: share ? 1 : key === "clients_seen" ? setting.clients : undefined };
-    if (key === setting.measure) options.target = setting.target;
-    const unit = key.endsWith("loss") ? " (nats)" : "";
-    const about = [
-      key === "gemd" ? "How far the labels of a cohort are from those of all clients; lower is more diverse." : "",
-      key === setting.measure && setting.target !== null ? "The dashed line is the target." : "",
-      key === "clients_seen" ? `Of ${setting.clients}.` : "",
-      key === setting.measure && blocks > 1 ? `A point is the mean of up to ${blocks} rounds.` : "",
-    ].join(" ").trim();
-    const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD") + unit;
-    picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
-  }
+  for (const key of keys) if (key !== "clients_seen") timePicture(place, setting, key, blocks);
+}
+function timePicture(place, setting, key, blocks) {
+  const share = key.includes("accuracy");
+  const options = { floor: 0, ceiling: share ? 1 : key === "clients_seen" ? setting.clients : undefined };
+  if (key === setting.measure) options.target = setting.target;
+  const unit = key.endsWith("loss") ? " (nats)" : "";
+  const about = [
+    key === "gemd" ? "How far the labels of a cohort are from those of all clients; lower is more diverse." : "",
+    key === setting.measure && setting.target !== null ? "The dashed line is the target." : "",
+    key === "clients_seen" ? `Of ${setting.clients}.` : "",
+    key === setting.measure && blocks > 1 ? `A point is the mean of up to ${blocks} rounds.` : "",
+  ].join(" ").trim();
+  const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD") + unit;
+  picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
 }
 function servedPictures(place, setting) {
   picture(place, `${capital(setting.words)} of the final model on each client's training data.`,
@@ -118,4 +119,5 @@ function servedPictures(place, setting) {
 function selectionPictures(place, setting) {
   picture(place, "How often clients train.", "The busiest client first.",
     overRanks(setting, "counts", "client, the busiest first", "rounds in which it trained", { floor: 0 }));
+  timePicture(place, setting, "clients_seen", 1);
 }

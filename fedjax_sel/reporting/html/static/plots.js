@@ -1,9 +1,10 @@
 // Pictures: each has a function that says what to draw now; all are drawn again where a control changes something.
 const pictures = [];
+// Only these buttons: Plotly's own set has one that sends a picture's numbers to its maker.
 const CONFIG = {
-  responsive: true, displaylogo: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toggleSpikelines", "hoverClosestCartesian",
-    "hoverCompareCartesian"],
+  displaylogo: false, displayModeBar: matchMedia("(pointer: coarse)").matches ? true : "hover",
+  modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"], ["toImage"]],
+  toImageButtonOptions: { format: "svg" },
 };
 
 // Adds a figure to a place; `content` returns {data, layout}, or null where there is nothing to show.
@@ -21,7 +22,9 @@ function draw(one) {
   one.canvas.parentElement.hidden = made === null;
   if (made === null) return;
   if (made.height) one.canvas.style.height = `${made.height}px`;
-  Plotly.react(one.canvas, made.data, made.layout, CONFIG);
+  // Said outright: on its way to paper a page does not wait until Plotly has measured it.
+  const size = { width: one.canvas.clientWidth, height: one.canvas.clientHeight, autosize: false };
+  Plotly.react(one.canvas, made.data, { ...made.layout, ...size }, CONFIG);
 }
 const redraw = () => pictures.forEach(draw);
 
@@ -35,3 +38,10 @@ function picker(name, label, choices) {
   select.addEventListener("change", () => { state.pick[name] = select.value; remember(); redraw(); });
   return element("label", {}, label + " ", select);
 }
+
+let width = window.innerWidth;
+window.addEventListener("resize", () => {
+  if (window.innerWidth === width) return; // a phone's address bar comes and goes
+  width = window.innerWidth;
+  redraw();
+});

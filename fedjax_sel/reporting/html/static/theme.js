@@ -22,7 +22,7 @@ function layout(x, y, more = {}) {
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest",
     font: { family: "system-ui, sans-serif", size: 13, color: variable("--text") },
-    margin: { l: 56, r: 16, t: 12, b: 48 },
+    margin: { l: 56, r: 16, t: 30, b: 48 },
     hoverlabel: { bgcolor: variable("--soft"), bordercolor: variable("--line"), font: { color: variable("--text") } },
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
     modebar: { bgcolor: "rgba(0,0,0,0)", color: variable("--quiet"), activecolor: variable("--accent") },

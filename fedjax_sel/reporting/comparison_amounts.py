@@ -1,0 +1,98 @@
+"""Amounts of a comparison: a bar or a dot a strategy, and chessboards of strategies and optimizers."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel.core import texts
+from fedjax_sel.reporting.comparison import LAST_ROUNDS, NOT_REACHED, Row, Spread
+from fedjax_sel.reporting.comparison_panels import Panel, figure, headline, save
+from fedjax_sel.reporting.styles import Style
+
+
+def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
+    """Draw for each setting a chessboard of strategies and optimizers; darker is better."""
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
+    better = 1.0 if rows[0].higher_is_better else -1.0
+    numbers = {f"mean test {rows[0].measure} of the last {LAST_ROUNDS} rounds": ("last_rounds", "{:.3f}", better)}
+    if any(row.target_accuracy is not None for row in rows):
+        numbers["rounds to the target"] = ("rounds_to_target", "{:.0f}", -1.0)
+    width = 1.6 + 1.05 * len(optimizers)
+    picture = figure(width * len(numbers) + 1.0, (1.3 + 0.5 * len(algos)) * len(settings))
+    axes = picture.subplots(len(settings), len(numbers), squeeze=False)
+    for setting, line in zip(settings, axes):
+        found = {(row.algo, row.optimizer): row for row in rows if row.setting == setting}
+        for axis, (about, (field, form, better)) in zip(line, numbers.items()):
+            values = np.full((len(algos), len(optimizers)), np.nan)
+            for place, key in enumerate(itertools.product(algos, optimizers)):
+                amount = getattr(found[key], field) if key in found else None
+                values.flat[place] = np.nan if amount is None else amount.mean
+                text = NOT_REACHED if np.isnan(values.flat[place]) else form.format(values.flat[place])
+                axis.text(place % len(optimizers), place // len(optimizers), text, ha="center", va="center")
+            known = better * values[~np.isnan(values)]
+            low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
+            # the darkest is half-way, so that black numbers can be read on it
+            axis.imshow(better * values, cmap="Greens", aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
+            axis.set_xticks(range(len(optimizers)), list(map(texts.label, optimizers)), fontsize="small")
+            axis.set_yticks(range(len(algos)), list(map(texts.label, algos)))
+            axis.set_title(texts.label(f"{setting}: {about}"), fontsize="small")
+    save(picture, path)
+
+
+def amounts_of(
+    panels: list[Panel],
+    styles: dict[str, Style],
+    amounts: dict[str, str],
+    label_of: Callable[[Row, str], str],
+    path: Path,
+    logarithmic: bool = False,
+) -> None:
+    """Draw a row of panels a setting, a panel an amount, a bar a strategy; whiskers are one standard deviation.
+
+    On a logarithmic axis there is no zero for a bar to begin at, and a strategy is a dot.
+    """
+    height = 1.3 + 0.27 * max(len(panel.rows) for panel in panels)
+    picture = figure(4.6 * len(amounts), height * len(panels))
+    for part, panel in zip(np.atleast_1d(picture.subfigures(len(panels), 1)), panels):
+        part.suptitle(headline(panel, 4.6 * len(amounts)), fontsize="small")
+        axes = part.subplots(1, len(amounts), sharey=True, squeeze=False)[0]
+        for axis, (label, field) in zip(axes, amounts.items()):
+            for place, row in enumerate(panel.rows):
+                _amount(axis, place, getattr(row, field), styles[row.algo].color, bar=not logarithmic)
+            axis.set_yticks(range(len(panel.rows)), [texts.label(row.algo) for row in panel.rows])
+            axis.set_ylim(len(panel.rows) - 0.5, -0.5)  # the first strategy on top
+            axis.set_xlabel(label_of(panel.rows[0], label))
+            axis.grid(alpha=0.25, axis="both" if logarithmic else "x")
+            axis.margins(x=0.18)
+            if logarithmic and axis.lines:
+                axis.set_xscale("log")
+            else:
+                axis.set_xlim(left=0.0)  # though a whisker may reach below
+    save(picture, path)
+
+
+def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar: bool) -> None:
+    """Draw one bar or dot with its number, or N/A; plain seconds are shown as milliseconds."""
+    if isinstance(value, Spread):
+        mean, deviation, failed = value.mean, np.nan_to_num(value.deviation), value.reached < value.seeds
+        missing = f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
+    else:
+        mean, deviation = (np.nan if value is None else 1000 * value), 0.0
+        failed, missing = bool(np.isnan(mean)), NOT_REACHED
+    if failed:
+        axis.annotate(missing, (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+        axis.update_datalim([(axis.dataLim.x0 if axis.has_data() else 0.0, place)])
+        return
+    if bar:
+        axis.barh(place, mean, color=color, xerr=deviation or None, error_kw={"linewidth": 0.8})
+    else:
+        axis.plot([mean], [place], color=color, marker="o", linestyle="none")
+    axis.annotate(
+        f"{mean:.3g}" if mean < 100 else f"{mean:,.0f}",
+        (mean + deviation, place), xytext=(4 if bar else 7, 0), textcoords="offset points",
+        va="center", fontsize="small",
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""Where the pictures of a comparison are drawn: a panel for each setting and optimizer, and one legend for all."""
+
+import itertools
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedjax_sel.core import texts
+from fedjax_sel.errors import UserError
+from fedjax_sel.reporting import plots
+from fedjax_sel.reporting.comparison import Row
+from fedjax_sel.reporting.styles import Style
+from fedjax_sel.runs.records import Result
+
+PANELS_A_ROW = 3
+
+
+class Panel(NamedTuple):
+    """A setting and an optimizer: what is drawn in one place."""
+
+    conditions: str
+    rows: list[Row]
+    results: list[Result]
+
+
+def figure(width: float, height: float) -> Any:
+    """Return a figure of so many inches."""
+    from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def headline(panel: Panel, width: float) -> str:
+    """Return the setting and the pixels' source, in lines that fit a panel of so many inches."""
+    first = panel.results[0]
+    return "\n".join(
+        map(
+            texts.label,
+            [panel.conditions, *textwrap.wrap(plots.title(first.config, first.data_source), round(10.5 * width))],
+        )
+    )
+
+
+def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
+    """Draw a picture of curves.
+
+    Args:
+        panels: what is drawn in one place, each.
+        styles: of all strategies.
+        painter: (axis, panel, styles) -> None.
+        path: PNG to write.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    # with several optimizers a setting has a row of its own
+    optimizers = {panel.rows[0].optimizer for panel in panels}
+    columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
+    rows = -(-len(panels) // columns)
+    legend_width = 0.8 + 0.085 * max(map(len, styles))
+    picture = figure(4.8 * columns + legend_width, 4.2 * rows)
+    axes = picture.subplots(rows, columns, squeeze=False)
+    for axis, panel in itertools.zip_longest(axes.flat, panels):
+        if panel is None:
+            axis.remove()
+            continue
+        painter(axis, panel, styles)
+        axis.set_title(headline(panel, 4.8), fontsize="small")
+    handles = {}
+    for axis in picture.axes:
+        for handle, label in zip(*axis.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    ordered = [name for name in map(texts.label, styles) if name in handles]
+    picture.legend(
+        [handles[name] for name in ordered], ordered, loc="outside right upper", frameon=False, handlelength=3.5
+    )
+    save(picture, path)
+
+
+def save(picture: Any, path: Path) -> None:
+    """Write a picture.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        picture.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error

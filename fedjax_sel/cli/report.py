@@ -9,8 +9,8 @@ from pathlib import Path
 from fedjax_sel.cli import command_line
 from fedjax_sel.errors import UserError
 
-DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout and curves in a PNG, or with --html
-all that is known of the runs on one page."""
+DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout and curves in a PNG, or with
+--html all that is known of the runs on one page."""
 EPILOG = """examples:
   python -m fedjax_sel.report runs/a runs/b --out comparison.png
                                                                a table and curves

@@ -1,0 +1,67 @@
+"""Runs that nobody ran, for pages: curves that rise, cohorts drawn at random, labels, and what a strategy learned."""
+
+from pathlib import Path
+
+import numpy as np
+
+import fedjax_sel
+from fedjax_sel import tasks
+from fedjax_sel.reporting.html import insides
+from fedjax_sel.reporting.html.insides import Inside
+from fedjax_sel.reporting.html.sources import Chapter, Run
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.tasks import measures
+
+CLIENTS, SELECTED, ROUNDS, SEEDS = 12, 3, 20, 10
+
+
+def config(**changes):
+    return fedjax_sel.preset("quickstart").replace(
+        **{
+            "rounds": ROUNDS, "num_clients": CLIENTS, "num_selected": SELECTED, "algo": "random", "seeds": SEEDS,
+            "target_accuracy": 0.5, **changes,
+        }
+    )  # fmt: skip
+
+
+def result(final=0.8, rounds=ROUNDS, **changes):
+    """A run whose accuracy rises to `final`; the first half of its rounds waited for the compiler."""
+    of, rng = config(**changes), np.random.default_rng(round(1000 * final))
+    shape = (len(of.run.seeds), rounds)
+    rising = np.linspace(0.1, final, rounds) + 0.03 * rng.normal(size=shape)
+    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.clip(rising, 0, 1))
+    measured |= {"test_loss": 2.3 - rising, "gemd": np.abs(rng.normal(0.1, 0.1, shape))}
+    cohorts = np.stack([[rng.permutation(CLIENTS)[:SELECTED] for _ in range(rounds)] for _ in range(shape[0])])
+    ledger = Ledger(*[np.full(shape, 10**6, np.int64)] * len(Ledger._fields))
+    steady = np.where(np.arange(rounds) < rounds // 2, np.nan, 0.5)
+    return Result(
+        of, "made up", of.run.seeds, measured, cohorts.astype(np.int32), ledger, np.linspace(9, 20, rounds),
+        round_seconds=steady,
+    )  # fmt: skip
+
+
+def inside(algo):
+    rng = np.random.default_rng(0)
+    view = insides.VIEWS[algo][0]
+    shape = {"embeddings": (5, CLIENTS), "matrix": (CLIENTS, CLIENTS), "values": (CLIENTS,)}[view.kind]
+    return Inside(view, ROUNDS, rng.normal(size=shape))
+
+
+def run(name, final, **changes):
+    found = result(final, **{"algo": name.partition("[")[0], **changes})
+    clients = np.random.default_rng(1).uniform(size=(SEEDS, CLIENTS))
+    own = [inside(name)] if name in insides.VIEWS else []
+    return Run(name, Path("runs") / "nowhere", found, found.num_rounds, own, clients)
+
+
+def chapter(runs, title="a setting", differs=""):
+    labels = np.random.default_rng(2).integers(0, 30, (SEEDS, CLIENTS, 10))
+    return Chapter(title, differs, runs, labels, [])
+
+
+def chapters():
+    """Two settings, with every kind of picture between them."""
+    first = [run("random", 0.6), run("fedcor", 0.8), run("fl_dp3s", 0.75), run("oort", 0.65)]
+    second = [run("random", 0.5, learning_rate=0.1), run("fl_dp3s", 0.55, learning_rate=0.1)]
+    return [chapter(first), chapter(second, "another setting", "learning_rate 0.1, not 0.05")]

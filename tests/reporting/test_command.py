@@ -1,0 +1,201 @@
+"""`report --html` on folders: what is read again, what is not imported, and a run that goes on."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel.cli import command_line, report
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import dealing
+from fedjax_sel.reporting.html import bundle
+from fedjax_sel.runs import following, label_counts, records, run_files, settings
+from tests.reporting import made_up
+from tests.reporting.test_page import numbers_of
+
+
+@pytest.fixture(autouse=True)
+def _without_plotly(monkeypatch):
+    monkeypatch.setattr(bundle, "plotly", lambda: "/* plotly */")
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """The folder of a small finished run."""
+    out = tmp_path_factory.mktemp("real") / "run"
+    config = made_up.config(algo="fl_dp3s", rounds=4, chunk=2, seeds=2, local_epochs=1)
+    fedjax_sel.run(config, out=str(out))
+    return out
+
+
+def write(folder, rounds, cohorts, **changes):
+    """Write a run that has so many rounds in its rows and in its cohorts."""
+    result = made_up.result(0.8, rounds=made_up.ROUNDS, **changes)
+    folder.mkdir(exist_ok=True)
+    run_files.write_json(folder / run_files.CONFIG, result.config.to_json())
+    part = dataclasses.replace(
+        result, cohorts=result.cohorts[:, :rounds], elapsed_seconds=result.elapsed_seconds[:rounds],
+        round_seconds=result.round_seconds[:rounds],
+    )  # fmt: skip
+    (folder / run_files.METRICS).write_text(records.csv_text(part, 0, header=True))
+    if cohorts:
+        np.save(folder / run_files.COHORTS, result.cohorts[:, :cohorts])
+    return result
+
+
+def test_a_page_of_a_run_has_all_that_its_folder_and_its_data_tell(real, tmp_path, capsys):
+    path = tmp_path / "here" / "page.html"
+    assert command_line.guarded(report.main, [str(real), "--html", str(path)]) == 0
+    assert capsys.readouterr().out == f"Report in {path}\n"  # and no picture that nobody asked for
+    (one,) = numbers_of(path.read_text())["settings"]
+    (run,) = one["runs"]
+    assert np.shape(one["labels"]) == (2, made_up.CLIENTS * 10) and sum(one["labels"][0]) > 1000
+    assert len(run["clients"]["mean"]) == made_up.CLIENTS and all(0 <= value <= 1 for value in run["clients"]["mean"])
+    assert [(inside["kind"], inside["rounds"]) for inside in run["inside"]] == [("matrix", 4)]
+    assert run["inside"][0]["matrix"]["high"] == 1  # a client is like itself
+    assert "fedjax_sel " in path.read_text() and "Left out" not in path.read_text()
+
+
+def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkeypatch):
+    monkeypatch.setattr(dealing, "load_data", lambda *_: pytest.fail("the data were read"))
+    path = tmp_path / "page.html"
+    assert command_line.guarded(report.main, [str(real), "--html", str(path), "--quick"]) == 0
+    (one,) = numbers_of(path.read_text())["settings"]
+    assert one["labels"] is None and one["runs"][0]["clients"] is None and "--quick: labels" in path.read_text()
+
+
+def test_labels_are_those_of_the_partition(real):
+    config = fedjax_sel.load(str(real)).config
+    data = dealing.load_data(config, 0.0)
+    found = label_counts.label_counts(real)
+    assert found.shape == (2, made_up.CLIENTS, 10)
+    for seed in (0, 1):
+        own = dealing.deal(config, data, seed).indices
+        for client in (0, 5, 11):
+            labels = np.asarray(data.train_labels)[own[client]]
+            assert [(labels == label).sum() for label in range(10)] == found[seed, client].tolist()
+
+
+def test_labels_of_other_data_than_the_runs_are_not_shown(real, tmp_path):
+    import shutil
+
+    copied = shutil.copytree(real, tmp_path / "copied")
+    (copied / run_files.RESULT).unlink()
+    shutil.rmtree(copied / run_files.CHECKPOINTS)
+    data = run_files.read_json(copied / run_files.DATA)
+    data["partitions"]["1"]["sha256"] = "0" * 64
+    run_files.write_json(copied / run_files.DATA, data)
+    with pytest.raises(UserError, match="another SHA-256"):
+        label_counts.label_counts(copied)
+
+
+def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "named_by_a_folder.py").write_text("raise SystemExit('imported')")
+    write(tmp_path / "run", 20, 20, dataset="named_by_a_folder:data")
+    path = tmp_path / "page.html"
+    with pytest.warns(UserWarning, match="nothing tells whether"):
+        assert command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path)]) == 0
+    assert path.read_text().count("names code (named_by_a_folder:data)") == 2
+
+
+def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
+    for name in ("b", "a", "deeper/c"):
+        (tmp_path / name).mkdir(parents=True)
+        write(tmp_path / name, 1, 1)
+    (tmp_path / "none").mkdir()
+    assert settings.runs_in(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "deeper" / "c"]
+    assert settings.runs_in(tmp_path / "a") == [tmp_path / "a"]
+    assert settings.runs_in(tmp_path / "none") == [tmp_path / "none"]  # whoever reads it says what is wrong
+
+
+def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
+    plain, gradient = made_up.result(algo="fl_dp3s"), made_up.result(algo="fl_dp3s", algo_args={"profile": "gradient"})
+    found = settings.Setting({tmp_path / "a": plain, tmp_path / "b": gradient}, "")
+    assert list(settings.named(found)) == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
+    found = settings.Setting({tmp_path / "a": plain, tmp_path / "b": plain}, "")
+    assert list(settings.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+@pytest.mark.parametrize("rows,cohorts", [(0, 0), (3, 0), (7, 4), (20, 20)])
+def test_a_run_is_read_as_far_as_it_got(tmp_path, rows, cohorts):
+    whole = write(tmp_path / "run", rows, cohorts)
+    found, known = following.so_far(tmp_path / "run")
+    assert (found.num_rounds, known) == (rows, cohorts)
+    np.testing.assert_allclose(found.test_accuracy, whole.test_accuracy[:, :rows], rtol=1e-6)
+    np.testing.assert_array_equal(found.cohorts[:, :known], whole.cohorts[:, :known])
+    assert (found.cohorts[:, known:] == -1).all()
+
+
+def test_half_a_row_is_not_yet_a_round(tmp_path):
+    write(tmp_path / "run", 3, 0)
+    table = tmp_path / "run" / run_files.METRICS
+    table.write_text(table.read_text()[:-20])
+    assert following.so_far(tmp_path / "run")[0].num_rounds == 2
+
+
+def test_a_run_is_followed_to_its_end(tmp_path, monkeypatch, capsys):
+    states = iter([(3, 0), (8, 4), (20, 20), (20, 20)])
+    write(tmp_path / "run", 0, 0)
+    seen, path = [], tmp_path / "page.html"
+
+    def sleep(_):
+        if path.exists():
+            about = numbers_of(path.read_text())
+            seen.append((about["refresh"], about["settings"][0]["runs"][0]["rounds"]))
+        write(tmp_path / "run", *next(states))
+
+    monkeypatch.setattr(report.time, "sleep", sleep)
+    code = command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path), "--watch", "--quick"])
+    out, err = capsys.readouterr()
+    assert code == 0 and out.endswith(f"Report in {path}\n"), err
+    assert seen == [(5, 3), (5, 8), (5, 20)]
+    assert numbers_of(path.read_text())["refresh"] is None
+    assert re.findall(r"run (\d+) rounds", err) == ["3", "8", "20", "20"]
+
+
+def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_path, monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report.time, "sleep", interrupt)
+    path = tmp_path / "page.html"
+    write(tmp_path / "run", 5, 0)
+    arguments = [str(tmp_path / "run"), "--html", str(path), "--watch", "--quick"]
+    assert command_line.guarded(report.main, arguments) == 0
+    about = numbers_of(path.read_text())
+    assert about["refresh"] is None and about["settings"][0]["runs"][0]["rounds"] == 5
+    write(tmp_path / "run", 0, 0)
+    path.unlink()
+    assert command_line.guarded(report.main, arguments) == 0
+    assert not path.exists() and "No run has a whole round yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments,says",
+    [
+        (["RUN", "--watch"], "--watch: this changes nothing without --html"),
+        (["RUN", "--quick"], "--quick: this changes nothing without --html"),
+        (["RUN", "--html", "FOLDER"], "is a folder; name a file in it"),
+        (["RUN", "--html", "page.png"], "does not end in .html"),
+        (["--html", "RUN", "RUN"], "is a folder"),
+        (["RUN", "--html", "FILE/page.html"], "cannot write"),
+        (["RUN", "--html", "page.html", "--watch", "--out", "a.png"], "has a page alone"),
+        (["FOLDER", "--html", "page.html"], "holds no readable run"),
+        (["FOLDER", "--html", "page.html", "--watch"], "holds no readable run"),
+        (["missing", "--html", "page.html"], "no such folder"),
+        (["missing", "--html", "page.html", "--watch"], "no such folder"),
+        (["RUN", "--html", ""], "is empty"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "RUN", 20, 20)
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "FILE").touch()
+    assert command_line.guarded(report.main, [*arguments, *(["--quick"] if "--html" in arguments else [])]) == 2
+    err = capsys.readouterr().err
+    (sentence,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert says in sentence

@@ -1,0 +1,220 @@
+"""The page in a headless Chromium: no complaints, controls that work, room on a phone, in the dark and on paper."""
+
+import pytest
+
+from fedjax_sel.reporting.html import page
+from tests.reporting import browser, made_up
+
+pytest.importorskip("plotly", reason="the page draws with plotly; pip install 'fedjax-sel[html]'")
+pytestmark = pytest.mark.skipif(browser.find() is None, reason="no Chromium or Chrome is installed to open the page in")
+
+TRACES = "[...document.querySelectorAll('.canvas')].map(one => (one.data || []).filter(t => t.name === '%s').length)"
+FIRST = "document.querySelector('.plots.curves .canvas')"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page.render(made_up.chapters()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    opened = browser.Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def shown(chromium, written):
+    """Opens the page; afterwards its console has no complaint, and nobody was asked for anything."""
+    chromium.errors.clear()
+
+    def show(**window):
+        chromium.open(written, **window)
+        return chromium
+
+    yield show
+    assert chromium.errors == []
+    assert not [url for url in chromium.requests() if not url.startswith(("file:", "data:", "blob:"))]
+
+
+def click(opened, selector):
+    opened.run(f"document.querySelector(`{selector}`).click()")
+
+
+def overflows(opened):
+    """What is wider than the window and is not meant to be scrolled in its own place."""
+    return opened.run(
+        "[...document.querySelectorAll('body *')].filter(one => !one.closest('.wide, pre, svg, .canvas') &&"
+        " one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 80))"
+    )
+
+
+def test_a_strategy_is_hidden_everywhere_at_once(shown):
+    opened = shown()
+    assert sum(opened.run(TRACES % "fedcor")) >= 8
+    assert opened.run("document.querySelectorAll('[data-run=fedcor]:not([hidden])').length") >= 4
+    click(opened, "[data-strategy=fedcor]")
+    assert sum(opened.run(TRACES % "fedcor")) == 0 < sum(opened.run(TRACES % "random"))
+    assert opened.run("document.querySelectorAll('[data-run=fedcor]:not([hidden])').length") == 0
+    assert opened.run("document.querySelector('[data-strategy=fedcor]').getAttribute('aria-pressed')") == "false"
+    click(opened, "[data-strategies=none]")
+    assert sum(opened.run(TRACES % "random")) == 0
+    click(opened, "[data-strategies=all]")
+    assert sum(opened.run(TRACES % "fedcor")) >= 8
+
+
+@pytest.mark.slow
+def test_curves_go_over_rounds_megabytes_and_seconds(shown):
+    opened = shown()
+    ends = {}
+    for name in ("megabytes", "seconds", "round"):
+        click(opened, f"[data-control=x][data-value={name}]")
+        ends[name] = opened.run(f"{FIRST}.data.at(-1).x.at(-1)")
+        assert name[:5] in opened.run(f"{FIRST}.layout.xaxis.title.text")
+        assert opened.run("document.querySelector('[data-control=x][aria-pressed=true]').dataset.value") == name
+    assert ends == {"round": 20, "megabytes": 40, "seconds": 10}
+
+
+@pytest.mark.slow
+def test_bands_are_chosen_and_stay_where_the_measure_can_be(shown):
+    opened = shown()
+    widths = {}
+    for band in ("none", "interval", "deviation", "range"):
+        click(opened, f"[data-control=band][data-value={band}]")
+        widths[band] = opened.run(
+            f"(([low, high, ...more]) => more.length > 2 ? high.y.reduce((sum, y, i) => sum + y - low.y[i], 0) : 0)"
+            f"({FIRST}.data)"
+        )
+    assert 0 == widths["none"] < widths["interval"] < widths["deviation"] < widths["range"]
+    least = (
+        "Math.min(...[...document.querySelectorAll('.plots.curves .canvas')].flatMap(c => c.data.flatMap(t => t.y)))"
+    )
+    assert opened.run(least) >= 0
+
+
+@pytest.mark.slow
+def test_a_drag_zooms_and_stays_when_a_strategy_is_hidden(shown):
+    opened = shown()
+    opened.run(f"{FIRST}.scrollIntoView({{block: 'center'}})")
+    left, top, width, height = opened.run(
+        f"(r => [r.left, r.top, r.width, r.height])({FIRST}.querySelector('.nsewdrag').getBoundingClientRect())"
+    )
+    before = opened.run(f"{FIRST}._fullLayout.xaxis.range")
+    opened.drag(left + 0.25 * width, top + 0.3 * height, left + 0.5 * width, top + 0.7 * height)
+    opened.run("new Promise(done => setTimeout(done, 400))")
+    zoomed = opened.run(f"{FIRST}._fullLayout.xaxis.range")
+    assert before[0] < zoomed[0] < zoomed[1] < before[1]
+    click(opened, "[data-strategy=random]")
+    assert opened.run(f"{FIRST}._fullLayout.xaxis.range") == pytest.approx(zoomed)
+    click(opened, "[data-control=x][data-value=megabytes]")
+    assert opened.run(f"{FIRST}._fullLayout.xaxis.range")[1] > 39
+
+
+@pytest.mark.slow
+def test_a_pointer_is_told_what_it_is_at(shown):
+    opened = shown()
+    opened.run(f"{FIRST}.scrollIntoView({{block: 'center'}})")
+    x, y = opened.run(
+        f"(() => {{ const g = {FIRST}, r = g.querySelector('.nsewdrag').getBoundingClientRect(), t = g.data.at(-1);"
+        "return [r.left + g._fullLayout.xaxis.d2p(t.x[10]), r.top + g._fullLayout.yaxis.d2p(t.y[10])]; })()"
+    )
+    opened.move(x - 3, y)
+    opened.move(x, y)
+    opened.run("new Promise(done => setTimeout(done, 300))")
+    assert "oort" in opened.run(f"{FIRST}.querySelector('.hoverlayer').textContent")
+
+
+@pytest.mark.slow
+def test_maps_follow_their_choices(shown):
+    opened = shown()
+    cells = "document.querySelector('[data-plots=cohorts] .canvas').data[0].z"
+    assert opened.run(f"{cells}.flat().reduce((a, b) => a + b)") == 60  # three of twelve, twenty times
+    before = opened.run(cells)
+    for pick, value in (("cohorts-run-0", "oort"), ("cohorts-seed-0", "3"), ("cohorts-order-0", "often")):
+        opened.run(
+            f"(s => {{ s.value = '{value}'; s.dispatchEvent(new Event('change')); }})"
+            f"(document.querySelector('[data-pick={pick}]'))"
+        )
+        assert opened.run(cells) != before
+        before = opened.run(cells)
+    sums = [sum(line) for line in before]
+    assert sums == sorted(sums, reverse=True) and sum(sums) == 60
+
+
+@pytest.mark.slow
+def test_a_heading_sorts_its_table(shown):
+    opened = shown()
+    first = "document.querySelector('table tbody tr th').textContent"
+    for expected in ("random", "fedcor"):
+        opened.run("document.querySelectorAll('table thead th')[1].click()")
+        assert opened.run(first) == expected
+
+
+@pytest.mark.slow
+def test_a_phone_has_room_for_all_of_it(shown):
+    opened = shown(width=360, height=740, phone=True)
+    assert opened.run("document.documentElement.scrollWidth") <= 360 and overflows(opened) == []
+    assert opened.run(f"{FIRST}._fullLayout.width") <= 360 and opened.run(f"{FIRST}._fullLayout.dragmode") is False
+
+
+@pytest.mark.slow
+def test_names_without_an_end_break_no_page(chromium, tmp_path):
+    names = ["x" * 120, '<img src=x onerror=alert(1)> & "$a$" |', "%{y} {z}"]
+    runs = [made_up.run(name, 0.5 + 0.1 * i, algo="random") for i, name in enumerate(names)]
+    path = tmp_path / "report.html"
+    path.write_text(page.render([made_up.chapter(runs, title="t" * 200)]), encoding="utf-8")
+    chromium.errors.clear()
+    chromium.open(path, width=360, height=740, phone=True)
+    assert overflows(chromium) == [] and chromium.errors == []
+    shown = chromium.run("[...document.querySelectorAll('[data-strategy]')].map(one => one.textContent)")
+    assert shown == names
+    ticks = chromium.run("document.querySelector('[data-plots=pairs] .yaxislayer-above').textContent")
+    assert names[1] in ticks
+
+
+@pytest.mark.slow
+def test_the_dark_is_dark_and_changes_while_the_page_is_open(shown):
+    opened = shown(dark=True)
+    look = (
+        f"[getComputedStyle(document.body).backgroundColor, {FIRST}.data.at(-1).line.color,"
+        f" {FIRST}._fullLayout.font.color]"
+    )
+    dark = opened.run(look)
+    opened.media(dark=False)
+    opened.run("new Promise(done => setTimeout(done, 200))")
+    light = opened.run(look)
+    assert dark[0] == "rgb(20, 23, 26)" and light[0] == "rgb(255, 255, 255)"
+    assert all(one != other for one, other in zip(dark, light))
+
+
+@pytest.mark.slow
+def test_on_paper_it_is_dark_on_white_and_as_wide_as_a_page(shown):
+    opened = shown(dark=True)
+    opened.run(
+        "addEventListener('beforeprint', () => { window.printed = [getComputedStyle(document.body).backgroundColor,"
+        f" {FIRST}._fullLayout.width, {FIRST}._fullLayout.font.color]; }})"
+    )
+    assert opened.pdf().startswith(b"%PDF")
+    assert opened.run("window.printed") == ["rgb(255, 255, 255)", 680, "#1c2024"]
+    assert opened.run(f"{FIRST}._fullLayout.font.color") == "#e6e9ec" and opened.run(f"{FIRST}._fullLayout.width") > 900
+
+
+@pytest.mark.slow
+def test_a_page_that_follows_keeps_what_was_chosen(chromium, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page.render(made_up.chapters()[:1], refresh=1), encoding="utf-8")
+    chromium.errors.clear()
+    chromium.open(path)
+    click(chromium, "[data-strategy=oort]")
+    chromium.run("window.before = true")
+    chromium.run("new Promise(done => setTimeout(done, 900))")
+    for _ in range(50):
+        if not chromium.run("Boolean(window.before) || document.readyState !== 'complete'"):
+            break
+        chromium.run("new Promise(done => setTimeout(done, 100))")
+    assert chromium.run("window.before") is None and chromium.errors == []
+    assert sum(chromium.run(TRACES % "oort")) == 0 < sum(chromium.run(TRACES % "random"))
+    click(chromium, "[data-control=follow]")

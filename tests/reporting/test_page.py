@@ -1,0 +1,150 @@
+"""The page as a text: what stands on it, under which heading, and that no name breaks it."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+
+from fedjax_sel.cli import command_line, report
+from fedjax_sel.reporting.html import bundle, insides, page, selections, series
+from tests.reporting import made_up
+
+NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
+
+
+@pytest.fixture(autouse=True)
+def _without_plotly(monkeypatch):
+    monkeypatch.setattr(bundle, "plotly", lambda: "/* plotly */")
+
+
+def numbers_of(text):
+    """What the page's scripts read."""
+    return json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def articles(text):
+    return re.findall(r"<article.*?</article>", text, re.DOTALL)
+
+
+def test_settings_stand_under_headings_of_their_own():
+    text = page.render(made_up.chapters())
+    first, second = articles(text)
+    assert "1. a setting; 20 rounds</h2>" in first and "2. another setting; 20 rounds</h2>" in second
+    assert "learning_rate 0.1, not 0.05" in second and "learning_rate 0.1, not" not in first
+    assert 'data-run="fedcor"' in first and 'data-run="fedcor"' not in second
+    assert [[run["name"] for run in one["runs"]] for one in numbers_of(text)["settings"]] == [
+        ["random", "fedcor", "fl_dp3s", "oort"],
+        ["random", "fl_dp3s"],
+    ]
+
+
+def test_names_are_shown_and_never_read_as_html():
+    runs = [made_up.run("random", 0.6), made_up.run(NASTY, 0.7, algo="random")]
+    text = page.render([made_up.chapter(runs, title=NASTY, differs=NASTY)._replace(left_out=[NASTY])])
+    assert "alert(1)</script>" not in text and "<b>" not in text
+    assert text.count("<script") == text.count("</script>") == 3
+    assert numbers_of(text)["settings"][0]["runs"][1]["name"] == NASTY
+    assert "&lt;/script&gt;&lt;script&gt;alert(1)" in text
+
+
+def test_nothing_is_asked_of_a_network():
+    text = page.render(made_up.chapters())
+    assert not re.search(
+        r"""(src|href)=["']?(?!data:|#)|@import|url\(|fetch\(|XMLHttpRequest|https?:(?!//www.w3.org)""", text
+    )
+
+
+def test_tables_hold_results_and_paired_differences():
+    (first, _) = articles(page.render(made_up.chapters()))
+    assert "final test accuracy" in first and "rounds to 50%" in first
+    assert "strategy minus random" in first and ">better<" in first and "p after Holm" in first
+    assert re.search(r'<tr data-run="fedcor"><th scope="row">fedcor</th>', first)
+
+
+def test_unfinished_runs_are_not_held_against_others():
+    runs = [made_up.run("random", 0.6), made_up.run("fedcor", 0.8, rounds=30)]
+    halfway = made_up.result(0.7, rounds=7, algo="fl_dp3s")
+    runs.append(runs[0]._replace(name="fl_dp3s", result=halfway, cohorts_known=4))
+    short = runs[1]._replace(result=made_up.result(0.7, rounds=7, algo="fedcor"), cohorts_known=4)
+    text = page.render([made_up.chapter([runs[0], short, runs[2]])])
+    (one,) = numbers_of(text)["settings"]
+    assert one["pairs"] == [] and "Paired differences come once two runs are finished" in text
+    assert text.count("7 of 20") == 2 and one["runs"][1]["cohorts"]["rounds"] == 4
+    seen = one["runs"][1]["curves"]["clients_seen"]["mean"]
+    assert seen[3] > 0 and seen[4:] == [None] * 3
+
+
+def test_how_to_run_it_again_is_a_command_and_a_file():
+    from fedjax_sel.config import Config
+
+    runs = [made_up.run("random", 0.6), made_up.run("fl_dp3s", 0.7)]
+    gradient = made_up.run("fl_dp3s[profile=gradient]", 0.7, algo_args={"profile": "gradient"})
+    text = page.render([made_up.chapter([*runs, gradient])])
+    command = re.search(r'<pre class="command">(.*?)</pre>', text)[1].replace("&#x27;", "'")
+    assert command.startswith("python -m fedjax_sel.compare --config config.json --algos random fl_dp3s ")
+    assert "'fl_dp3s[profile=gradient]' --out" in command
+    link = re.search(r'download="config.json" href="data:application/json;base64,([^"]+)"', text)[1]
+    again = Config.from_json(json.loads(base64.b64decode(link)))
+    assert again.replace(algo="random", algo_args={}).fingerprint() == runs[0].result.config.fingerprint()
+
+
+def test_cohorts_survive_packing():
+    run = made_up.run("random", 0.6)
+    found = selections.cohorts(run)
+    ids = np.frombuffer(base64.b64decode(found["ids"]), "<u2").reshape(10, 20, 3)
+    np.testing.assert_array_equal(ids, run.result.cohorts)
+
+
+def test_of_many_cohorts_a_page_holds_fewer_seeds_and_then_fewer_rounds(monkeypatch):
+    run = made_up.run("random", 0.6)
+    monkeypatch.setattr(selections, "MOST_IDS", 130)  # two seeds of 60
+    found = selections.cohorts(run)
+    assert (found["seeds"], found["of"], found["every"], found["rounds"]) == ([0, 1], 10, 1, 20)
+    monkeypatch.setattr(selections, "MOST_IDS", 20)  # a third of a seed
+    found = selections.cohorts(run)
+    assert (found["seeds"], found["every"], found["rounds"]) == ([0], 3, 7)
+    ids = np.frombuffer(base64.b64decode(found["ids"]), "<u2").reshape(7, 3)
+    np.testing.assert_array_equal(ids, run.result.cohorts[0, ::3])
+
+
+def test_seconds_are_those_of_the_rounds_and_not_of_the_compiler():
+    run = made_up.run("random", 0.6)
+    at = series.places(run.result)
+    assert at["steady"] and at["seconds"][0] == 0.5 and at["seconds"][-1] == 10
+    np.testing.assert_allclose(at["megabytes"], 2.0 * np.arange(1, 21))
+
+
+def test_points_of_a_long_run_are_means_of_blocks(monkeypatch):
+    monkeypatch.setattr(series, "MOST_PLACES", 7)
+    values = np.arange(40.0).reshape(2, 20)
+    values[0, 2] = np.nan
+    found = series.summary(values)
+    assert len(found["mean"]) == 7  # of three rounds, the last of two
+    assert found["low"][0] == 0.5 and found["high"][0] == 21 and found["mean"][-1] == (18.5 + 38.5) / 2
+    assert series.places(made_up.result())["round"] == [3, 6, 9, 12, 15, 18, 20]
+
+
+def test_a_single_seed_has_no_deviation():
+    found = series.summary(np.array([[0.5, np.nan]]))
+    assert found == {"mean": [0.5, None], "sd": [None, None], "low": [0.5, None], "high": [0.5, None]}
+
+
+def test_embeddings_are_shown_in_the_two_directions_that_differ_most():
+    points = np.zeros((3, 8))
+    points[0], points[2] = np.arange(8), 0.1 * (-1.0) ** np.arange(8)
+    view = insides.VIEWS["fedcor"][0]
+    found = insides.as_json(insides.Inside(view, 5, points))
+    np.testing.assert_allclose(np.abs(np.diff(found["x"])), 1, atol=0.05)
+    assert found["shares"][0] > 0.99 and found["matrix"]["high"] == pytest.approx(49.01, rel=1e-3)
+
+
+def test_without_plotly_one_sentence_says_what_to_install(monkeypatch, capsys, tmp_path):
+    import sys
+
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    assert command_line.guarded(report.main, [str(tmp_path), "--html", str(tmp_path / "a.html")]) == 2
+    _, err = capsys.readouterr()
+    assert err == "error: --html: the package plotly is missing; pip install 'fedjax-sel[html]'\n"

@@ -1,0 +1,73 @@
+"""A strategy looks the same in every picture, and every curve that has seeds has a band."""
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from fedjax_sel import strategies
+from fedjax_sel.reporting import comparison, comparison_plots, plots, styles
+from tests.reporting import made_up
+
+
+def test_every_strategy_of_the_package_has_a_style_of_its_own():
+    assert set(styles.KNOWN) == set(strategies.TABLE)
+    assert len(set(styles.styles_of(styles.KNOWN).values())) == len(styles.KNOWN)
+
+
+def test_a_strategy_has_one_style_among_whatever_others():
+    alone = styles.styles_of(["fedcor"])["fedcor"]
+    others = styles.styles_of(["mine:factory", "fedcor[warmup=3]", "oort", "fedcor"])
+    assert others["fedcor"] == alone and len(set(others.values())) == 4
+    related = others["fedcor[warmup=3]"]
+    assert (related.color, related.on_black) == (alone.color, alone.on_black) and related.line != alone.line
+
+
+def test_styles_do_not_end():
+    names = [*styles.KNOWN, *(f"mine{i}:factory" for i in range(100))]
+    assert list(styles.styles_of(names)) == names
+
+
+@pytest.fixture
+def bands(monkeypatch):
+    """The bands that are drawn, by axis."""
+    found, draw = {}, Axes.fill_between
+
+    def fill_between(axis, x, low, high, **named):
+        found.setdefault(axis, []).append((low, high))
+        return draw(axis, x, low, high, **named)
+
+    monkeypatch.setattr(Axes, "fill_between", fill_between)
+    return found
+
+
+def test_every_curve_of_a_comparison_has_a_band_that_stays_where_the_measure_can_be(tmp_path, bands):
+    results = [made_up.result(0.97), made_up.result(0.99, algo="fedcor")]
+    rows = [comparison.row("s", name, result) for name, result in zip(("random", "fedcor"), results)]
+    comparison_plots.draw(rows, results, tmp_path)
+    assert sorted(map(len, bands.values())) == [2] * 6
+    for axis, drawn in bands.items():
+        for low, high in drawn:
+            assert (low >= 0).all() and (low <= high).all()
+            if "accuracy" in axis.get_ylabel():
+                assert (high <= 1).all()
+            if axis.get_ylabel().startswith("clients"):
+                assert (high <= made_up.CLIENTS).all()
+
+
+def test_a_single_seed_has_no_band(tmp_path, bands):
+    result = made_up.result(0.9, seeds=1)
+    comparison_plots.draw([comparison.row("s", "random", result)], [result], tmp_path)
+    plots.curves({"random": result}, tmp_path / "curves.png")
+    assert not bands
+
+
+def test_a_run_has_the_same_colour_in_its_own_picture(tmp_path, monkeypatch):
+    drawn, plot = [], Axes.plot
+    monkeypatch.setattr(Axes, "plot", lambda axis, *a, **named: drawn.append(named) or plot(axis, *a, **named))
+    result = made_up.result(0.9, algo="oort")
+    for results in ({"oort": result}, {"random": result, "oort": result}):
+        plots.curves(results, tmp_path / "curves.png")
+    found = {(one["color"], one["linestyle"]) for one in drawn if one["label"] == "oort"}
+    style = styles.styles_of(["oort"])["oort"]
+    assert found == {(style.color, style.line)}
+    assert np.unique([one["label"] for one in drawn]).tolist() == ["oort", "random"]

@@ -71,11 +71,9 @@ def main(arguments: Sequence[str]) -> int:
 
     from fedjax_sel.runs import settings
 
-    folders = [run for path in parsed.folders for run in settings.runs_in(path)]
-    folders = list(dict.fromkeys(folders))
     if parsed.watch:
-        return _watch(folders, parsed.html, not parsed.quick)
-    found = settings.by_setting(folders)
+        return _watch(parsed.folders, parsed.html, not parsed.quick)
+    found = settings.by_setting(_runs(parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE)
     if parsed.html is not None:
@@ -121,21 +119,33 @@ def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
         raise UserError(f"--html: cannot write {path} ({error.strerror or error}); give another file") from error
 
 
-def _watch(folders: list[Path], path: Path, with_data: bool) -> int:
-    """Write the page whenever there are new rounds, until all runs are finished or somebody has seen enough."""
+def _runs(given: list[Path]) -> list[Path]:
+    from fedjax_sel.runs import settings
+
+    return list(dict.fromkeys(run for path in given for run in settings.runs_in(path)))
+
+
+def _watch(given: list[Path], path: Path, with_data: bool) -> int:
+    """Write the page whenever there are new rounds, until all runs are finished or somebody has seen enough.
+
+    A folder of runs may get more of them: it is followed until somebody has seen enough.
+    """
     from fedjax_sel.reporting.html import sources
     from fedjax_sel.runs import following, settings
 
     reader, before, last = sources.Reader(with_data, _say), None, None
-    _say(f"following {len(folders)} run{'s' if len(folders) > 1 else ''}; Ctrl-C ends it")
+    _say(f"following {', '.join(map(str, given))}; Ctrl-C ends it")
     try:
         while True:
+            folders = _runs(given)
             seen = {folder: following.so_far(folder) for folder in folders}
             results = {folder: result for folder, (result, _) in seen.items() if result.num_rounds}
             known = {folder: seen[folder][1] for folder in results}
             rounds = {folder: result.num_rounds for folder, result in results.items()}
             done = rounds == known and len(results) == len(folders) and all(one.finished for one in results.values())
-            finished = done and before == (rounds, known)  # what is written behind the last round is there as well
+            finished = (
+                done and folders == given and before == (rounds, known)
+            )  # what is written behind the last round is there as well
             if results and (finished or before != (rounds, known)):
                 found = settings.by_setting(list(results), results.__getitem__)
                 last = reader.chapters(found, known)

@@ -45,7 +45,7 @@ def draw(
     largest: float = np.inf,
     smooth: bool = True,
     raw: bool = False,
-    shade: float = 0.1,
+    together: int = 1,
 ) -> None:
     """Draw one strategy's line and band; with 100 places or more a running mean over 2 % of them.
 
@@ -58,7 +58,7 @@ def draw(
         largest: that the measure can be.
         smooth: whether there is a running mean at all.
         raw: whether the mean itself is faint behind its running mean.
-        shade: how dense the band is, 0 to 1; less where many overlap.
+        together: strategies whose bands may overlap: of many each is fainter.
     """
     window = round(SMOOTHING * len(x)) if smooth else 1
     found = band(values, largest, window)
@@ -69,7 +69,12 @@ def draw(
         marker="o" if len(x) == 1 else None,
     )  # fmt: skip
     if len(values) > 1:
-        axis.fill_between(x, found.low, found.high, color=style.color, alpha=shade, linewidth=0)
+        axis.fill_between(x, found.low, found.high, color=style.color, alpha=shade(together), linewidth=0)
+
+
+def shade(together: int) -> float:
+    """Return how dense each of so many bands is, 0 to 1: lines stay to be told apart where all overlap."""
+    return min(0.15, 0.5 / together)
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:

@@ -88,7 +88,10 @@ def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar
         axis.update_datalim([(axis.dataLim.x0 if axis.has_data() else 0.0, place)])
         return
     if bar:
-        axis.barh(place, mean, color=color, xerr=deviation or None, error_kw={"linewidth": 0.8})
+        whisker = {"linewidth": 0.9, "capsize": 2.5}
+        axis.barh(
+            place, mean, color=color, alpha=0.8, xerr=deviation or None, error_kw=whisker
+        )  # black stays to be seen
     else:
         axis.plot([mean], [place], color=color, marker="o", linestyle="none")
     axis.annotate(

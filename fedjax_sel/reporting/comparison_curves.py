@@ -33,7 +33,15 @@ def measure(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any
                 x = getattr(result.ledger, bytes_moved).cumsum(axis=1).mean(axis=0) / 1e6
                 totals.append((x[0], x[-1]))
             if measured.any():
-                bands.draw(axis, x[measured], values[:, measured], row.algo, styles[row.algo], highest)
+                bands.draw(
+                    axis,
+                    x[measured],
+                    values[:, measured],
+                    row.algo,
+                    styles[row.algo],
+                    highest,
+                    together=len(panel.rows),
+                )
         if logarithmic:
             axis.set_xscale("log")
             axis.set_xlim(left=max(min(end for _, end in totals) / 100, min(start for start, _ in totals)))
@@ -52,7 +60,7 @@ def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         counts = metrics.selection_counts(result.cohorts, result.config.partition.num_clients)
         busiest_first = -np.sort(-counts, axis=1)
         clients = np.arange(1, counts.shape[1] + 1.0)
-        bands.draw(axis, clients, busiest_first, row.algo, styles[row.algo], smooth=False)
+        bands.draw(axis, clients, busiest_first, row.algo, styles[row.algo], smooth=False, together=len(panel.rows))
     name_axes(axis, "client, the busiest first", "rounds in which it trained")
 
 
@@ -62,7 +70,7 @@ def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         num_clients = result.config.partition.num_clients
         seen = metrics.clients_seen(result.cohorts, num_clients)
         rounds = np.arange(1, seen.shape[1] + 1.0)
-        bands.draw(axis, rounds, seen, row.algo, styles[row.algo], num_clients, smooth=False)
+        bands.draw(axis, rounds, seen, row.algo, styles[row.algo], num_clients, smooth=False, together=len(panel.rows))
     axis.axhline(panel.results[0].config.partition.num_clients, color="gray", linewidth=0.8, linestyle="--")
     if panel.results[0].num_rounds >= 100:
         axis.set_xscale("log")
@@ -75,7 +83,14 @@ def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         values = np.asarray(result.gemd, np.float64)
         measured = ~np.isnan(values).all(axis=0)  # an empty cohort has none
         if measured.any():
-            bands.draw(axis, np.flatnonzero(measured) + 1.0, values[:, measured], row.algo, styles[row.algo])
+            bands.draw(
+                axis,
+                np.flatnonzero(measured) + 1.0,
+                values[:, measured],
+                row.algo,
+                styles[row.algo],
+                together=len(panel.rows),
+            )
     axis.set_ylim(bottom=0)
     name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
 

@@ -84,7 +84,9 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
             x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
             highest = 1.0 if "accuracy" in name else np.inf
-            bands.draw(axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, shade=0.15)
+            bands.draw(
+                axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, together=len(results)
+            )
         axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
@@ -94,7 +96,10 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
     for axis in axes.flat[len(panels) :]:
         axis.remove()
-    axes.flat[0].legend(loc="lower right", frameon=False)
+    handles, names = axes.flat[0].get_legend_handles_labels()
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=min(len(names), 3 * columns), frameon=False, handlelength=3.5
+    )
     figure.suptitle(texts.label(title(first.config, first.data_source)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -156,11 +156,29 @@ def test_a_run_is_followed_to_its_end(tmp_path, monkeypatch, capsys):
     assert re.findall(r"run (\d+) rounds", err) == ["3", "8", "20", "20"]
 
 
-def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_path, monkeypatch, capsys):
-    def interrupt(_):
-        raise KeyboardInterrupt
+def test_runs_that_begin_in_a_followed_folder_come_onto_the_page(tmp_path, monkeypatch):
+    runs, path, looks = tmp_path / "runs", tmp_path / "page.html", []
 
-    monkeypatch.setattr(report.time, "sleep", interrupt)
+    def sleep(_):
+        looks.append([run["name"] for run in numbers_of(path.read_text())["settings"][0]["runs"]])
+        if len(looks) == 3:
+            interrupt()
+        (runs / "b").mkdir(exist_ok=True)
+        write(runs / "b", 20, 20, algo="oort")
+
+    monkeypatch.setattr(report.time, "sleep", sleep)
+    (runs / "a").mkdir(parents=True)
+    write(runs / "a", 20, 20)
+    assert command_line.guarded(report.main, [str(runs), "--html", str(path), "--watch", "--quick"]) == 0
+    assert looks == [["random"], ["random", "oort"], ["random", "oort"]]
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report.time, "sleep", lambda _: interrupt())
     path = tmp_path / "page.html"
     write(tmp_path / "run", 5, 0)
     arguments = [str(tmp_path / "run"), "--html", str(path), "--watch", "--quick"]

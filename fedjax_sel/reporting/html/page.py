@@ -32,12 +32,15 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         UserError: plotly is not installed.
     """
     styles = styles_of(run.name for chapter in chapters for run in chapter.runs)
+    pairs = [_pairs(chapter) for chapter in chapters]
     about = {
         "refresh": refresh,
         "styles": {name: _style(style) for name, style in styles.items()},
-        "settings": [_chapter_as_json(chapter) for chapter in chapters],
+        "settings": [_chapter_as_json(chapter, own) for chapter, own in zip(chapters, pairs)],
     }
-    sections = "".join(_chapter(number, chapter, len(chapters)) for number, chapter in enumerate(chapters))
+    sections = "".join(
+        _chapter(number, chapter, pairs[number], len(chapters)) for number, chapter in enumerate(chapters)
+    )
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     title = "Client selection, compared" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
     return (
@@ -73,7 +76,7 @@ def _style(style: Style) -> dict[str, str]:
     return {"light": style.color, "dark": style.on_black, "dash": style.dash}
 
 
-def _chapter_as_json(chapter: Chapter) -> dict[str, Any]:
+def _chapter_as_json(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
     first = chapter.runs[0].result
     labels = chapter.labels
     if labels is not None and labels.size > MOST_LABELS:
@@ -89,7 +92,7 @@ def _chapter_as_json(chapter: Chapter) -> dict[str, Any]:
         "runs": [_run_as_json(run) for run in chapter.runs],
         "pairs": [
             {"words": own[0].words, "baseline": own[0].baseline, "pairs": [_pair(pair) for pair in own]}
-            for own in _pairs(chapter)
+            for own in pairs
         ],
     }
 
@@ -127,7 +130,7 @@ def _pairs(chapter: Chapter) -> list[list[Pair]]:
     return list(found.values())
 
 
-def _chapter(number: int, chapter: Chapter, of: int) -> str:
+def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) -> str:
     first = chapter.runs[0].result
     rows = [comparison.row("", run.name, run.result) for run in chapter.runs]
     unfinished = {
@@ -135,7 +138,6 @@ def _chapter(number: int, chapter: Chapter, of: int) -> str:
         for run in chapter.runs
         if not run.result.finished
     }
-    pairs = _pairs(chapter)
     differs = f"<p>Another setting than the first: {escape(chapter.differs)}.</p>" if chapter.differs else ""
     parts = [
         ("Curves", f"<p>{escape(ABOUT_CURVES)}</p>" + _plots(number, "curves", "curves")),

@@ -40,7 +40,8 @@ function traces(run, x, curve, options) {
   const band = bandOf({ low, high }, mean, deviation, run.seeds, options.floor, options.ceiling);
   const shared = { x: places, type: "scatter", mode: "lines" };
   const edge = { ...shared, line: { width: 0 }, hoverinfo: "skip" };
-  const shade = translucent(color, isDark() ? 0.16 : 0.12);
+  const dense = Math.min(0.15, 0.6 / Math.max(options.together, 1)); // lines stay to be told apart where all overlap
+  const shade = translucent(color, isDark() ? 1.3 * dense : dense);
   const found = band === null ? [] : [
     { ...edge, y: band.low }, { ...edge, y: band.high, fill: "tonexty", fillcolor: shade },
   ];
@@ -64,7 +65,7 @@ function overTime(setting, key, label, options) {
   return () => {
     const known = shownRuns(setting).filter((run) => run.curves[key]);
     const x = state.x;
-    const data = known.flatMap((run) => traces(run, run.at[x], run.curves[key], { ...options, smooth: true, xShort: x }));
+    const data = known.flatMap((run) => traces(run, run.at[x], run.curves[key], { ...options, smooth: true, xShort: x, together: known.length }));
     const slow = x === "seconds" && known.some((run) => !run.at.steady);
     const title = slow ? "seconds since the first round began, compilation included" : X_TITLES[x];
     const shapes = horizontal(options.target);
@@ -78,11 +79,14 @@ function overTime(setting, key, label, options) {
 }
 
 function overRanks(setting, key, x, y, options) {
-  return () => ({
-    data: shownRuns(setting).filter((run) => run[key])
-      .flatMap((run) => traces(run, run[key].rank, run[key], { ...options, xShort: "client" })),
-    layout: layout(x, y, { uirevision: key, yaxis: { rangemode: options.ceiling === 1 ? "normal" : "tozero" } }),
-  });
+  return () => {
+    const known = shownRuns(setting).filter((run) => run[key]);
+    const own = { ...options, xShort: "client", together: known.length };
+    return {
+      data: known.flatMap((run) => traces(run, run[key].rank, run[key], own)),
+      layout: layout(x, y, { uirevision: key, yaxis: { rangemode: options.ceiling === 1 ? "normal" : "tozero" } }),
+    };
+  };
 }
 
 const IN_WORDS = { gemd: "GEMD of the cohort", clients_seen: "Clients that have trained at least once" };

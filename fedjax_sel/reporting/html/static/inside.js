@@ -70,8 +70,8 @@ function insidePictures(place, setting) {
       if (one.kind === "embeddings") {
         embeddingPicture(grid, setting, "Map of the clients.", one);
         matrixPicture(grid, setting, "X^T X.", some, one);
-      } else if (one.kind === "matrix") matrixPicture(grid, setting, one.title + ".", some, one);
-      else valuesPicture(grid, one.title + ".", one);
+      } else if (one.kind === "matrix") matrixPicture(grid, setting, "A line and a column a client.", some, one);
+      else valuesPicture(grid, "A bar a client.", one);
     }
   }
 }

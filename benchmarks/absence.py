@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""What a strategy loses where clients are absent: accuracy there less accuracy with everybody, paired by seed.
+
+    python benchmarks/absence.py runs/absence --out results/absence/lost.csv
+
+reads the folders that results/absence/README.md tells how to make, trains nothing, and prints the table of that page.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+import fedjax_sel
+from fedjax_sel import statistics
+
+ALGOS = ("random", "fedcor", "fl_dp3s", "pow_d")
+SHARES = ("0.7", "0.5")  # of the clients that can be reached, beside 1
+LAST = 10  # rounds
+FIELDS = ("share", "algo", "difference", "low", "high", "level", "p_holm", "verdict")
+
+
+def accuracy(folder: Path):
+    """Return the mean accuracy of the last rounds, one a seed."""
+    return fedjax_sel.load(str(folder)).test_accuracy[:, -LAST:].mean(axis=1)
+
+
+def lost(runs: Path) -> list[dict[str, str]]:
+    """Return a row for each strategy and share; all of them are one family of comparisons."""
+    cases = [(share, algo) for share in SHARES for algo in ALGOS]
+    found = statistics.compare([accuracy(runs / share / algo) - accuracy(runs / "1" / algo) for share, algo in cases])
+    return [
+        {
+            "share": share, "algo": algo, "difference": f"{one.difference:.7g}", "low": f"{one.low:.7g}",
+            "high": f"{one.high:.7g}", "level": f"{one.level:.7g}", "p_holm": f"{one.p_holm:.7g}",
+            "verdict": one.verdict,
+        }
+        for (share, algo), one in zip(cases, found)
+    ]  # fmt: skip
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Return the table of the page."""
+    lines = ["| can be reached | " + " | ".join(ALGOS) + " |", "|---|" + "---|" * len(ALGOS)]
+    for share in SHARES:
+        cells = [
+            f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"
+            for row in rows
+            if row["share"] == share
+        ]
+        lines.append(f"| {float(share):.0%} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="folder with 1/, 0.7/ and 0.5/, each a comparison")
+    parser.add_argument("--out", type=Path, help="where to write the rows as CSV")
+    flags = parser.parse_args()
+    rows = lost(flags.runs)
+    print(table(rows))
+    if flags.out is not None:
+        with flags.out.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            writer.writeheader()
+            writer.writerows(rows)

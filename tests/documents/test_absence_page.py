@@ -1,0 +1,40 @@
+"""results/absence/README.md says what its CSV files say."""
+
+import csv
+import importlib.util
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "results" / "absence"
+TEXT = (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def rows(name):
+    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_each_strategy_loses_is_what_the_benchmark_prints():
+    spec = importlib.util.spec_from_file_location("absence", ROOT / "benchmarks" / "absence.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.table(rows("lost.csv")) in TEXT
+
+
+def test_the_leads_over_random_are_those_of_the_comparisons():
+    for share, shown in (("1", "everybody"), ("0.7", "70 %"), ("0.5", "50 %")):
+        cells = [
+            f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"
+            for row in rows(f"pairs_{share}.csv")
+        ]
+        assert f"| {shown} | {' | '.join(cells)} |" in TEXT
+
+
+def test_the_means_are_those_of_the_runs():
+    for share, shown in (("1", "everybody"), ("0.7", "70 %"), ("0.5", "50 %")):
+        cells = [
+            f"{float(row['last_rounds_accuracy_mean']):.3f} ± {float(row['last_rounds_accuracy_sd']):.3f}, "
+            f"GEMD {float(row['gemd_mean']):.2f}"
+            for row in rows(f"available_{share}.csv")
+        ]
+        assert f"| {shown} | {' | '.join(cells)} |" in TEXT

@@ -1,0 +1,139 @@
+"""The site: every page is there, generated parts are made, links lead somewhere, and it builds without a warning."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import fedjax_sel
+from fedjax_sel import strategies
+from tests.documents import pages
+
+TOOLS = pages.ROOT / "tools" / "site"
+NOT_YET = {  # pages that others write; the site takes them in as soon as they are there
+    "commands.md", "flower.md", "logging.md", "other_frameworks.md", "price_of_information.md", "reports.md",
+}  # fmt: skip
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """A module of tools/site, by name."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(TOOLS) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def navigation():
+    text = (pages.ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    return re.findall(r"- (?:[^:\n]+: )?(\S+\.md)$", text, flags=re.MULTILINE)
+
+
+def test_every_page_is_in_the_navigation_once():
+    named = navigation()
+    assert len(set(named)) == len(named)
+    there = {page.relative_to(pages.ROOT / "docs").as_posix() for page in (pages.ROOT / "docs").rglob("*.md")}
+    assert there <= set(named)
+    missing = {name for name in named if not name.startswith("results/")} - there - {"contributing.md"}
+    assert missing <= NOT_YET
+
+
+def test_every_link_leads_to_a_file(tool):
+    links = tool("repository_links")
+    found = links.targets(pages.ROOT)
+    assert found["results/wide.json"] == "results/wide.json"
+    moved = links.redirected("[a](../results/wide.json) `[b](../x)`", "strategies/afl.md", pages.ROOT)
+    assert moved.startswith("[a](../results/wide.json)") or "wide.json" not in found
+    text = links.redirected("[a](../../results/wide.json#x)", "strategies/afl.md", pages.ROOT)
+    assert text == "[a](../results/wide.json#x)"
+
+
+def test_a_link_that_leads_nowhere_ends_the_build(tool, tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "results").mkdir()
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        (tmp_path / name).touch()
+    (tmp_path / "docs" / "page.md").write_text("[there](page.md) [gone](../results/gone.json)")
+    with pytest.raises(ValueError, match=r"docs/page.md links to ../results/gone.json, which is not there"):
+        tool("repository_links").targets(tmp_path)
+
+
+def test_every_strategy_has_a_page_with_every_part(tool):
+    parts = {"buys", "parameters", "differs", "results"}
+    filled = tool("generated").filled
+    for name in strategies.names():
+        text = (pages.ROOT / "docs" / "strategies" / f"{name}.md").read_text(encoding="utf-8")
+        marked = re.findall(r"<!-- generated: (\w+) (\w+) -->", text)
+        assert {part for part, _ in marked} >= parts and {owner for _, owner in marked} == {name}
+        has_presets = "preset" in strategies.parameters(name)
+        assert ("presets" in {part for part, _ in marked}) == has_presets
+        assert all(
+            f"## {head}" in text for head in ("The idea", "The equations", "What it buys", "Parameters", "Results")
+        )
+        made = filled(text, pages.ROOT)
+        assert "<!-- generated" not in made and all(f"| `{one}` |" in made for one in strategies.parameters(name))
+
+
+def test_what_a_page_says_of_costs_comes_from_the_code(tool, monkeypatch):
+    made = tool("strategy_pages")
+    assert "d down, d floats up" in made.buys(pages.ROOT, "pow_d") and "`variant=rpow-d`" in made.buys(
+        pages.ROOT, "pow_d"
+    )
+    entry = strategies.TABLE["random"]
+    monkeypatch.setitem(strategies.TABLE, "random", entry._replace(factory=strategies.TABLE["afl"].factory))
+    assert "`alpha1`" in made.differs(pages.ROOT, "random") or "sqrt(n_k)" in made.differs(
+        pages.ROOT, "random"
+    ).replace("`", "")
+
+
+def test_a_strategy_without_results_says_so(tool, tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "selection_cost.json").write_text('{"cases": []}')
+    assert tool("strategy_results").of_strategy(tmp_path, "afl") == "None are committed yet."
+
+
+def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tmp_path):
+    part = tmp_path / "results" / "leaderboard" / "fmnist-1spc"
+    part.mkdir(parents=True)
+    (tmp_path / "results" / "selection_cost.json").write_text('{"cases": []}')
+    (part / "table.csv").write_text(
+        "row,algo,optimizer,seeds,last_rounds_accuracy_mean,last_rounds_accuracy_sd,last_rounds_accuracy_verdict\n"
+        "afl,afl,,10,0.51234,0.0321,within chance\nrandom,random,,10,0.5,0.1,\n"
+    )
+    text = tool("strategy_results").of_strategy(tmp_path, "afl")
+    assert "| fedavg | 10 | 0.512 ± 0.032 |" in text and "within chance" in text and "0.500" not in text
+
+
+def test_every_public_name_is_in_the_reference():
+    text = "".join(page.read_text(encoding="utf-8") for page in (pages.ROOT / "docs" / "api").glob("*.md"))
+    documented = {name.split(".")[-1] for name in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)}
+    assert set(fedjax_sel.__all__) - {"__version__"} <= documented and "`__version__`" in text
+    for name in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE):
+        module, _, attribute = name.rpartition(".")
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(module), attribute), name
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason='the site needs pip install -e ".[docs]"')
+    pytest.importorskip("mkdocstrings")
+    environment = {**os.environ, "PYTHONPATH": str(pages.ROOT)}
+    command = [sys.executable, str(pages.ROOT / "tools" / "build_site.py"), "build", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "WARNING" not in said and "ERROR" not in said, said
+    for name in strategies.names():
+        text = (tmp_path / "strategies" / f"{name}.html").read_text(encoding="utf-8")
+        assert "<math" in text and "arithmatex" not in text and "<!-- generated" not in text
+    outside = re.compile(r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//')
+    for page in tmp_path.rglob("*.html"):
+        assert not outside.search(page.read_text(encoding="utf-8")), f"{page} fetches something from the network"

@@ -1,0 +1,60 @@
+"""What `mkdocs build` does with the pages of docs/ beside rendering them; mkdocs.yml names this file.
+
+* The navigation leaves out pages that are not written yet.
+* Results, sources and CONTRIBUTING.md that pages link to become part of the site: it is whole without a network.
+* Parts that a page marks are generated from the code and from committed results (`generated.py`).
+* Equations become MathML, which browsers draw by themselves (`equations.py`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import equations
+import generated
+import repository_links
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def on_config(config: Any) -> Any:
+    """Leave pages that do not exist yet out of the navigation."""
+    config.nav = _existing(config.nav, Path(config.docs_dir))
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add what lies outside of docs/ and is linked to."""
+    for repository_path, site_path in repository_links.targets(ROOT).items():
+        source = ROOT / repository_path
+        if site_path.endswith(".md") and source.suffix != ".md":
+            files.append(File.generated(config, site_path, content=repository_links.as_page(repository_path, source)))
+        else:
+            files.append(File.generated(config, site_path, abs_src_path=str(source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fill in what is generated, and point links at where their targets are in the site."""
+    return repository_links.redirected(generated.filled(markdown, ROOT), page.file.src_uri, ROOT)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Turn equations into MathML."""
+    return equations.as_mathml(html, page.file.src_uri)
+
+
+def _existing(entries: list, folder: Path) -> list:
+    """Return the navigation without pages that are not there, and without sections that are empty then."""
+    kept = []
+    for entry in entries:
+        if isinstance(entry, str):
+            kept += [entry] if (folder / entry).is_file() else []
+            continue
+        ((title, target),) = entry.items()
+        if isinstance(target, list):
+            below = _existing(target, folder)
+            kept += [{title: below}] if below else []
+        elif target == "contributing.md" or any((place / target).is_file() for place in (folder, ROOT)):
+            kept.append({title: target})
+    return kept

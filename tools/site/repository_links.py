@@ -1,0 +1,95 @@
+"""Links of pages to files outside of docs/: which of them the site takes in, and under which name.
+
+Pages are read in two places, in a checkout and in the site. They link as in a checkout (`../results/wide.json`).
+"""
+
+import functools
+import os
+import re
+from pathlib import Path
+
+_LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+_FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
+_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+_COPIED = {".csv", ".json", ".md", ".png", ".svg", ".html"}  # from results/
+
+
+@functools.cache
+def targets(root: Path) -> dict[str, str]:
+    """Return what the site takes in: path in the repository -> path among the site's sources.
+
+    Args:
+        root: of the repository.
+
+    Raises:
+        ValueError: a page links to a file that is not there.
+    """
+    found = {
+        str(path.relative_to(root)): str(path.relative_to(root))
+        for path in sorted((root / "results").rglob("*"))
+        if path.suffix in _COPIED
+    }
+    found |= {name: page for name, page in _PAGES.items() if page != "index.md"}
+    waiting = [*sorted((root / "docs").rglob("*.md")), *(root / name for name in found if name.endswith(".md"))]
+    for page in waiting:  # grows on the way
+        for match in _LINK.finditer(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+            path = _inside(root, page, match[1])
+            if path is None:
+                raise ValueError(f"{page.relative_to(root)} links to {match[1]}, which is not there")
+            if path.startswith("docs/") or path in found or path in _PAGES:
+                continue
+            found[path] = path if path.endswith(".md") else f"source/{path}.md"
+            if path.endswith(".md"):
+                waiting.append(root / path)
+    return found
+
+
+def as_page(name: str, source: Path) -> str:
+    """Return a file of the repository as a page that search leaves alone.
+
+    Args:
+        name: its path in the repository.
+        source: the file, or a folder, of which the files are named.
+    """
+    if source.is_dir():
+        text = "\n".join(
+            f"* `{path.name}`" for path in sorted(source.iterdir()) if not path.name.startswith((".", "__p"))
+        )
+    else:
+        language = {".py": "python", ".toml": "toml"}.get(source.suffix, "text")
+        text = f"````{language}\n{source.read_text(encoding='utf-8')}\n````"
+    return f"---\nsearch:\n  exclude: true\nhide: [navigation, toc]\n---\n\n# {name}\n\n{text}\n"
+
+
+def redirected(markdown: str, page: str, root: Path) -> str:
+    """Return a page whose links point at where their targets are in the site.
+
+    Args:
+        markdown: of the page.
+        page: its path among the site's sources.
+        root: of the repository.
+    """
+    in_site = targets(root)
+    where = {site: repository for repository, site in in_site.items()}
+    origin = root / where[page] if page in where else root / "docs" / page
+
+    def moved(match: re.Match) -> str:
+        path = _inside(root, origin, match[1])
+        if path is None:
+            return match[0]  # mkdocs says what is wrong
+        site = path.removeprefix("docs/") if path.startswith("docs/") else _PAGES.get(path) or in_site[path]
+        return os.path.relpath(site, os.path.dirname(page) or ".") + (match[2] or "")
+
+    if page.startswith("source/"):
+        return markdown
+    parts, end = [], 0
+    for fence in _FENCE.finditer(markdown):
+        parts += [_LINK.sub(moved, markdown[end : fence.start()]), fence[0]]
+        end = fence.end()
+    return "".join([*parts, _LINK.sub(moved, markdown[end:])])
+
+
+def _inside(root: Path, page: Path, link: str) -> str | None:
+    """Return the path in the repository that a link of a page points at; None where nothing is."""
+    target = Path(os.path.normpath(page.parent / link))
+    return str(target.relative_to(root)) if target.is_relative_to(root) and target.exists() else None

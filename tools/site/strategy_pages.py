@@ -1,0 +1,201 @@
+"""What the code says of its strategies, as Markdown: what each buys and sends, its parameters, how it differs."""
+
+import importlib
+import inspect
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import published_sources
+
+from fedjax_sel import strategies
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies import costs, kinds
+from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
+
+WHO = {
+    ALL: "all clients that can be reached",
+    CANDIDATES: "the candidates",
+    SELECTED: "the cohort",
+    SERVER: "the server itself",
+}
+
+
+def overview(root: Path) -> str:
+    """Return the table of all strategies with what each buys and sends."""
+    lines = ["| strategy | paper | buys | sends beyond K models down and K up a round |", "|---|---|---|---|"]
+    for name, entry in strategies.TABLE.items():
+        strategy = strategies.make(name)
+        lines.append(f"| [`{name}`]({name}.md) | {entry.paper} | {costs.buys(strategy)} | {costs.costs(strategy)} |")
+    return "\n".join(lines)
+
+
+def information(root: Path) -> str:
+    """Return the table of all strategies with what each buys, for a page beside the folder of strategies."""
+    return overview(root).replace("](", "](strategies/")
+
+
+def facts(root: Path) -> str:
+    """Return the catalogue of facts."""
+    lines = ["| fact | who can be asked | floats up a client | needs the model | trains | options |", "|" + "---|" * 6]
+    for name, kind in kinds.KINDS.items():
+        length = "none" if not kind.has_table else (kind.symbol or "1")
+        if kind.extra_floats:
+            length = f"{kind.extra_floats} + one a probe"
+        who = ", ".join(WHO[one] for one in kind.who)
+        options = "; ".join(
+            f"`{option}`: {'a whole number' if isinstance(allowed, type) else ', '.join(map(str, allowed))}"
+            for option, allowed in kind.options.items()
+        )
+        lines.append(
+            f"| `{name}` | {who} | {length} | {_yes(kind.needs_model)} | {_yes(kind.trains)} | {options or 'none'} |"
+        )
+    return "\n".join(lines)
+
+
+def buys(root: Path, name: str) -> str:
+    """Return what a strategy buys as it stands, and where a parameter changes that."""
+    usual = strategies.make(name)
+    if usual.requests:
+        lines = ["| fact | asked of | when | a client sends up |", "|---|---|---|---|"]
+        lines += [_request(request) for request in usual.requests]
+        text = "\n".join(lines) + f"\n\nBeyond K models down and K up a round that is: {costs.costs(usual)}."
+    else:
+        text = "Nothing. It sends K models down and K up a round, as training itself needs."
+    changed = _where_parameters_matter(name, usual)
+    if changed:
+        text += (
+            "\n\nThese parameters change what it buys:\n\n| parameter | buys | sends beyond |\n|---|---|---|\n"
+            + changed
+        )
+    symbols = "N clients, K selected, d candidates, P parameters of the model, Q numbers of a profile."
+    return f"{text}\n\n*{symbols} Derived from the code's catalogue of facts.*"
+
+
+def _request(request: Request) -> str:
+    kind = kinds.KINDS[request.kind]
+    when = [] if not request.when.before_first_round else ["before the first round"]
+    when += [costs._when(rule) for rule in request.when.rules]
+    sends = "nothing" if not kind.has_table else f"{kind.symbol or 1} number{'s' if kind.symbol else ''}"
+    if probes := kinds.probes(request):
+        sends = f"{1 + probes} numbers"
+    options = ", ".join(f"{key}={value}" for key, value in request.options)
+    fact = f"`{request.kind}`" + (f" ({options})" if options else "")
+    return f"| {fact} | {WHO[request.who]} | {', '.join(when)} | {sends} |"
+
+
+def _where_parameters_matter(name: str, usual: Strategy) -> str:
+    lines = []
+    for parameter, (kind, default) in strategies.parameters(name).items():
+        for value in _choices(kind):
+            if value == default:
+                continue
+            try:
+                made = strategies.make(name, **{parameter: value})
+            except UserError:  # it goes with another parameter only
+                continue
+            if (costs.buys(made), costs.costs(made)) != (costs.buys(usual), costs.costs(usual)):
+                lines.append(f"| `{parameter}={value}` | {costs.buys(made)} | {costs.costs(made)} |")
+    return "\n".join(lines)
+
+
+def parameters(root: Path, name: str) -> str:
+    """Return a strategy's parameters: default, allowed values, meaning, and where the default comes from."""
+    meanings = _arguments(strategies.TABLE[name].factory)
+    found = strategies.parameters(name)
+    preset = found["preset"].default if "preset" in found else None
+    numbers = published_sources.preset_numbers(name).get(preset, {})
+    lines = ["| parameter | default | allowed | meaning | source of the default |", "|---|---|---|---|---|"]
+    for parameter, (kind, default) in found.items():
+        source = published_sources.source(root, name, parameter)
+        if default is None and parameter in numbers:
+            shown = f"of the preset: {_code(numbers[parameter])}"
+        else:
+            shown = _code(default)
+        cells = [f"`{parameter}`", shown, _allowed(kind), meanings[parameter], source]
+        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n\n*Derived from the declaration of the strategy's function.*"
+
+
+def presets(root: Path, name: str) -> str:
+    """Return the numbers of every preset of a strategy, with their sources."""
+    columns = published_sources.preset_numbers(name)
+    names = [column for column in columns if columns[column]]
+    fields = list(next(iter(columns.values())))
+    lines = ["| number | " + " | ".join(f"`{column}`" for column in names) + " | source |"]
+    lines.append("|" + "---|" * (len(names) + 2))
+    for field in fields:
+        cells = [_code(columns[column][field]) for column in names]
+        lines.append(_row([f"`{field}`", *cells, published_sources.source(root, name, field)]))
+    return "\n".join(lines)
+
+
+def differs(root: Path, name: str) -> str:
+    """Return how a strategy differs from its paper: the end of its module's documentation."""
+    factory = strategies.TABLE[name].factory
+    module = importlib.import_module(factory.__module__)
+    doc = inspect.cleandoc(module.__doc__ or "")
+    start = re.search(r"^(What became different|Differs from the paper)", doc, re.MULTILINE)
+    if start is None:
+        raise ValueError(f"{name}: its module does not say how it differs from the paper")
+    text = _as_markdown(doc[start.start() :])
+    path = Path(module.__file__ or "").relative_to(root).as_posix()
+    return f"{text}\n\n*From the documentation of [`{path}`](../../{path}).*"
+
+
+def _as_markdown(text: str) -> str:
+    """Return a docstring's text as Markdown: names as code, what Markdown would read as marks escaped."""
+    lines = []
+    for paragraph in re.split(r"\n(?=\* |\n)", text):
+        joined = re.sub(r"\s*\n\s*", " ", paragraph.strip())
+        joined = re.sub(r"(?<![`\w])([a-z]+_[a-z_]*=?(?:\"[^\"]*\"|\w*)|[a-z]+=\"[^\"]*\")(?![`\w])", r"`\1`", joined)
+        bullet, body = ("* ", joined[2:]) if joined.startswith("* ") else ("", joined)
+        body = "".join(
+            part if part.startswith("`") else re.sub(r"([*_<])", r"\\\1", part) for part in re.split(r"(`[^`]*`)", body)
+        )
+        lines.append(bullet + body)
+    text = "\n".join(lines)
+    return re.sub(r"(?m)^(?!\* )(.+)\n(?=\* )", r"\1\n\n", text)
+
+
+def _arguments(factory: Any) -> dict[str, str]:
+    """Return what the docstring of a factory says of each argument."""
+    doc = inspect.cleandoc(factory.__doc__ or "")
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.DOTALL | re.MULTILINE)
+    assert section is not None, factory
+    found = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", section[1], re.DOTALL | re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def _choices(kind: Any) -> tuple:
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        return tuple(value for one in typing.get_args(kind) for value in _choices(one))
+    if typing.get_origin(kind) is typing.Literal:
+        return typing.get_args(kind)
+    return (False, True) if kind is bool else ()
+
+
+def _allowed(kind: Any) -> str:
+    if choices := _choices(kind):
+        return ", ".join(_code(value) for value in choices)
+    parts = [one for one in (typing.get_args(kind) or (kind,)) if one is not types.NoneType]
+    return {int: "a whole number", float: "a number", str: "a text"}[parts[0]]
+
+
+def _code(value: Any) -> str:
+    return f"`{value}`"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"

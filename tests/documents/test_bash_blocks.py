@@ -1,0 +1,131 @@
+"""Every command on every page can be parsed: by bash, and by the parser of the command that it names."""
+
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from fedjax_sel.cli import command_line
+from fedjax_sel.config import flat_types
+from fedjax_sel.config.validation import validate
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.checking import check as check_experiment
+from tests.documents import pages
+
+BASH = [block for page in pages.everywhere() for block in pages.blocks(page, "bash")]
+OTHERS = {  # programs whose flags are not ours
+    ".", ".ci/run", "cd", "dask", "export", "gcloud", "git", "pip", "pre-commit", "pyright", "pytest", "python3", "ruff",
+    "tools/test_versions.py",
+}  # fmt: skip
+PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
+OF_TRAIN = ("--list", "--dry-run")  # that are no settings
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each command in a block; what starts several processes is taken off."""
+    text = re.sub(r"\\\n", " ", text)
+    found = []
+    for line in text.splitlines():
+        for part in re.split(r"&&|\|\|?|;(?= )", _without_comment(line)):
+            words = shlex.split(part)
+            while words and (words[0] in ("srun", "do", "for", "done") or "=" in words[0]):
+                words = words[1:]
+                while words and words[0].startswith("--") and "python" in words:  # srun's own
+                    words = words[1:] if words[1].startswith("--") or words[1] == "python" else words[2:]
+            if words:
+                found.append(words)
+    return found
+
+
+def _without_comment(line: str) -> str:
+    return re.split(r"(?:^|\s)#", line)[0]
+
+
+@functools.cache
+def known_flags(*command: str) -> frozenset[str]:
+    """The flags that the --help of a command of ours names."""
+    environment = {**os.environ, "PYTHONPATH": str(pages.ROOT), "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, *command, "--help"], capture_output=True, text=True, env=environment, cwd=pages.ROOT
+    )
+    assert done.returncode == 0, f"{shlex.join(command)} --help: {done.stderr}"
+    return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", done.stdout))
+
+
+@functools.cache
+def flags_of_script(path: str) -> frozenset[str]:
+    """The flags in the source of a script, and of the modules beside it."""
+    script = pages.ROOT / path
+    assert script.is_file(), f"{path} is not there"
+    sources = [script, *script.parent.glob("*.py")]
+    return frozenset(flag for source in sources for flag in re.findall(r'"(--[a-z][\w-]*)"', source.read_text()))
+
+
+def check(words: list[str]) -> None:
+    """Fails where a command could not be started as it stands."""
+    if words[0] == "python" and words[1] in ("-m", "-P") and words[-1] != "-m":
+        words = [word for word in words if word != "-P"]
+        module, rest = words[2], words[3:]
+        if not module.startswith("fedjax_sel"):
+            return
+        known = known_flags("-m", module)
+        used = {word.split("=")[0] for word in rest if word.startswith("--")}
+        assert used <= known, f"{module} does not know {', '.join(sorted(used - known))}"
+        if module == "fedjax_sel.train" and not PLACEHOLDER.search(" ".join(rest)) and "--config" not in rest:
+            parser = command_line.make_parser("train", "", "", only=set(flat_types()))
+            config, flags = command_line.parse(parser, [word for word in rest if word not in OF_TRAIN])
+            command_line.refuse_idle(flags, [config])
+            plugins = any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in rest)
+            (validate if plugins else check_experiment)(config)
+    elif words[0] == "python":
+        used = {word.split("=")[0] for word in words[2:] if word.startswith("--")}
+        known = flags_of_script(words[1])
+        assert used <= known | {"--help"}, f"{words[1]} does not know {', '.join(sorted(used - known))}"
+    elif words[0].startswith("fedjax-sel"):
+        known = known_flags("-m", *("fedjax_sel", *words[1:2]))
+        used = {word.split("=")[0] for word in words[2:] if word.startswith("--")}
+        assert used <= known, f"{words[0]} does not know {', '.join(sorted(used - known))}"
+    else:
+        assert words[0] in OTHERS, f"{words[0]} is no program that a page should name without a test of it"
+
+
+@pytest.mark.parametrize("block", BASH, ids=[f"{pages.name(block.page)}:{block.line}" for block in BASH])
+def test_a_block_can_be_parsed(block):
+    done = subprocess.run(["bash", "-n"], input=block.code, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for words in commands(block.code):
+        check(words)
+
+
+@pytest.mark.parametrize("page", [pages.name(page) for page in pages.everywhere()])
+def test_commands_in_the_text_can_be_parsed(page):
+    text = re.sub(
+        r"^( *)```.*?^\1```", "", (pages.ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    for span in re.findall(r"`(python [^`]+)`", text):
+        for words in commands(" ".join(span.split())):
+            if len(words) > 1 and not PLACEHOLDER.fullmatch(words[-1].split(".")[-1]):
+                check(words)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m fedjax_sel.train --allgo random",
+        "python -m fedjax_sel.train --algo randm",
+        "python -m fedjax_sel.train --alpha 3",  # of no effect with shards
+        "python -m fedjax_sel.compare --algos random --lst",
+        "python benchmarks/rounds_per_second.py --prests x",
+        "python benchmarks/nowhere.py",
+        "srun --nodes 4 python -m fedjax_sel.train --seed 3",
+        "sudo reboot",
+    ],
+)
+def test_what_could_not_be_started_is_found(command):
+    with pytest.raises((AssertionError, UserError)):
+        for words in commands(command):
+            check(words)

@@ -1,0 +1,100 @@
+"""Every block of Python on every page runs, in the page's order, in a folder of its own.
+
+A few pages by default, all of them under `slow`. Some have tests of their own, which also look at what comes out.
+"""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from tests.documents import pages
+
+OWN_TESTS = {
+    "docs/add_a_strategy.md": "tests/test_add_a_strategy.py",
+    "docs/selector.md": "tests/selector/test_page.py",
+    "docs/your_own_data.md": "tests/data/test_your_own_data_page.py",
+    "docs/your_own_experiment.md": "tests/test_your_own_experiment_page.py",
+}
+SMOKE = ("docs/devices.md", "docs/optimizers.md", "docs/statistics.md")  # these train nothing
+WITH_PYTHON = [pages.name(page) for page in pages.everywhere() if pages.blocks(page, "python")]
+
+
+class SLURMCluster:
+    """What dask-jobqueue has; here there is no SLURM."""
+
+    scheduler_address = "tcp://127.0.0.1:8786"
+
+    def __init__(self, cores, processes, memory, walltime):
+        pass
+
+    def scale(self, jobs):
+        pass
+
+
+def check_readme(names):
+    assert names["found"].seeds == 10 and names["found"].low < names["found"].difference < names["found"].high
+    assert names["ours"].ledger.bytes_down.sum() > names["uniform"].ledger.bytes_down.sum()
+
+
+def check_first_hour(names):
+    assert names["result"].test_accuracy.shape == (3, 30) and names["found"].verdict == "too few seeds"
+    assert names["ledger"].models_down[0, 0] == 50 and (names["ledger"].models_down[0, 1:] == 10).all()
+
+
+def check_information(names):
+    page = (pages.ROOT / "docs" / "information_and_cost.md").read_text(encoding="utf-8")
+    assert names["config"].selection.num_selected == 10 and names["config"].partition.num_clients == 50
+    assert "`random` sends 10 models down in each of 20 rounds" in page and "`pow_d` asks 20 candidates" in page
+    assert names["algo"] == "fl_dp3s" and names["ledger"].models_down[0, 0] == 50
+
+
+CHECKS = {
+    "README.md": check_readme,
+    "docs/first_hour.md": check_first_hour,
+    "docs/information_and_cost.md": check_information,
+    "docs/statistics.md": lambda names: names["found"].verdict == "better" or pytest.fail("the page says: better"),
+    "docs/coming_from.md": lambda names: np.testing.assert_array_equal(names["result"].test_accuracy.shape, (1, 10)),
+}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[] if page in SMOKE else pytest.mark.slow)
+        for page in WITH_PYTHON
+        if page not in OWN_TESTS
+    ],
+)
+def test_its_python_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    cluster = types.ModuleType("dask_jobqueue")
+    monkeypatch.setattr(cluster, "SLURMCluster", SLURMCluster, raising=False)
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", cluster)
+    try:
+        names = pages.run(pages.blocks(page, "python"))
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in ("fedjax_sel", "jax", "numpy"):
+            raise
+        pytest.skip(f"the page needs {error.name}, an extra that is not installed")
+    if page in CHECKS:
+        CHECKS[page](names)
+
+
+def test_pages_with_tests_of_their_own_have_them():
+    for page, test in OWN_TESTS.items():
+        assert page in WITH_PYTHON and page.split("/")[1] in (pages.ROOT / test).read_text(encoding="utf-8")
+
+
+def test_a_page_that_is_wrong_is_found_with_its_line(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "text\n\n```python\nx = 1\n```\n\nSave this as `kept.py`:\n\n```python\ny = 2\n```\n\n```python\nx / 0\n```\n"
+    )
+    found = pages.blocks(page, "python")
+    assert [(block.line, block.saved_as) for block in found] == [(4, None), (10, "kept.py"), (14, None)]
+    with pytest.raises(ZeroDivisionError) as error:
+        pages.run([found[0], found[2]])
+    assert error.traceback[-1].lineno + 1 == 14 and error.traceback[-1].path == page

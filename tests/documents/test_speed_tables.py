@@ -1,0 +1,92 @@
+"""docs/performance.md says what the files in results/ say."""
+
+import json
+
+import pytest
+
+from tests.documents import pages
+
+TEXT = (pages.ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+
+
+def read(name):
+    return json.loads((pages.ROOT / "results" / name).read_text())
+
+
+def rows(heading):
+    lines = TEXT.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(heading)) + 2
+    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[start:end]]
+
+
+def close(shown, value, digits):
+    """Whether a number is what rounding makes of a value (a half may go either way)."""
+    return abs(float(shown.split()[0].rstrip("%x")) - value) <= 0.5 * 10.0**-digits + 1e-9
+
+
+def test_rounds_a_second():
+    cases = read("rounds_per_second.json")["cases"] + read("rounds_per_second_cnn_small.json")["cases"]
+    found = {(case["preset"], case["seeds"], case["evaluate"]): case for case in cases}
+    table = rows("| preset | seeds | clients x steps x batch |")
+    assert len(table) == len(cases) / 2
+    for preset, seeds, work, speed, evaluated, share, compilation in table:
+        bare, whole = (found[preset.strip("`"), int(seeds), evaluate] for evaluate in (False, True))
+        digits = len(speed.split(".")[1])
+        assert work == f"{bare['clients']} x {bare['local_steps']} x {bare['batch_size']}"
+        assert close(speed, bare["seed_rounds_per_second"], digits)
+        assert close(evaluated, whole["seed_rounds_per_second"], digits)
+        both = share.replace("(", "").replace(")", "").split()
+        assert close(both[0], 100 * bare["share_of_ceiling"], 0) and close(both[1], 100 * whole["share_of_ceiling"], 0)
+        assert close(compilation, bare["compile_seconds"], 1)
+
+
+NAMES = {
+    "PyTorch, stacked weights": "torch_batched",
+    "FedJAX (PyPI), on the JAX that we use": "fedjax_newest",
+    "FedJAX (PyPI), on the newest JAX that it supports": "fedjax",
+    "PyTorch, a loop over clients": "torch_loop",
+    "pfl-research": "pfl",
+    "Flower's simulation": "flower",
+}
+
+
+@pytest.mark.parametrize("file,columns", [("rivals.json", (1, 2, 3)), ("rivals_xeon.json", (4, 5, 6))])
+def test_beside_other_simulators(file, columns):
+    measured = read(file)["settings"]["fmnist_mlp"]
+    ours, *others = rows("| FedCor's Fashion-MNIST MLP, 5 clients")
+    assert close(ours[columns[0]], measured["ours"]["rounds_per_second"], 1)
+    assert close(ours[columns[2]], measured["ours_5_seeds"]["rounds_per_second"], 1)
+    shown = {NAMES[row[0]]: [row[column] for column in columns] for row in others if row[columns[0]]}
+    assert set(shown) == set(measured["rivals"])
+    for name, (speed, ratio, ratio_5_seeds) in shown.items():
+        rival = measured["rivals"][name]
+        assert close(speed, rival["rounds_per_second"], 1)
+        assert close(ratio, rival["ratio"], 1) and close(ratio_5_seeds, rival["ratio_5_seeds"], 1)
+
+
+def test_networks_with_convolutions():
+    table = rows("| a CNN, one seed; rounds/s |")
+    for start, setting in ((0, "cifar10_cnn"), (2, "pfl_cifar10")):
+        for row, file in zip(table[start : start + 2], ("rivals_cifar10.json", "rivals_cifar10_xeon.json")):
+            measured = read(file)["settings"][setting]
+            assert close(row[2], measured["ours"]["rounds_per_second"], 2)
+            for cell, rival in zip(row[3:], ("torch_loop", "pfl")):
+                speed, ratio = cell.rstrip(")").split(" (ours ")
+                assert close(speed, measured["rivals"][rival]["rounds_per_second"], 2)
+                assert close(ratio, measured["rivals"][rival]["ratio"], len(ratio.split(" ")[0].split(".")[1]))
+
+
+def test_selection_takes_what_the_page_says():
+    cases = {(case["algo"], case["num_clients"]): case for case in read("selection_cost.json")["cases"]}
+    milliseconds = {name: case["milliseconds_per_round"] for (name, clients), case in cases.items() if clients == 100}
+    said = {
+        "random": 0.1, "afl": 0.2, "pow_d": 0.2, "fedsae": 0.2, "oort": 0.4, "fl_dp3s": 0.4, "gpfl": 0.5,
+        "fedcor": 0.8, "fedgp": 0.6, "clustered": 14.5, "divfl": 16.0,
+    }  # fmt: skip
+    assert {name: round(value, 1) for name, value in milliseconds.items()} == said
+    text = " ".join(TEXT.split())
+    assert (
+        "random 0.1, `afl`, `pow_d` and `fedsae` 0.2, `oort` and `fl_dp3s` 0.4, `gpfl` 0.5, `fedcor` and `fedgp` 0.6 "
+        "to 0.8 with their fits, `clustered` 14.5, `divfl` 16." in text
+    )

@@ -18,11 +18,11 @@ from tests.documents import pages
 
 BASH = [block for page in pages.everywhere() for block in pages.blocks(page, "bash")]
 OTHERS = {  # programs whose flags are not ours
-    ".", ".ci/run", "cd", "dask", "export", "gcloud", "git", "pip", "pre-commit", "pyright", "pytest", "python3", "ruff",
-    "tools/test_versions.py",
+    ".", ".ci/run", "cd", "dask", "export", "gcloud", "git", "pip", "pre-commit", "pyright", "pytest", "python3",
+    "ruff", "tools/test_versions.py",
 }  # fmt: skip
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
-OF_TRAIN = ("--list", "--dry-run")  # that are no settings
+OF_TRAIN = ("--list", "--dry-run", "--help")  # that are no settings
 
 
 def commands(text: str) -> list[list[str]]:
@@ -67,8 +67,11 @@ def flags_of_script(path: str) -> frozenset[str]:
 
 def check(words: list[str]) -> None:
     """Fails where a command could not be started as it stands."""
-    if words[0] == "python" and words[1] in ("-m", "-P") and words[-1] != "-m":
+    if words[0] == "python":
         words = [word for word in words if word != "-P"]
+    if words in (["python"], ["python", "-m"]):
+        return
+    if words[:2] == ["python", "-m"]:
         module, rest = words[2], words[3:]
         if not module.startswith("fedjax_sel"):
             return
@@ -79,8 +82,9 @@ def check(words: list[str]) -> None:
             parser = command_line.make_parser("train", "", "", only=set(flat_types()))
             config, flags = command_line.parse(parser, [word for word in rest if word not in OF_TRAIN])
             command_line.refuse_idle(flags, [config])
-            plugins = any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in rest)
-            (validate if plugins else check_experiment)(config)
+            elsewhere = "--mesh" in rest  # devices that are not here
+            elsewhere |= any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in rest)
+            (validate if elsewhere else check_experiment)(config)
     elif words[0] == "python":
         used = {word.split("=")[0] for word in words[2:] if word.startswith("--")}
         known = flags_of_script(words[1])

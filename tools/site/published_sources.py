@@ -1,4 +1,4 @@
-"""Where the strategies' numbers come from: the tables of tests/test_published_numbers.py, which are held to the code."""
+"""Where the strategies' numbers come from: the tables of tests/test_published_numbers.py, which the code is held to."""
 
 import ast
 import functools

@@ -151,14 +151,26 @@ def _as_markdown(text: str) -> str:
     lines = []
     for paragraph in re.split(r"\n(?=\* |\n)", text):
         joined = re.sub(r"\s*\n\s*", " ", paragraph.strip())
-        joined = re.sub(r"(?<![`\w])([a-z]+_[a-z_]*=?(?:\"[^\"]*\"|\w*)|[a-z]+=\"[^\"]*\")(?![`\w])", r"`\1`", joined)
+        joined = _NAME.sub(r"`\1`", joined)
         bullet, body = ("* ", joined[2:]) if joined.startswith("* ") else ("", joined)
-        body = "".join(
-            part if part.startswith("`") else re.sub(r"([*_<])", r"\\\1", part) for part in re.split(r"(`[^`]*`)", body)
-        )
-        lines.append(bullet + body)
+        parts = re.split(r"(`[^`]*`)", body)
+        lines.append(bullet + "".join(part if part.startswith("`") else _as_formula(part) for part in parts))
     text = "\n".join(lines)
     return re.sub(r"(?m)^(?!\* )(.+)\n(?=\* )", r"\1\n\n", text)
+
+
+_NAME = re.compile(r"(?<![`\w])([a-z]{2,}(?:_[a-z]+)+(?:=\w+|=\"[^\"]*\")?|[a-z_]+=\"[^\"]*\")(?![`\w])")
+
+
+def _as_formula(text: str) -> str:
+    """Return text with S^T and U_min as they are written by hand, and what Markdown would read as marks escaped."""
+    text = re.sub(r"([*<])", r"\\\1", text)
+    text = re.sub(r"(?<=[\w)])\^(?:\(([^()]*)\)|\{([^{}]*)\}|(-?\w+))", _raised, text)
+    return re.sub(r"(?<![\w`])([A-Za-z])_(?:\{([^{}]*)\}|(\w+))", lambda m: f"{m[1]}<sub>{m[2] or m[3]}</sub>", text)
+
+
+def _raised(match: re.Match) -> str:
+    return f"<sup>{match[1] or match[2] or match[3]}</sup>"
 
 
 def _arguments(factory: Any) -> dict[str, str]:

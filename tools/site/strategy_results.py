@@ -79,7 +79,8 @@ def _number(row: dict[str, str], column: str, digits: int) -> str:
     if mean == "N/A":
         reached = row.get(f"{column}_seeds_reached")
         return f"N/A ({reached} of {row['seeds']} seeds)" if reached else "N/A"
-    return f"{float(mean):.{digits}f} ± {float(row[f'{column}_sd']):.{digits}f}" if mean else ""
+    # with spaces at which no line breaks
+    return f"{float(mean):.{digits}f}\u00a0±\u00a0{float(row[f'{column}_sd']):.{digits}f}" if mean else ""
 
 
 def _absence(root: Path, name: str) -> str:

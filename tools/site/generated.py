@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import reference
 import strategy_pages
 import strategy_results
 
 _PART = re.compile(r"<!-- generated: (.*?) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 PARTS: dict[str, Callable[..., str]] = {
+    "public": reference.overview,
+    "reference": reference.entries,
     "strategies": strategy_pages.overview,
     "information": strategy_pages.information,
     "facts": strategy_pages.facts,

@@ -92,7 +92,10 @@ def make_parser() -> Parser:
     what.add_argument("entries", nargs="*", metavar="ENTRY", help="tables and figures, such as fedcor/table1")
     what.add_argument("--list", action="store_true", help="show every table and figure, and what it takes")
     what.add_argument(
-        "--columns", nargs="+", metavar="NAME", help="some settings, or how their names begin: fmnist (default: all but those of your own files)"
+        "--columns",
+        nargs="+",
+        metavar="NAME",
+        help="some settings, or how their names begin: fmnist (default: all that need no files of your own)",
     )
     much = parser.add_argument_group("how much of it", "less than the entry's tells less, and the page says so")
     much.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list (default: the entry's)")

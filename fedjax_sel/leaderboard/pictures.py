@@ -13,7 +13,7 @@ from fedjax_sel.leaderboard.across import SCORES, Together
 from fedjax_sel.leaderboard.measures import Common
 from fedjax_sel.leaderboard.series import Series, Setting
 from fedjax_sel.leaderboard.settings import ALGOS, BASELINE, contender
-from fedjax_sel.reporting.plots import running_mean
+from fedjax_sel.reporting.bands import running_mean
 
 COLORS = dict(
     zip(

@@ -57,7 +57,7 @@ def test_the_installed_commands_lead_where_they_should():
     "arguments,message",
     [
         (["comparre"], "error: 'comparre' is no command; did you mean 'compare'?\n"),
-        (["bananas"], "error: 'bananas' is no command; choose from compare, data, list, report, reproduce, test, tr"),
+        (["bananas"], "error: 'bananas' is no command; choose from compare, data, leaderboard, list, report, "),
         (["--seeds"], "error: unknown flag --seeds; --help lists every flag\n"),
         (["train", "--rounds", "0"], "error: --rounds: 0 is below 1; "),
         (["train", "stray"], "error: 'stray': not expected here; --help lists every flag\n"),

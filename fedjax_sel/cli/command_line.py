@@ -44,7 +44,10 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
         help="a published experiment, e.g. fedcor/fmnist-1spc; fedjax-sel list presets shows all (default: quickstart)",
     )
     start.add_argument(
-        "--config", metavar="FILE", type=path, help="settings in a .json or .toml file, such as a run's config.json"
+        "--config",
+        metavar="FILE",
+        type=path,
+        help="settings in a .json or .toml file, such as a run's config.json (default: none)",
     )
     hints = flat_types()
     for concern, kind in concerns().items():

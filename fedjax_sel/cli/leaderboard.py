@@ -92,29 +92,44 @@ def make_parser() -> Parser:
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist"
-    )
-    parser.add_argument("--list", action="store_true", help="show every part, and what it takes")
-    parser.add_argument("--pages", action="store_true", help="write pages and pictures anew, without any run")
-    parser.add_argument("--algos", nargs="+", metavar="ALGO", help="some strategies now, others with a later command")
-    parser.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list, instead of the part's")
-    parser.add_argument("--rounds", type=int, metavar="N", help="instead of the part's")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the part's rounds (default: 1)")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder of prepared data, as for the train command")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes that take the runs (default: this)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them")
-    parser.add_argument(
-        "--out", type=command_line.path, default=Path("runs/leaderboard"), metavar="DIR",
-        help="results (default: runs/leaderboard)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--runs",
-        type=command_line.path,
-        metavar="DIR",
-        help="the runs' own folders go to DIR/runs (default: OUT)",
-    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    what = parser.add_argument_group("what to run")
+    what.add_argument("parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist")
+    what.add_argument("--list", action="store_true", help="show every part, and what it takes")
+    what.add_argument("--pages", action="store_true", help="write pages and pictures anew, without any run")
+    what.add_argument(
+        "--algos", nargs="+", metavar="ALGO", help="some strategies now, others with a later command (default: all)"
+    )
+    much = parser.add_argument_group("how much of it", "less than the part's tells less, and the page says so")
+    much.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list (default: the part's)")
+    much.add_argument("--rounds", type=int, metavar="N", help="of training (default: the part's)")
+    much.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the part's rounds (default: 1)")
+    place = parser.add_argument_group("where")
+    place.add_argument(
+        "--out",
+        type=command_line.path,
+        default=Path("runs/leaderboard"),
+        metavar="DIR",
+        help="results (default: runs/leaderboard)",
+    )
+    place.add_argument(
+        "--runs", type=command_line.path, metavar="DIR", help="the runs' own folders go to DIR/runs (default: OUT)"
+    )
+    place.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of prepared data, as for the train command (default: the cache, or a download)",
+    )
+    place.add_argument(
+        "--jobs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes of this machine that take the runs (default: 0, this one)",
+    )
+    place.add_argument(
+        "--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them (default: none)"
+    )
     return parser
 
 

@@ -29,16 +29,15 @@ def rule(components: int) -> str:
     Args:
         components: that are looked at.
     """
-    which = "first principal component" if components == 1 else f"first {components} principal components"
+    which = "component" if components == 1 else f"{components} components"
     return (
         f"In the last round of the warm-up {loss_changes.COHORTS} random cohorts are drawn; each client trains once, "
-        "and a cohort's model is the mean of its clients'. Looked at are the "
-        f"{which} of the clients' loss changes, the Gaussian has a component's mean and deviation. It "
-        '"fits well" is reproduced if no probability that it gives is wrong by much: the 95 % interval over seeds of '
-        f"the greatest difference of the distribution functions lies below {FITS}; and contradicted if it lies above. "
-        "That a component is Gaussian is another claim: contradicted if Anderson and Darling's test (its null by "
-        "simulation) rejects any after Holm's correction over the components and seeds of a setting, else reproduced, "
-        "as far as so many cohorts can tell."
+        f"and a cohort's model is the mean of its clients'. The first principal {which} of the clients' loss changes "
+        "stand against the Gaussian with the same mean and deviation. It fits well if no probability that it gives is "
+        "wrong by much: reproduced if the 95 % interval over seeds of the greatest difference of the distribution "
+        f"functions lies below {FITS}, and contradicted if it lies above. To be Gaussian is a stricter claim: "
+        "contradicted if Anderson and Darling's test (its null by simulation) rejects any component after Holm's "
+        "correction over the components and seeds of a setting, else reproduced, as far as so many cohorts can tell."
     )
 
 
@@ -79,8 +78,10 @@ def _fit(column: str, number: int, apart: np.ndarray, shares: np.ndarray, scale:
     low, high = map(float, statistics.mean_interval(apart))
     verdict = verdicts.REPRODUCED if high < FITS else verdicts.CONTRADICTED if low > FITS else verdicts.UNDECIDED
     what = f"component {number} ({100 * shares.mean():.0f} % of the variance): greatest difference to the Gaussian"
-    return Row(column, what, "fits well (picture)", f"{tables.mean_and_sd(apart, 3)} ({low:.3f} to {high:.3f})",
-               len(apart), "", verdict if _comparable(low, scale) else verdicts.NOT_COMPARABLE)  # fmt: skip
+    ours = tables.mean_and_sd(apart, 3) + ("" if np.isnan(low) else f" ({low:.3f} to {high:.3f})")
+    if np.isnan(low) or not scale.whole_rounds:
+        verdict = verdicts.NOT_COMPARABLE
+    return Row(column, what, "fits well (picture)", ours, len(apart), "", verdict)
 
 
 def _test(column: str, p: np.ndarray, scale: Scale) -> Row:
@@ -90,10 +91,6 @@ def _test(column: str, p: np.ndarray, scale: Scale) -> Row:
     ours = f"{rejected} of {adjusted.size} rejected (least p = {adjusted.min():.2g})"
     return Row(column, "the components are Gaussian", "yes (picture)", ours, len(p), "",
                verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE)  # fmt: skip
-
-
-def _comparable(low: float, scale: Scale) -> bool:
-    return scale.whole_rounds and not np.isnan(low)
 
 
 def _by_chance(cohorts: int) -> float:

@@ -14,8 +14,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 SECONDS = 60
 # The child reads commands from its descriptor 3 and answers on 4.
 LAUNCH = """import os, sys
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]  # 3 and 4 are taken, so that no copy gets them
 reading, writing = (os.dup(int(number)) for number in sys.argv[1:3])
-held = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
 os.dup2(reading, 3), os.dup2(writing, 4)
 os.execvp(sys.argv[3], sys.argv[3:])"""
 

@@ -191,6 +191,7 @@ def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_pat
     assert not path.exists() and "No run has a whole round yet" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore:.*nothing tells whether its rows")
 @pytest.mark.parametrize(
     "arguments,says",
     [

@@ -51,7 +51,8 @@ function reduced(table, most) {
 function cohortPictures(place, setting, number) {
   const runs = setting.runs.filter((run) => run.cohorts);
   if (!runs.length) return;
-  const seeds = runs[0].cohorts.seeds;
+  const kept = runs.map((run) => run.cohorts).sort((a, b) => a.seeds.length - b.seeds.length)[0];
+  const seeds = kept.seeds; // all the others have them, too
   const orders = [["often", "how often"], ["id", "id"]];
   if (setting.labels) orders.unshift(["label", "main label"]);
   const [which, seedOf, order] = [`cohorts-run-${number}`, `cohorts-seed-${number}`, `cohorts-order-${number}`];
@@ -60,10 +61,9 @@ function cohortPictures(place, setting, number) {
     picker(seedOf, "Seed", seeds.map((seed) => [seed, seed])),
     picker(order, "Clients by", orders),
   ];
-  const kept = runs[0].cohorts;
   const fewer = [
     kept.seeds.length < kept.of ? `The page holds ${kept.seeds.length} of ${kept.of} seeds.` : "",
-    kept.every > 1 ? `Every ${kept.every}th round is shown.` : "",
+    Math.max(...runs.map((run) => run.cohorts.every)) > 1 ? "Of a long run some rounds are shown, evenly spaced." : "",
   ].join(" ");
   picture(place, "Who trained in which round.", `A mark: the client trained. ${fewer}`, () => {
     const run = runs.find((one) => one.name === state.pick[which]);

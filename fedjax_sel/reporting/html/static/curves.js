@@ -27,10 +27,10 @@ function bandOf(curve, mean, deviation, seeds, floor, ceiling) {
   };
 }
 
-// Returns the traces of one strategy: its band, then its line.
+// Returns the traces of one strategy: those of its band, and its line.
 function traces(run, x, curve, options) {
   const at = curve.mean.map((value, i) => (value === null ? -1 : i)).filter((i) => i >= 0);
-  if (!at.length) return [];
+  if (!at.length) return { band: [], line: [] };
   const [low, high, known, spread] = ["low", "high", "mean", "sd"].map((name) => at.map((i) => curve[name][i]));
   const width = options.smooth && state.smooth ? Math.round(0.02 * at.length) : 1;
   const mean = width > 1 ? runningMean(known, width) : known;
@@ -42,17 +42,21 @@ function traces(run, x, curve, options) {
   const edge = { ...shared, line: { width: 0 }, hoverinfo: "skip" };
   const dense = Math.min(0.15, 0.6 / Math.max(options.together, 1)); // lines stay to be told apart where all overlap
   const shade = translucent(color, isDark() ? 1.3 * dense : dense);
-  const found = band === null ? [] : [
+  const edges = band === null ? [] : [
     { ...edge, y: band.low }, { ...edge, y: band.high, fill: "tonexty", fillcolor: shade },
   ];
   const sd = run.seeds > 1 ? " ± %{customdata:.4g}" : "";
-  found.push({
+  const line = {
     ...shared, y: mean, customdata: deviation, name: plain(run.name), meta: plain(run.name),
     mode: at.length > 1 ? "lines" : "markers", line: { color, width: 2, dash: report.styles[run.name].dash },
     marker: { color, size: 8 },
     hovertemplate: `<b>%{meta}</b><br>${options.xShort} %{x:.5~g}: %{y:.4g}${sd}<extra></extra>`,
-  });
-  return found;
+  };
+  return { band: edges, line: [line] };
+}
+// Returns the traces of all strategies: no band lies over a line.
+function together(found) {
+  return [...found.flatMap((one) => one.band), ...found.flatMap((one) => one.line)];
 }
 
 function horizontal(value) {
@@ -65,7 +69,8 @@ function overTime(setting, key, label, options) {
   return () => {
     const known = shownRuns(setting).filter((run) => run.curves[key]);
     const x = state.x;
-    const data = known.flatMap((run) => traces(run, run.at[x], run.curves[key], { ...options, smooth: true, xShort: x, together: known.length }));
+    const own = { ...options, smooth: true, xShort: x, together: known.length };
+    const data = together(known.map((run) => traces(run, run.at[x], run.curves[key], own)));
     const slow = x === "seconds" && known.some((run) => !run.at.steady);
     const title = slow ? "seconds since the first round began, compilation included" : X_TITLES[x];
     const shapes = horizontal(options.target);
@@ -83,7 +88,7 @@ function overRanks(setting, key, x, y, options) {
     const known = shownRuns(setting).filter((run) => run[key]);
     const own = { ...options, xShort: "client", together: known.length };
     return {
-      data: known.flatMap((run) => traces(run, run[key].rank, run[key], own)),
+      data: together(known.map((run) => traces(run, run[key].rank, run[key], own))),
       layout: layout(x, y, { uirevision: key, yaxis: { rangemode: options.ceiling === 1 ? "normal" : "tozero" } }),
     };
   };

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import folder, records, run_files, told
+from fedjax_sel.runs import folder, rows, run_files, told
 from fedjax_sel.runs.records import Result
 
 
@@ -30,16 +30,16 @@ def so_far(path: Path) -> tuple[Result, int]:
     config = folder.stored_config(path)
     seeds, selected = len(config.run.seeds), config.selection.num_selected
     try:
-        rows = _read(path / run_files.METRICS)
+        text = _read(path / run_files.METRICS)
         try:
             cohorts = files.read_array(path / run_files.COHORTS, run_files.MOST_BYTES)
         except FileNotFoundError:
             cohorts = np.zeros((seeds, 0, selected), np.int32)
-        rounds = max((rows.count("\n") - 1) // seeds, 0)
+        rounds = max((text.count("\n") - 1) // seeds, 0)
         missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), selected), -1, np.int32)
         known = told.newest(path)
         whole = np.concatenate([cohorts, missing], axis=1)
-        result = records.parse(config, told.source(path, known), rows, whole, told.higher_is_better(known))
+        result = rows.parse(config, told.source(path, known), text, whole, told.higher_is_better(known))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: the run cannot be read ({error}); bring its files back, or leave it out") from error
     return result, min(result.num_rounds, cohorts.shape[1])

@@ -42,6 +42,8 @@ def step(params, inputs, targets):
 class Digits(JaxClient):
     """A client that takes two passes of SGD over its digits."""
 
+    generator: np.random.Generator
+
     def fit(self, params, config):
         """Train."""
         for _ in range(2):

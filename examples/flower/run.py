@@ -101,7 +101,7 @@ def main() -> None:
     )  # fmt: skip
     report: dict[str, Any] = {}
     for name in given.strategies:
-        strategy = STRATEGIES.get(name, name)
+        strategy = STRATEGIES.get(name, str(name))
         folder = None if given.folder is None else given.folder / name
         server_app, clients, found = apps(given.clients, setting, strategy, folder)
         run_simulation(

@@ -19,6 +19,7 @@ from fedjax_sel.training import client as training
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED
 
 PROFILE_SIZE = 64
+FIRST = jnp.int32(0)  # of the replicates: there is one
 
 
 @functools.cache
@@ -34,7 +35,7 @@ def answering(setting: Setting, request: Request):
 
     def answer(weights, federation, who, training_key, facts_key, round):
         question = facts.Question(
-            plan.trainer, request, plan.loss_on, federation, weights, Kept(None, ()), NOTHING_REMEMBERED, 0, who,
+            plan.trainer, request, plan.loss_on, federation, weights, Kept(None, ()), NOTHING_REMEMBERED, FIRST, who,
             training_key, facts_key, round,
         )  # fmt: skip
         return facts.ANSWERS[request.kind](question)
@@ -48,7 +49,7 @@ def fitting(setting: Setting):
     trainer = program(setting).plan.trainer
 
     def train(weights, federation, who, key, round):
-        return training.train_and_report(trainer, federation, weights, 0, who, key, round).update
+        return training.train_and_report(trainer, federation, weights, FIRST, who, key, round).update
 
     return jax.jit(train)
 
@@ -57,28 +58,26 @@ class Simulated:
     """One of the simulator's clients."""
 
     def __init__(self, setting: Setting, number: int):
-        self.setting, self.number, self.name = setting, number, str(number)
+        self.setting, self.number, self.name = setting, jnp.int32(number), str(number)
         federation = program(setting).federation
         self.num_examples = int(federation.train_sizes[0, number])
         self.num_all_examples = int(federation.sizes[0, number])
 
     def answer(self, question: Question):
         """Return a fact."""
-        own, request = program(self.setting), Request(question.kind, ALL, always(), tuple(question.options.items()))
-        of = [
-            keys.of_client(stream[0], question.round, self.number)
-            for stream in (own.streams.training, own.streams.facts)
-        ]
+        own, round = program(self.setting), jnp.int32(question.round)
+        request = Request(question.kind, ALL, always(), tuple(question.options.items()))
+        of = [keys.of_client(stream[0], round, self.number) for stream in (own.streams.training, own.streams.facts)]
         given = received(self.setting, question.weights or initial(self.setting))
-        return answering(self.setting, request)(given, own.federation, self.number, *of, jnp.int32(question.round))
+        return answering(self.setting, request)(given, own.federation, self.number, *of, round)
 
     def train(self, order: Order) -> Report:
         """Train, for good or for a probe."""
-        own, given = program(self.setting), received(self.setting, order.weights)
-        key = keys.of_client(own.streams.training[0], order.round, self.number)
+        own, given, round = program(self.setting), received(self.setting, order.weights), jnp.int32(order.round)
+        key = keys.of_client(own.streams.training[0], round, self.number)
         if order.probe is not None:
-            key = jax.random.fold_in(keys.of_probe(own.streams.facts[0], order.round, order.probe), self.number)
-        update = fitting(self.setting)(given, own.federation, self.number, key, jnp.int32(order.round))
+            key = jax.random.fold_in(keys.of_probe(own.streams.facts[0], round, order.probe), self.number)
+        update = fitting(self.setting)(given, own.federation, self.number, key, round)
         trained = jax.tree.map(lambda before, change: before + change, given.trained, update.trained)
         return Report(arrays_of(trained), self.num_examples)
 

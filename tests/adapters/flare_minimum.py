@@ -5,6 +5,7 @@ It stands in for the package so that the page's controller can run in this proce
 
 import dataclasses
 import enum
+import inspect
 import sys
 import types
 from typing import Any
@@ -27,7 +28,7 @@ class ModelController:
         pass
 
     def send_model_and_wait(self, task_name="train", data=None, targets=None, min_responses=None, timeout=0):
-        return self.broadcast_model(task_name=task_name, data=data, targets=targets, timeout=timeout)
+        raise NotImplementedError
 
 
 class InProcess:
@@ -46,7 +47,9 @@ class InProcess:
     def sample_clients(self, num_clients=None):
         return list(self.sites)[:num_clients]
 
-    def broadcast_model(self, data, task_name, targets, timeout, **_):
+    def send_model_and_wait(self, *positional, **named):
+        taken = inspect.signature(super().send_model_and_wait).bind(*positional, **named).arguments
+        task_name, data, targets = taken["task_name"], taken["data"], taken["targets"]
         replies = []
         for name in targets or self.sites:  # as FLARE does
             reply = self.sites[name](task_name, data)

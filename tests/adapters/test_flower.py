@@ -151,6 +151,17 @@ def test_answers_that_do_not_fit_count_as_none(caplog):
     assert all("1" in cohort for cohort in strategy.cohorts[:1])  # what is not finite is bad, not unknown
 
 
+def test_probes_go_on_without_answers_that_do_not_fit(caplog):
+    clients = [Line(number) for number in range(N)]
+    turns = []
+    plain = clients[0].answer
+    clients[0].answer = lambda question: turns.append(question) or (plain(question) if len(turns) % 2 else [1.0, 2.0])
+    clients[1].answer = lambda question: np.nan
+    strategy, _, _ = run(FEDCOR, FakeGrid(clients))
+    assert strategy.selector.round == T and len(turns) > 3
+    assert "loss of client '0' is of shape [2] and not of []" in caplog.text
+
+
 def test_a_broken_or_foreign_model_is_left_out(caplog):
     clients = [Line(number) for number in range(N)]
     plain = clients[0].train
@@ -215,5 +226,7 @@ def test_what_is_missing_is_one_sentence(change, words):
 def test_clients_that_do_not_come():
     with pytest.raises(UserError, match="5 clients can be reached and 8 are needed"):
         run("random", FakeGrid([Line(number) for number in range(5)]), wait_seconds=0.3)
+    with pytest.raises(UserError, match="num_rounds: 7 is more than the 6 of this strategy"):
+        made("random").start(FakeGrid([Line(number) for number in range(N)]), first(), num_rounds=T + 1)
     with pytest.raises(UserError, match="8 is not the 9 clients that came"):
         run("random", FakeGrid([Line(number) for number in range(9)]))

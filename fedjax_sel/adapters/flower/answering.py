@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -21,9 +22,9 @@ def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientA
         make_client: (context) -> the client that this node is; called for every message, so keep what takes long.
         app: to which these are added, such as one with an `evaluate` of its own; None: a new one.
     """
-    app = ClientApp() if app is None else app
+    answering: Any = ClientApp() if app is None else app
 
-    @app.query("introduce")
+    @answering.query("introduce")
     def introduce(message: Message, context: Context) -> Message:
         client = make_client(context)
         own = {
@@ -38,10 +39,10 @@ def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientA
 
     for kind, about in KINDS.items():
         if about.has_table and kind != "loss_change":  # which takes several losses; see `probes`
-            app.query(kind)(partial(answer, kind))
+            answering.query(kind)(partial(answer, kind))
 
-    @app.train()
+    @answering.train()
     def train(message: Message, context: Context) -> Message:
         return messages.report(message, make_client(context).train(messages.order_of(message)))
 
-    return app
+    return answering

@@ -79,7 +79,8 @@ class Nodes:
 
     def _introduced(self, reply: Message) -> None:
         node = reply.metadata.src_node_id
-        if reply.has_error() or messages.OURS not in reply.content.config_records:
+        wanted = {"name", "num-examples", "num-all-examples"}
+        if reply.has_error() or not wanted <= set(reply.content.config_records.get(messages.OURS, {})):
             _log.warning("node %d did not introduce itself: its ClientApp is not `client_app`", node)
             return
         own = reply.content.config_records[messages.OURS]

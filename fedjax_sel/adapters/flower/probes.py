@@ -9,7 +9,7 @@ import numpy as np
 from fedjax_sel.adapters.clients import Arrays
 from fedjax_sel.selector import Ask, Selector
 
-Name = str
+Name = Any  # hashable
 Train = Callable[[int, tuple[Name, ...]], Mapping[Name, tuple[Arrays, float]]]
 """(which probe, its cohort) -> the weights and the aggregation's weight of those who reported."""
 Evaluate = Callable[[Arrays | None, tuple[Name, ...]], Mapping[Name, float]]
@@ -52,5 +52,5 @@ def mean(weights: Arrays, reports: Any) -> Arrays:
     total = sum(share for _, share in finite)
     if not finite or total <= 0:
         return weights
-    return {name: sum(own[name] * (share / total) for own, share in finite).astype(array.dtype)
-            for name, array in weights.items()}  # fmt: skip
+    means = {name: sum(own[name] * (share / total) for own, share in finite) for name in weights}
+    return {name: np.asarray(means[name], array.dtype) for name, array in weights.items()}

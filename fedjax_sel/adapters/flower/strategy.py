@@ -119,6 +119,8 @@ class SelectorStrategy(Strategy):
         arrays = self._begin(grid, initial_arrays)
         done = self.selector.round
         last = self._size[2] if num_rounds is None else num_rounds
+        if last > self._size[2]:
+            raise UserError(f"num_rounds: {last} is more than the {self._size[2]} of this strategy; make it with more")
         of_round = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
         result = super().start(
             grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, of_round
@@ -256,7 +258,8 @@ class SelectorStrategy(Strategy):
 
         def evaluate(model: Arrays | None, names: tuple[str, ...]) -> dict[str, float]:
             options = {name: value for name, value in due.options.items() if name == "on"}
-            return clients.ask("loss", options, arrays if model is None else messages.record(model), names)
+            losses = clients.ask("loss", options, arrays if model is None else messages.record(model), names)
+            return dict(zip(*rounds.fitting(due._replace(kind="loss", clients=names, shape=()), losses)))
 
         return probes.loss_changes(self.selector, due, names, self._weights, train, evaluate)
 

@@ -15,7 +15,7 @@ from fedjax_sel.leaderboard.series import Series, Setting
 from fedjax_sel.leaderboard.settings import ALGOS, BASELINE, contender
 from fedjax_sel.reporting.bands import running_mean
 
-COLORS = dict(
+COLORS: dict[str, str] = dict(
     zip(
         ALGOS,
         ("#000000", "#999999", "#D55E00", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#8C564B", "#56B4E9", "#7F3C8D",

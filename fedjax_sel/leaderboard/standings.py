@@ -105,12 +105,10 @@ def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[
 
 
 def _family(table: Sequence[Row], rows: Mapping[str, Series], measure: str, higher_is_better: bool) -> list[Pair]:
-    numbers = {row.name: row.numbers.get(measure) for row in table}
-    against = {row.name: contender(row.name).baseline.name for row in table}
+    numbers = {row.name: row.numbers[measure] for row in table if measure in row.numbers}
+    against = {row: contender(row).baseline.name for row in numbers}
     names = [
-        row
-        for row, base in against.items()
-        if row != base and base in rows and numbers[row] is not None and rows[row].seeds == rows[base].seeds
+        row for row, base in against.items() if row != base and base in rows and rows[row].seeds == rows[base].seeds
     ]
     if not names:
         return []

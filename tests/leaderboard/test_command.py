@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from fedjax_sel.cli import command_line, leaderboard
-from fedjax_sel.leaderboard import grids, settings
+from fedjax_sel.leaderboard import grids, pages, settings, tuning, tuning_page
 from fedjax_sel.leaderboard.grids import GRIDS, Grid
 from fedjax_sel.runs import grid as independent
 from tests.reproduction.small import SMALL
@@ -16,6 +16,12 @@ from tests.reproduction.small import SMALL
 
 def run(*arguments):
     return command_line.guarded(leaderboard.main, [str(argument) for argument in arguments])
+
+
+def only(monkeypatch, *some):
+    """Let these be all grids that there are."""
+    for module in (grids, pages):
+        monkeypatch.setattr(module, "GRIDS", {grid.name: grid for grid in some})
 
 
 @pytest.fixture
@@ -30,9 +36,7 @@ def small(monkeypatch):
         )
     }
     grid = Grid("fmnist-2spc", "fmnist", "Digits", rows, timed=True)
-    monkeypatch.setattr(grids, "GRIDS", {grid.name: grid})
-    for module in ("fedjax_sel.leaderboard.pages",):
-        monkeypatch.setattr(f"{module}.GRIDS", {grid.name: grid})
+    only(monkeypatch, grid)
     return grid.name
 
 
@@ -139,3 +143,44 @@ def test_a_stop_keeps_what_is_done_and_goes_on(small, tmp_path, capsys, monkeypa
     assert [row["row"] for row in rows_of(tmp_path / small / "table.csv")] == ["random"]
     assert run(small, "--out", tmp_path) == 0
     assert len(rows_of(tmp_path / small / "table.csv")) == 3 and len(calls) == 4
+
+
+@pytest.mark.slow
+def test_the_best_draw_is_what_is_measured(tmp_path, monkeypatch, capsys):
+    """On digits, with two strategies and two draws each."""
+    monkeypatch.setattr(tuning, "DRAWS", 2)
+    for module in (tuning, tuning_page):
+        monkeypatch.setattr(module, "ALGOS", ("random", "afl"))
+    config = SMALL.replace(rounds=2, seeds=3, chunk=1, local_steps=3)
+    setting = settings.Setting("fmnist-2spc", "Digits", config, 10)
+    drawn, tuned = grids._tuned(setting)
+    only(monkeypatch, drawn, tuned._replace(rows={algo: tuned.rows[algo] for algo in ("random", "afl")}))
+    assert run(tuned.name, "--out", tmp_path) == 2
+    assert "follows from tuned-fmnist-2spc-draws, which is not in" in capsys.readouterr().err
+    assert run("tuned", "--seeds", "2", "--out", tmp_path) == 0
+    text = (tmp_path / drawn.name / "README.md").read_text()
+    assert "**Other than usual:** seeds 100, 101." in text and "| afl | alpha1 | 0 to 0.9 |" in text
+    text = (tmp_path / tuned.name / "README.md").read_text()
+    held = pages.series.read(tmp_path / drawn.name)
+    assert len(held.rows) == 4 and held.rows["afl draw=1"].seeds == (100, 101)
+    best = tuning.draw("afl", tuning.best(held, "afl"))
+    assert f"| afl | {tuning_page.in_words(best)} | {max(tuning.accuracy(held, 'afl').values()):.3f} |" in text
+    assert [row["seeds"] for row in rows_of(tmp_path / tuned.name / "table.csv")] == ["2", "2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name, grid in GRIDS.items() if name.endswith("2spc") and grid.group == "information"]
+)
+def test_every_study_at_a_tiny_scale(name, tmp_path, monkeypatch):
+    rows = {
+        row: SMALL.replace(
+            seeds=2, rounds=4, chunk=2, algo=config.selection.algo, algo_args=config.selection.algo_args,
+            server_validation=0.05, available=config.selection.available,
+            report_failure_rate=config.selection.report_failure_rate,
+        )
+        for row, config in GRIDS[name].rows.items()
+    }  # fmt: skip
+    only(monkeypatch, GRIDS[name]._replace(rows=rows))
+    assert run(name, "--out", tmp_path) == 0
+    assert [row["row"] for row in rows_of(tmp_path / name / "table.csv")] == list(rows)

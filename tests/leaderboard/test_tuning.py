@@ -1,5 +1,7 @@
 """The same tuning for every strategy."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from fedjax_sel.leaderboard import grids, tuning
 from fedjax_sel.leaderboard.grids import GRIDS
 from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.settings import ALGOS, SEEDS, SETTINGS
+from fedjax_sel.strategies.base import Env
 from tests.leaderboard import made_up
 
 
@@ -19,7 +22,11 @@ def test_every_draw_is_a_strategy_and_always_the_same():
         assert drawn == [tuning.draw(algo, number) for number in range(1, tuning.DRAWS + 1)]
         assert len({str(one) for one in drawn}) > 1, algo
         for one in drawn:
-            strategies.make(algo, **one)
+            strategy = strategies.make(algo, **one)
+            for name in grids.TUNED:  # what a strategy can only refuse once it knows the cohort
+                selected = SETTINGS[name].config.selection.num_selected
+                env = Env(100, selected, 150, 10, 1000, jnp.full(100, 600), jnp.full(100, 0.01))
+                jax.eval_shape(strategy.init, jax.random.key(0), env)
             assert set(one) <= set(strategies.parameters(algo))
     assert tuning.draw("fedgp", 1) != tuning.draw("fedcor", 1)
 

@@ -74,7 +74,7 @@ def draw(
 
 def shade(together: int) -> float:
     """Return how dense each of so many bands is, 0 to 1: lines stay to be told apart where all overlap."""
-    return min(0.15, 0.5 / together)
+    return min(0.15, 0.7 / together)
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The page in a headless Chromium: no complaints, controls that work, room on a phone, in the dark and on paper."""
 
+import time
+
 import pytest
 
 from fedjax_sel.reporting.html import page
@@ -205,16 +207,14 @@ def test_on_paper_it_is_dark_on_white_and_as_wide_as_a_page(shown):
 @pytest.mark.slow
 def test_a_page_that_follows_keeps_what_was_chosen(chromium, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(page.render(made_up.chapters()[:1], refresh=1), encoding="utf-8")
+    path.write_text(page.render(made_up.chapters()[:1], refresh=2), encoding="utf-8")
     chromium.errors.clear()
     chromium.open(path)
     click(chromium, "[data-strategy=oort]")
     chromium.run("window.before = true")
-    chromium.run("new Promise(done => setTimeout(done, 900))")
-    for _ in range(50):
-        if not chromium.run("Boolean(window.before) || document.readyState !== 'complete'"):
-            break
-        chromium.run("new Promise(done => setTimeout(done, 100))")
+    until = time.monotonic() + 60
+    while chromium.run("window.before === true || document.readyState !== 'complete'") and time.monotonic() < until:
+        time.sleep(0.2)
     assert chromium.run("window.before") is None and chromium.errors == []
     assert sum(chromium.run(TRACES % "oort")) == 0 < sum(chromium.run(TRACES % "random"))
     click(chromium, "[data-control=follow]")

@@ -29,6 +29,13 @@ function swatch(name) {
 function strategies() {
   const group = element("div", { class: "group strategies", role: "group", "aria-label": "Strategies" });
   const names = Object.keys(report.styles);
+  if (names.length > 2) {
+    const all = element("button", { type: "button", "data-strategies": "all" }, "all");
+    all.addEventListener("click", () => { state.hidden = []; changed(); });
+    const none = element("button", { type: "button", "data-strategies": "none" }, "none");
+    none.addEventListener("click", () => { state.hidden = [...names]; changed(); });
+    group.append(all, none);
+  }
   for (const name of names) {
     const button = element("button", { type: "button", class: "strategy", "data-strategy": name, title: "show or hide everywhere" }, swatch(name), name);
     button.addEventListener("click", () => {
@@ -36,13 +43,6 @@ function strategies() {
       changed();
     });
     group.append(button);
-  }
-  if (names.length > 2) {
-    const all = element("button", { type: "button", "data-strategies": "all" }, "all");
-    all.addEventListener("click", () => { state.hidden = []; changed(); });
-    const none = element("button", { type: "button", "data-strategies": "none" }, "none");
-    none.addEventListener("click", () => { state.hidden = [...names]; changed(); });
-    group.append(all, none);
   }
   return group;
 }

@@ -15,7 +15,6 @@ import copy
 import io
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -160,12 +159,6 @@ def badge(name: str) -> str | None:
     return None
 
 
-def _processor_seconds() -> float:
-    """Return what kernels that have ended computed, on all processors; a busy machine takes longer."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def main() -> int:
     """Run and store the notebooks that are named, or all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -176,7 +169,7 @@ def main() -> int:
     for text in texts():
         if flags.names and text.stem not in flags.names:
             continue
-        stored, begun = text.with_suffix(".ipynb"), (time.monotonic(), _processor_seconds())
+        stored, begun = text.with_suffix(".ipynb"), time.monotonic()
         if flags.text_only:
             stored.write_text(as_text(with_stored_outputs(read(text), stored)), encoding="utf-8")
             continue
@@ -188,10 +181,7 @@ def main() -> int:
         failed += bool(wrong)
         if not wrong:
             stored.write_text(as_text(notebook), encoding="utf-8")
-            taken, computed = time.monotonic() - begun[0], _processor_seconds() - begun[1]
-            print(
-                f"{text.stem}: {taken:.0f} s, {computed:.0f} s of processors, {stored.stat().st_size} bytes", flush=True
-            )
+            print(f"{text.stem}: {time.monotonic() - begun:.0f} s, {stored.stat().st_size} bytes", flush=True)
     return int(failed > 0)
 
 

@@ -51,6 +51,8 @@ def as_page(name: str, source: Path) -> str:
         name: its path in the repository.
         source: the file, or a folder, of which the files are named.
     """
+    if source.suffix == ".ipynb" and source.with_suffix(".py").is_file():
+        source = source.with_suffix(".py")  # a notebook as text
     if source.is_dir():
         text = "\n".join(
             f"* `{path.name}`" for path in sorted(source.iterdir()) if not path.name.startswith((".", "__p"))

@@ -30,7 +30,11 @@ def test_series_come_back(tmp_path):
     assert series.read(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"no", gzip.compress(b"a,b\n1,2\n"), gzip.compress(b"")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no", gzip.compress(b"a,b\n1,2\n"), gzip.compress(b"")],
+    ids=["empty", "no archive", "other columns", "no rows"],
+)
 def test_damage_is_one_sentence(tmp_path, content):
     rows = {"random": made_up.series([[0.5]])}
     series.write(tmp_path, rows, made_up.about(rows))

@@ -4,7 +4,6 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fedjax_sel import logs
@@ -44,7 +43,7 @@ class ComparisonResult:
     rows: tuple[Row, ...] = ()
     results: tuple[Result, ...] = ()
     pairs: tuple[Pair, ...] = ()
-    titles: Mapping[str, str] = MappingProxyType({})
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     failed: tuple[str, ...] = ()
     stopped: bool = False
     stopped_by: int = 0

@@ -11,7 +11,8 @@ from fedjax_sel.cli import command_line, report
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import dealing
 from fedjax_sel.reporting.html import bundle
-from fedjax_sel.runs import following, label_counts, records, run_files, settings
+from fedjax_sel.runs import following, label_counts, run_files, settings
+from fedjax_sel.runs.rows import csv_text
 from tests.reporting import made_up
 from tests.reporting.test_page import numbers_of
 
@@ -39,7 +40,7 @@ def write(folder, rounds, cohorts, **changes):
         result, cohorts=result.cohorts[:, :rounds], elapsed_seconds=result.elapsed_seconds[:rounds],
         round_seconds=result.round_seconds[:rounds],
     )  # fmt: skip
-    (folder / run_files.METRICS).write_text(records.csv_text(part, 0, header=True))
+    (folder / run_files.METRICS).write_text(csv_text(part, 0, header=True))
     if cohorts:
         np.save(folder / run_files.COHORTS, result.cohorts[:, :cohorts])
     return result

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import site
 import subprocess
 import sys
 import tarfile
@@ -164,14 +163,17 @@ def test_it_works_outside_of_the_checkout(built, which, tmp_path):
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     (own,) = environment.glob("lib/python*/site-packages")
-    (own / "others.pth").write_text("\n".join(site.getsitepackages()) + "\n")  # behind its own; no .pth of theirs
+    others = [entry for entry in sys.path if Path(entry).name == "site-packages"]
+    (own / "others.pth").write_text("\n".join(others) + "\n")  # behind its own, and no editable install of theirs
     python = environment / "bin" / "python"
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     place = tmp_path / "elsewhere"
     place.mkdir()
 
     def run(*command):
-        return subprocess.run(command, cwd=place, env=clean, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run(command, cwd=place, env=clean, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     pip = (sys.executable, "-m", "pip", "--python", str(python))
     run(

@@ -1,6 +1,7 @@
 """trackio: curves in a local database, for `trackio show`."""
 
 import os
+import secrets
 from typing import Any
 
 from fedjax_sel.logs.base import PROJECT, Log, Step
@@ -12,10 +13,13 @@ class Trackio(Log):
     tool = package = "trackio"
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Begin a run there, or go on with one; trackio knows runs by their names."""
+        """Begin a run there, or go on with one.
+
+        trackio goes on with the newest run of a name, so every run gets a name that no other has.
+        """
         self._run = self._module.init(
             project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=before or self.name,
+            name=before or f"{self.name}-{secrets.token_hex(3)}",
             config=config,
             resume="never" if before is None else "allow",
         )

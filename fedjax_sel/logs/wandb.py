@@ -25,7 +25,7 @@ class WandB(Log):
                 name=self.name,
                 id=before,
                 resume=None if before is None else "allow",
-                dir=str(self.folder),
+                dir=str(self.folder.resolve()),  # its service has a working folder of its own
                 config=config,
                 settings=wandb.Settings(console="off"),
             )

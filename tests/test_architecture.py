@@ -118,6 +118,9 @@ def test_a_strategys_file_stays_readable():
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
         ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.reproduce as t\n"
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
+        ("import sys, runpy; sys.argv = ['x', '--help']\n"
+         "try: runpy.run_module('fedjax_sel.leaderboard', run_name='__main__')\nexcept SystemExit: pass",
+         ("jax", "numpy", "matplotlib")),
         ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),
         ("from fedjax_sel.papers import published; published.get('fedcor/table1')", ("jax", "numpy")),
         ("import fedjax_sel.data", ("jax", "tensorflow_datasets", "sklearn", "PIL", "matplotlib", "scipy")),

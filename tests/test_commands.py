@@ -74,7 +74,7 @@ def test_every_command_tells_its_version_without_jax():
     """Also where something else is wrong with the command line."""
     code = """
 import runpy, sys
-for module, *command in [("", "train"), ("", "list"), ("",), (".train",), (".compare",), (".report",), (".reproduce",)]:
+for module, *command in [("", "train"), ("", "list"), ("",), (".train",), (".compare",), (".report",), (".reproduce",), (".leaderboard",)]:
     sys.argv = ["x", *command, "--version", "--no-such-flag"]
     try: runpy.run_module("fedjax_sel" + module, run_name="__main__", alter_sys=True)
     except SystemExit as end: assert not end.code, end.code
@@ -85,7 +85,7 @@ assert "jax" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
     lines = done.stdout.splitlines()
-    assert len(lines) == 8 and len(set(lines)) == 1, done.stdout + done.stderr
+    assert len(lines) == 9 and len(set(lines)) == 1, done.stdout + done.stderr
     start = f"fedjax_sel {fedjax_sel.__version__} (Python {sys.version.split()[0]}, jax "
     assert lines[0].startswith(start), lines[0]
 

@@ -5,7 +5,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
@@ -71,6 +71,12 @@ Runs = Mapping[Cell, Config]
 Results = Mapping[Cell, Result]
 
 
+class Measure(Protocol):
+    """What is measured on a finished run, in pieces, each with a line for the person or none."""
+
+    def __call__(self, result: Result, scale: Scale) -> Iterator[str]: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """A table or a figure of a paper.
@@ -92,7 +98,7 @@ class Entry:
     runs: Runs
     judge: Callable[[Results, Scale], Page]
     cost: str
-    measure: Callable[[Result, Scale], Iterator[str]] | None = None
+    measure: Measure | None = None
     on_request: tuple[str, ...] = ()
 
     @property

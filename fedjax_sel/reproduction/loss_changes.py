@@ -85,13 +85,11 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
             pieces.append(piece)
             yield ""
         content = io.BytesIO()
-        np.savez(
-            content,
-            **{
-                _CHANGES: np.concatenate([piece.changes for piece in pieces], axis=1),
-                _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
-            },
-        )
+        arrays: dict[str, Any] = {
+            _CHANGES: np.concatenate([piece.changes for piece in pieces], axis=1),
+            _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
+        }
+        np.savez(content, **arrays)
         _write(_file(result, round, scale), content.getvalue())
         yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
 

@@ -3,7 +3,7 @@
 import html as escapes
 import re
 
-import latex2mathml.converter
+import latex2mathml.converter  # pyright: ignore[reportMissingImports]
 
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.*?)\\\]</div>', re.DOTALL)

@@ -12,7 +12,7 @@ from typing import Any
 import equations
 import generated
 import repository_links
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(__file__).resolve().parents[2]
 

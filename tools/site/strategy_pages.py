@@ -107,7 +107,7 @@ def parameters(root: Path, name: str) -> str:
     meanings = _arguments(strategies.TABLE[name].factory)
     found = strategies.parameters(name)
     preset = found["preset"].default if "preset" in found else None
-    numbers = published_sources.preset_numbers(name).get(preset, {})
+    numbers = published_sources.preset_numbers(name).get(str(preset), {})
     lines = ["| parameter | default | allowed | meaning | source of the default |", "|---|---|---|---|---|"]
     for parameter, (kind, default) in found.items():
         source = published_sources.source(root, name, parameter)

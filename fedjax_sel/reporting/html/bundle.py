@@ -24,5 +24,5 @@ def plotly() -> str:
 
 def own(names: tuple[str, ...]) -> str:
     """Return files of this package's `static`, one behind the other."""
-    place = resources.files(__package__) / "static"
+    place = resources.files("fedjax_sel.reporting.html") / "static"
     return "\n".join((place / name).read_text(encoding="utf-8") for name in names)

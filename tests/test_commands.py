@@ -74,7 +74,8 @@ def test_every_command_tells_its_version_without_jax():
     """Also where something else is wrong with the command line."""
     code = """
 import runpy, sys
-for module, *command in [("", "train"), ("", "list"), ("",), (".train",), (".compare",), (".report",), (".reproduce",), (".leaderboard",)]:
+modules = (".train", ".compare", ".report", ".reproduce", ".leaderboard")
+for module, *command in [("", "train"), ("", "list"), ("",), *((name,) for name in modules)]:
     sys.argv = ["x", *command, "--version", "--no-such-flag"]
     try: runpy.run_module("fedjax_sel" + module, run_name="__main__", alter_sys=True)
     except SystemExit as end: assert not end.code, end.code

@@ -74,7 +74,9 @@ Results = Mapping[Cell, Result]
 class Measure(Protocol):
     """What is measured on a finished run, in pieces, each with a line for the person or none."""
 
-    def __call__(self, result: Result, scale: Scale) -> Iterator[str]: ...
+    def __call__(self, result: Result, scale: Scale) -> Iterator[str]:
+        """Measure, and keep what is found in the run's folder."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

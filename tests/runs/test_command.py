@@ -1,6 +1,8 @@
 """The command as a person meets it."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -298,6 +300,26 @@ def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
     ):
         assert text in out, out
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    code, out, _ = command(capsys, *QUICK, "--seeds", "2", "--algo", "random", "--dry-run")
+    *ten, last = out.splitlines()
+    names = ["experiment", "rounds", "clients", "model", "local work", "bytes", "mesh", "memory", "time", "goes to"]
+    assert code == 0 and [re.match(r"(.+?)  ", line)[1] for line in ten] == names
+    said = dict(zip(names, ten))
+    assert "2 of 2 seeds, all at once" in said["rounds"] and "20, 3 a round" in said["clients"]
+    model = 4 * 6420 / 1e6  # megabytes
+    assert f"{3 * model:.2f} MB each way a round and seed, {2 * 2 * 3 * model:,.0f} MB" in said["bytes"]
+    assert "random adds: nothing; fedavg adds: nothing" in said["bytes"] and "--mesh seeds=" in said["mesh"]
+    assert re.search(r"about \d+ seconds: [\d.]+ s of compilation, then [\d.]+ seed-rounds/s$", said["time"])
+    assert last == "--verbose adds details and the whole configuration."
+    code, verbose, _ = command(capsys, *QUICK, "--seeds", "2", "--algo", "random", "--dry-run", "--verbose")
+    labels = [line.split("  ")[0] for line in verbose.splitlines()]
+    assert labels[:10] == names and {"data", "padded work", "a chunk"} <= set(labels[10:])
+    assert json.loads(verbose[verbose.index("{\n") :])["partition"]["num_clients"] == 20
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def _section(section: "Section") -> str:
     flags = (
         section.flag if section.flag in WITHOUT_ARGS else f"{section.flag}, and {section.flag}-args for what it takes"
     )
-    lines = [f"{section.title} ({flags})", ""]
+    lines = [paragraphs.fill(f"{section.title} ({flags})"), ""]
     column = max(map(len, section.items)) + 2
     for name, item in section.items.items():
         lines.append(paragraphs.hanging(name, item.about, column, 2))

@@ -71,6 +71,7 @@ def test_a_comparison(commanded):
     assert "run_comparison" in (out / "comparison.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_comparison_from_the_start_has_the_numbers_of_the_command(commanded, tmp_path):
     config = fedjax_sel.preset("quickstart").replace(**QUICK)
     found = fedjax_sel.run_comparison(ALGOS, {"quickstart": config}, out=tmp_path / "own").to_pandas()

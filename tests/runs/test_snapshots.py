@@ -47,6 +47,7 @@ def test_a_run_is_the_same_with_and_without(watched):
     np.testing.assert_array_equal(without.test_loss, watched[0].test_loss)
 
 
+@pytest.mark.slow
 def test_seeds_that_take_turns_stand_in_their_order(watched):
     inside = Snapshots()
     fedjax_sel.run(SMALL.replace(seeds_at_once=1, mesh="clients=1"), callbacks=[inside])
@@ -55,6 +56,7 @@ def test_seeds_that_take_turns_stand_in_their_order(watched):
         np.testing.assert_allclose(one.loss.value, two.loss.value, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_snapshots_come_at_the_ends_of_chunks_and_no_more_often_than_asked():
     inside = Snapshots(every=3)
     fedjax_sel.run(SMALL.replace(chunk=2, rounds=7), callbacks=[inside])

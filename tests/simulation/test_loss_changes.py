@@ -55,6 +55,7 @@ def test_the_number_of_cohorts_at_once_does_not_matter():
     np.testing.assert_allclose(one[1], other[1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_another_round_has_other_cohorts():
     assert (measured(SMALL, M)[1] != measured(SMALL, M, round=1)[1]).any()
 

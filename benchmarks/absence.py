@@ -16,7 +16,7 @@ from fedjax_sel import statistics
 ALGOS = ("random", "fedcor", "fl_dp3s", "pow_d")
 SHARES = ("0.7", "0.5")  # of the clients that can be reached, beside 1
 LAST = 10  # rounds
-FIELDS = ("share", "algo", "difference", "low", "high", "level", "p_holm", "verdict")
+FIELDS: tuple[str, ...] = ("share", "algo", "difference", "low", "high", "level", "p_holm", "verdict")
 
 
 def accuracy(folder: Path):

@@ -1,28 +1,20 @@
 """docs/your_own_experiment.md does what it says: its code is run, in order, in a folder of its own."""
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.data import test_data_leaf as leaf
+from tests.documents import pages
 
-PAGE = Path(__file__).parents[1] / "docs" / "your_own_experiment.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
-
-
-def run(blocks):
-    there = {}
-    for code in blocks:
-        exec(compile(code, str(PAGE), "exec"), there)
-    return there
+BLOCKS = pages.blocks("docs/your_own_experiment.md", "python")
 
 
 @pytest.mark.slow
 def test_a_network_data_and_a_loss_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    there = run(BLOCKS[:2])
+    there = pages.run(BLOCKS[:2])
     result = there["result"]
     assert (result.test_accuracy.max(axis=1) >= 0.9).all() and result.num_rounds < 30
     np.testing.assert_allclose(there["logits"], there["flax_logits"], rtol=1e-4, atol=1e-4)
@@ -35,9 +27,10 @@ def test_the_next_character(tmp_path, monkeypatch):
     for part in ("train", "test"):
         users = {f"R_{number}": leaf.role(5 * number, 8) for number in range(6)}
         leaf.write(Path("leaf/data/shakespeare/data"), part, "all_data.json", users)
-    run([BLOCKS[0].split("class Block")[0], BLOCKS[2]])
+    imports = BLOCKS[0]._replace(code=BLOCKS[0].code.split("class Block")[0])
+    pages.run([imports, BLOCKS[2]])
 
 
 def test_the_users_code_is_short():
-    lines = [line for line in BLOCKS[0].splitlines() if line.strip()]
+    lines = [line for line in BLOCKS[0].code.splitlines() if line.strip()]
     assert len(lines) < 60

@@ -106,8 +106,8 @@ def parameters(root: Path, name: str) -> str:
     """Return a strategy's parameters: default, allowed values, meaning, and where the default comes from."""
     meanings = _arguments(strategies.TABLE[name].factory)
     found = strategies.parameters(name)
-    preset = found["preset"].default if "preset" in found else None
-    numbers = published_sources.preset_numbers(name).get(str(preset), {})
+    preset = found["preset"].default if "preset" in found else ""
+    numbers = published_sources.preset_numbers(name).get(preset, {})
     lines = ["| parameter | default | allowed | meaning | source of the default |", "|---|---|---|---|---|"]
     for parameter, (kind, default) in found.items():
         source = published_sources.source(root, name, parameter)

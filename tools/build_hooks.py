@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-from hatchling.metadata.plugin.interface import MetadataHookInterface
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface  # pyright: ignore[reportMissingImports]
+from hatchling.metadata.plugin.interface import MetadataHookInterface  # pyright: ignore[reportMissingImports]
 
 BRANCH = "main"
 COMMIT = "fedjax_sel/commit.txt"

@@ -139,6 +139,7 @@ profiles = inside["fl_dp3s"].facts[0].profile.value[0]  # [N, Q]
 similarity = known.similarity[0]  # S, [N, N]
 
 DRAWS = 4000
+DIVERGING = plt.get_cmap("RdBu_r", 21)
 keys = jax.random.split(jax.random.key(0), DRAWS)
 diverse = np.asarray(jax.vmap(lambda key: kdpp.sample(key, known.eigenvalues[0], known.eigenvectors[0], K))(keys))
 uniform = np.asarray(jax.vmap(lambda key: sampling.uniform_without_replacement(key, N, K))(keys))
@@ -165,15 +166,15 @@ figure, axes = plt.subplots(1, 3, figsize=(13, 3.9), layout="constrained")
 figure.get_layout_engine().set(wspace=0.06)
 largest = np.abs(profiles - profiles.mean(axis=0)).max()
 picture = axes[0].imshow(
-    (profiles - profiles.mean(axis=0))[order], aspect="auto", cmap="RdBu_r", vmin=-largest, vmax=largest
+    (profiles - profiles.mean(axis=0))[order], aspect="auto", cmap=DIVERGING, vmin=-largest, vmax=largest
 )
 axes[0].set(xlabel="unit of the layer", ylabel="clients, by main label", yticks=middles, yticklabels=range(10))
 axes[0].set_title("profiles, less their mean")
 figure.colorbar(picture, ax=axes[0], label="output")
-figure.colorbar(by_label(axes[1], similarity, cmap="viridis", vmin=0, vmax=1), ax=axes[1], label="S")
+figure.colorbar(by_label(axes[1], similarity, cmap=plt.get_cmap("viridis", 20), vmin=0, vmax=1), ax=axes[1], label="S")
 axes[1].set_title("similarity S")
 figure.colorbar(
-    by_label(axes[2], together, cmap="RdBu_r", vmin=0, vmax=2), ax=axes[2], extend="max", label="times as often"
+    by_label(axes[2], together, cmap=DIVERGING, vmin=0, vmax=2), ax=axes[2], extend="max", label="times as often"
 )
 axes[2].set_title("drawn together, relative to chance")
 display(figure)
@@ -233,7 +234,7 @@ changes = np.diff(losses[heard], axis=0)  # [samples, N]
 figure, axis = plt.subplots(figsize=(8.5, 4), layout="constrained")
 largest = np.quantile(np.abs(changes), 0.98)
 picture = axis.imshow(
-    changes.T[order], aspect="auto", cmap="RdBu_r", vmin=-largest, vmax=largest, interpolation="nearest",
+    changes.T[order], aspect="auto", cmap=DIVERGING, vmin=-largest, vmax=largest, interpolation="nearest",
     extent=(0.5, len(changes) + 0.5, N - 0.5, -0.5),
 )  # fmt: skip
 for border in borders:
@@ -265,7 +266,9 @@ def film(figure, draw, frames, milliseconds: int) -> Image:
         drawn = PIL.Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
         pictures.append(drawn)
     plt.close(figure)
-    colors = pictures[-1].quantize(32)  # the same in all frames, and few: a film should be light
+    common = sorted(pictures[-1].getcolors(1 << 24), reverse=True)[:48]  # few colours, in all frames: a light film
+    colors = PIL.Image.new("P", (1, 1))
+    colors.putpalette([channel for _, color in common for channel in color])
     pictures = [picture.quantize(palette=colors, dither=PIL.Image.Dither.NONE) for picture in pictures]
     file = io.BytesIO()
     times = [milliseconds] * (len(pictures) - 1) + [4 * milliseconds]
@@ -280,7 +283,7 @@ def correlations(state) -> np.ndarray:
 
 
 figure, axis = plt.subplots(figsize=(4.6, 4), dpi=75, layout="constrained")
-picture = by_label(axis, correlations(inside["fedcor"].states[0]), cmap=plt.get_cmap("RdBu_r", 13), vmin=-1, vmax=1)
+picture = by_label(axis, correlations(inside["fedcor"].states[0]), cmap=DIVERGING, vmin=-1, vmax=1)
 axis.set_ylabel("clients, by main label")
 figure.colorbar(picture, label="correlation")
 
@@ -290,7 +293,7 @@ def draw(rounds: int) -> None:
     axis.set_title(f"after round {rounds}")
 
 
-film(figure, draw, [*range(0, WARMUP + 1, 2), WARMUP + 1], 700)
+film(figure, draw, [*range(0, WARMUP, 3), WARMUP + 1], 900)
 
 # %% [markdown]
 # In numbers: of how many clients has the nearest neighbour, by correlation, the same main label?

@@ -146,6 +146,14 @@ def shown(notebook):
     return [output.data["text/plain"] for output in outputs_of(notebook) if "text/plain" in output.get("data", {})]
 
 
+def test_one_run_in_a_notebook(tmp_path):
+    """The smallest: the first notebook with one strategy. The others are slow."""
+    notebook = execute(QUICKSTART, tmp_path, [('("random", "fl_dp3s")', '("random",)')])
+    assert pictures(notebook) == 2
+    (line,) = (text for text in shown(notebook) if text.startswith("random: "))  # one output, and its last state
+    assert re.fullmatch(r"random: round 4/4  accuracy 0\.\d{3}  loss \d\.\d{3}  [\d.]+ s", line)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["fc1", "fc1-relu"])
 def test_quickstart_runs(profile, tmp_path):
@@ -171,7 +179,7 @@ DIES = """KEEP_IN_DRIVE = False
 
 class Dies:  # as a runtime does: nobody is asked
     def chunk(self, rounds, first):
-        if rounds.config.selection.algo == "pow_d" and first == 10:
+        if rounds.config.selection.algo == "pow_d" and first == 0:
             os.kill(os.getpid(), 9)
 
 
@@ -230,7 +238,7 @@ def test_your_own_strategy_runs(tmp_path):
 
 @pytest.mark.slow
 def test_inside_fedcor_and_fl_dp3s_runs(tmp_path):
-    notebook = execute(NAMES[3], tmp_path, rounds=12)
+    notebook = execute(NAMES[3], tmp_path, [("DRAWS = 4000", "DRAWS = 200")], rounds=12)
     kinds = [kind for output in outputs_of(notebook) for kind in output.get("data", {}) if kind.startswith("image/")]
     assert kinds.count("image/gif") == 2 and kinds.count("image/png") == 5
     said = printed(notebook)

@@ -112,7 +112,8 @@ def complaints(notebook: Any) -> list[str]:
     data = [output.get("data", {}).items() for output in outputs]
     shown = json.dumps([text for items in data for kind, text in items if not kind.startswith("image/")])
     shown += json.dumps([output["text"] for output in outputs if "text" in output])
-    told += [f"its outputs name {place}, a folder of this machine" for place in (str(ROOT), "/tmp/") if place in shown]
+    if places := [place for place in (str(ROOT), "/tmp/") if place in shown]:
+        told.append(f"its outputs name {places[0]}, a folder of this machine")
     return told
 
 

@@ -53,6 +53,7 @@ def test_a_run(commanded):
     )  # the first compiles
 
 
+@pytest.mark.slow
 def test_a_comparison(commanded):
     out = commanded / "compared"
     config = fedjax_sel.preset("quickstart").replace(**QUICK)

@@ -54,6 +54,7 @@ def overflows(opened):
     )
 
 
+@pytest.mark.slow
 def test_a_strategy_is_hidden_everywhere_at_once(shown):
     opened = shown()
     assert sum(opened.run(TRACES % "fedcor")) >= 8

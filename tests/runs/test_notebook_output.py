@@ -76,6 +76,7 @@ def test_messages_stay_above_the_line_that_moves(cell, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_says_how_to_go_on(cell, capfd, tmp_path):
     class Impatient:
         def chunk(self, rounds, first):

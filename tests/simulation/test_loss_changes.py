@@ -49,6 +49,7 @@ def test_a_round_with_a_cohort_ends_with_its_losses(changes):
         assert np.abs(expected).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_number_of_cohorts_at_once_does_not_matter():
     one, other = (measured(SMALL, at_once)[1:] for at_once in (2, M))
     np.testing.assert_array_equal(one[0], other[0])

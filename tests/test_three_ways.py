@@ -128,6 +128,7 @@ def test_what_cannot_be_is_one_sentence(tmp_path, call, words):
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_who_looks_for_the_command_in_python_is_told_the_function():
     code = "import fedjax_sel\ntry: fedjax_sel.compare\nexcept AttributeError as error: print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)

@@ -183,6 +183,7 @@ PACKAGES = {"tensorboard": "tensorboardX"}
 
 
 @pytest.mark.parametrize("name", logs.NAMES)
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_is_one_run_there_with_the_numbers_of_here(name, tmp_path):
     pytest.importorskip(PACKAGES.get(name, name))
     out = tmp_path / "run"

@@ -302,6 +302,7 @@ def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")

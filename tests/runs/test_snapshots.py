@@ -63,6 +63,7 @@ def test_snapshots_come_at_the_ends_of_chunks_and_no_more_often_than_asked():
     assert inside.rounds == [0, 4, 7]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_begins_where_it_was(tmp_path):
     inside = Snapshots()
     first = fedjax_sel.run(SMALL, out=str(tmp_path / "run"), callbacks=[StopAtTarget(1e-9), inside])

@@ -1,6 +1,5 @@
 """Pages, tables and pictures, made of the series that are there: what a part writes when it is done, and `--pages`."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ def _standings(held: series.Setting) -> Standings:
 def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -> dict[str, str | bytes]:
     held = found[name]
     page = [f"# {held.about['title']} (`{name}`)", *_about(held.about), standings.as_markdown(table)]
-    page += ["![accuracy by megabytes](accuracy_by_megabytes.png)"]
+    page += [f"![accuracy by {over}](accuracy_by_{over}.png)" for over in pictures.OVER]
     if name.startswith(tuning_page.PREFIX):
         page += tuning_page.of_best(name, found)
     if pairs := standings.pairs_as_markdown(table):
@@ -88,7 +87,10 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         "table.csv": standings.as_csv(table),
         "seeds.csv": standings.seeds_as_csv(held.rows, table),
         "pairs.csv": standings.pairs_as_csv(table),
-        "accuracy_by_megabytes.png": _png(pictures.by_megabytes({held.about["title"]: held.rows})),
+        **{
+            f"accuracy_by_{over}.png": pictures.png(pictures.of_setting(held.about["title"], held.rows, over))
+            for over in pictures.OVER
+        },
     }
 
 
@@ -123,14 +125,14 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         page += [f"## {group}: {len(names)} settings together", across.as_markdown(together)]
         page += [f"![performance profiles](performance_profiles_{slug}.png)"]
         files[f"across_{slug}.csv"] = across.as_csv(together)
-        files[f"performance_profiles_{slug}.png"] = _png(pictures.profiles(together))
+        files[f"performance_profiles_{slug}.png"] = pictures.png(pictures.profiles(together))
     if boards:
         page += ["## Accuracy against megabytes", "![accuracy by megabytes](accuracy_by_megabytes.png)"]
         shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
-        files["accuracy_by_megabytes.png"] = _png(
-            pictures.by_megabytes({held.about["title"]: held.rows for held in shown.values()})
+        files["accuracy_by_megabytes.png"] = pictures.png(
+            pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
         )
-        files["budgets.png"] = _png(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
+        files["budgets.png"] = pictures.png(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
     if others := {name: held for name, held in found.items() if name not in boards}:
         page += [
             "## Beside it",
@@ -138,6 +140,10 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         ]
     page.append(NOTES)
     return {**files, "README.md": "\n\n".join(page) + "\n"}
+
+
+def _under_fedavg(rows: Mapping[str, series.Series]) -> dict[str, series.Series]:
+    return {name: one for name, one in rows.items() if settings.contender(name).optimizer == "fedavg"}
 
 
 def _words() -> str:
@@ -167,12 +173,6 @@ def _list(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) 
             f"{target} | {shared.megabytes:.0f} |"
         )
     return "\n".join(lines)
-
-
-def _png(figure: Any) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=110)
-    return content.getvalue()
 
 
 def _save(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -1,5 +1,6 @@
-"""The leaderboard's pictures; a strategy has the same colour everywhere, another optimizer than FedAvg dashes."""
+"""The leaderboard's pictures, in which a strategy looks as it does everywhere."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,33 +14,34 @@ from fedjax_sel.leaderboard.across import SCORES, Together
 from fedjax_sel.leaderboard.measures import Common
 from fedjax_sel.leaderboard.series import Series, Setting
 from fedjax_sel.leaderboard.settings import ALGOS, BASELINE, contender
-from fedjax_sel.reporting.bands import running_mean
+from fedjax_sel.reporting import bands, multiples
+from fedjax_sel.reporting.multiples import Curve
+from fedjax_sel.reporting.styles import Style, styles_of
 
-COLORS: dict[str, str] = dict(
-    zip(
-        ALGOS,
-        ("#000000", "#999999", "#D55E00", "#E69F00", "#0072B2", "#CC79A7", "#009E73", "#8C564B", "#56B4E9", "#7F3C8D",
-         "#A5AA32"),
-    )
-)  # fmt: skip
-SMOOTHING = 0.05  # window of the running mean, as a share of the rounds
+OVER = {"megabytes": "megabytes sent, down and up", "round": "round"}
+"""What accuracy is drawn against, and how its axis is labelled."""
+DPI = 100
+SHADES = 96  # colours of a picture that is committed
 
 
-def color(name: str) -> str:
-    """Return the colour of a row."""
-    return COLORS.get(contender(name).algo.split(" ")[0], "#444444")
+def png(figure: Any) -> bytes:
+    """Return a picture's file, of so few colours that many of them may be committed."""
+    from PIL import Image
+
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=DPI)
+    picture = Image.open(content).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE)
+    content = io.BytesIO()
+    picture.save(content, format="png", optimize=True)
+    return content.getvalue()
 
 
-def style(name: str) -> str:
-    """Return the line style of a row."""
-    return "-" if contender(name).optimizer == "fedavg" else "--"
-
-
-def by_megabytes(panels: Mapping[str, Mapping[str, Series]]) -> Any:
-    """Draw the test accuracy over the megabytes sent down and up, one panel a setting: running means over seeds.
+def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
+    """Draw the test accuracy, one panel a setting, all rows in it: means over seeds with their deviation.
 
     Args:
         panels: title -> series by row.
+        over: see `OVER`.
     """
     from matplotlib.figure import Figure
 
@@ -47,52 +49,77 @@ def by_megabytes(panels: Mapping[str, Mapping[str, Series]]) -> Any:
     lines = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(5.0 * columns + 2.0, 3.6 * lines + 0.4), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False)
-    drawn: dict[str, Any] = {}
+    styles = _styles(panels)
     for axis, (title, rows) in zip(axes.flat, panels.items()):
         for name, series in rows.items():
-            spent = series.megabytes.mean(axis=0)
-            accuracy = np.asarray(series.test_accuracy, np.float64).mean(axis=0)
-            window = max(1, round(SMOOTHING * len(accuracy)))
-            (line,) = axis.plot(
-                spent, running_mean(accuracy, window), color=color(name), linestyle=style(name), linewidth=1.3,
-                zorder=3 if name == BASELINE else 2,
-            )  # fmt: skip
-            drawn.setdefault(name, line)
-        axis.set_xscale("log")
+            bands.draw(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
+        axis.set_xscale("log" if over == "megabytes" else "linear")
         axis.set_title(texts.label(title))
-        axis.set_xlabel("megabytes sent, down and up")
+        axis.set_xlabel(OVER[over])
         axis.set_ylabel("test accuracy")
         axis.grid(alpha=0.25)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
-    figure.legend(drawn.values(), map(texts.label, drawn), loc="outside right center", frameon=False)
+    drawn = {label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(drawn.values(), drawn, loc="outside right center", frameon=False, handlelength=3.5)
     return figure
 
 
-def profiles(together: Sequence[Together]) -> Any:
+def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
+    """Draw the test accuracy of one setting; of many rows each in a panel of its own.
+
+    Args:
+        title: of the setting.
+        rows: series by row.
+        over: see `OVER`.
+    """
+    if not multiples.wanted(list(rows)):
+        return together({title: rows}, over)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=multiples.size(len(rows)), layout="constrained")
+    curves = {name: _curve(series, over) for name, series in rows.items()}
+    begins = min(curve.x[0] for curve in curves.values()) if over == "megabytes" else None
+    multiples.draw(
+        figure, curves, _styles({title: rows}), BASELINE, (OVER[over], "test accuracy"), texts.label(title), 1.0, begins
+    )
+    return figure
+
+
+def _styles(panels: Mapping[str, Mapping[str, Series]]) -> dict[str, Style]:
+    return styles_of([*ALGOS, *(name for rows in panels.values() for name in rows)])
+
+
+def _curve(series: Series, over: str) -> Curve:
+    accuracy = np.asarray(series.test_accuracy, np.float64)
+    return Curve(series.megabytes.mean(axis=0) if over == "megabytes" else np.arange(1.0, series.rounds + 1), accuracy)
+
+
+def profiles(found: Sequence[Together]) -> Any:
     """Draw the share of runs whose lead over random selection exceeds tau, for every tau.
 
     Args:
-        together: rows in all settings.
+        found: rows in all settings.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15.0, 4.4), layout="constrained")
     axes = figure.subplots(1, len(SCORES))
     drawn: dict[str, Any] = {}
+    styles = styles_of([*ALGOS, *(one.name for one in found)])
     for axis, (score, words) in zip(axes, SCORES.items()):
-        leads = {one.name: one.leads[score] for one in together if one.name != BASELINE}
+        leads = {one.name: one.leads[score] for one in found if one.name != BASELINE}
         everything = np.concatenate([values.ravel() for values in leads.values()]) if leads else np.zeros(1)
         thresholds = np.linspace(min(everything.min(), 0.0), max(everything.max(), 0.0), 201)
         for name, values in leads.items():
             share = statistics.performance_profile(values, thresholds)
-            (line,) = axis.plot(thresholds, share, color=color(name), linestyle=style(name), linewidth=1.4)
+            (line,) = axis.plot(thresholds, share, color=styles[name].color, linestyle=styles[name].line, linewidth=1.4)
             drawn.setdefault(name, line)
-        axis.axvline(0.0, color=COLORS[BASELINE], linewidth=0.8)
+        axis.axvline(0.0, color=styles[BASELINE].color, linewidth=0.8)
         axis.set_xlabel(f"tau: {words}, over random selection")
         axis.set_ylabel("share of runs with more than tau")
         axis.grid(alpha=0.25)
-    figure.legend(drawn.values(), map(texts.label, drawn), loc="outside right center", frameon=False)
+    figure.legend(drawn.values(), map(texts.label, drawn), loc="outside right center", frameon=False, handlelength=3.5)
     return figure
 
 
@@ -110,6 +137,7 @@ def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
     figure = Figure(figsize=(12.0, 1.6 + 0.42 * len(boards)), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True)
     shown: dict[str, Any] = {}
+    styles = styles_of([*ALGOS, *(row for held in boards.values() for row in held.rows)])
     for axis, (words, optimizers) in zip(axes, panels.items()):
         for line, (name, held) in enumerate(boards.items()):
             rows = [row for row in held.rows if optimizers is None or contender(row).optimizer in optimizers]
@@ -124,8 +152,8 @@ def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
                 if best[start] < 0:
                     continue  # nothing is better than a guess
                 row = rows[best[start]]
-                hatch = "" if style(row) == "-" else "///"
-                look = {"facecolor": color(row), "hatch": hatch, "edgecolor": "white", "linewidth": 0.0}
+                hatch = "" if contender(row).optimizer == "fedavg" else "///"
+                look = {"facecolor": styles[row].color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.0}
                 axis.barh(line, share[end] - share[start], left=share[start], height=0.8, **look)
                 shown.setdefault(row, Patch(**look))
         axis.set_xscale("log")

@@ -60,7 +60,7 @@ def draw(
         raw: whether the mean itself is faint behind its running mean.
         together: strategies whose bands may overlap: of many each is fainter.
     """
-    window = round(SMOOTHING * len(x)) if smooth else 1
+    window = window_of(x) if smooth else 1
     found = band(values, largest, window)
     if raw and window > 1:
         axis.plot(x, band(values).mean, color=style.color, alpha=0.25, linewidth=0.7)
@@ -70,6 +70,11 @@ def draw(
     )  # fmt: skip
     if len(values) > 1:
         axis.fill_between(x, found.low, found.high, color=style.color, alpha=shade(together), linewidth=0)
+
+
+def window_of(x: np.ndarray) -> int:
+    """Return over how many of so many places the running mean goes."""
+    return max(1, round(SMOOTHING * len(x)))
 
 
 def shade(together: int) -> float:

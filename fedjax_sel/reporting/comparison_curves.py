@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import metrics
-from fedjax_sel.reporting import bands
-from fedjax_sel.reporting.comparison_panels import Panel
+from fedjax_sel.reporting import bands, multiples
+from fedjax_sel.reporting.comparison_pairs import BASELINE
+from fedjax_sel.reporting.comparison_panels import Panel, figure, headline
+from fedjax_sel.reporting.multiples import Curve
 from fedjax_sel.reporting.styles import Style
 
 LOGARITHMIC_ABOVE = 5.0  # times the cheapest run's megabytes
+TITLE = 0.4  # inches of a setting's heading
 
 
 def costs_differ_much(results: Sequence[Any], bytes_moved: str) -> bool:
@@ -23,35 +26,73 @@ def measure(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any
     """Return a painter of the task's measure over rounds, or over megabytes moved so far (a field of the ledger)."""
 
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
-        totals = []
-        highest = 1.0 if "accuracy" in panel.rows[0].measure else np.inf
+        highest = largest_of(panel)
         for row, result in zip(panel.rows, panel.results):
-            values = np.asarray(result.measured[result.test_measure], np.float64)
-            measured = ~np.isnan(values).any(axis=0)
-            x = np.arange(1, result.num_rounds + 1.0)
-            if bytes_moved is not None:
-                x = getattr(result.ledger, bytes_moved).cumsum(axis=1).mean(axis=0) / 1e6
-                totals.append((x[0], x[-1]))
-            if measured.any():
-                bands.draw(
-                    axis,
-                    x[measured],
-                    values[:, measured],
-                    row.algo,
-                    styles[row.algo],
-                    highest,
-                    together=len(panel.rows),
-                )
+            curve = curve_of(result, bytes_moved)
+            if curve is not None:
+                bands.draw(axis, *curve, row.algo, styles[row.algo], highest, together=len(panel.rows))
         if logarithmic:
             axis.set_xscale("log")
-            axis.set_xlim(left=max(min(end for _, end in totals) / 100, min(start for start, _ in totals)))
+            axis.set_xlim(left=logarithm_begins(panel.results, bytes_moved))
         target = panel.rows[0].target_accuracy
         if target is not None:
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
-        direction = {None: "round", "bytes_down": "megabytes down", "bytes_up": "megabytes up"}[bytes_moved]
-        name_axes(axis, direction, f"test {panel.rows[0].measure}")
+        name_axes(axis, *labels_of(panel, bytes_moved))
 
     return paint
+
+
+def curve_of(result: Any, bytes_moved: str | None) -> Curve | None:
+    """Return a run's test measure over rounds or megabytes; None where no round has one for all seeds."""
+    values = np.asarray(result.measured[result.test_measure], np.float64)
+    measured = ~np.isnan(values).any(axis=0)
+    return Curve(_places(result, bytes_moved)[measured], values[:, measured]) if measured.any() else None
+
+
+def _places(result: Any, bytes_moved: str | None) -> np.ndarray:
+    if bytes_moved is None:
+        return np.arange(1, result.num_rounds + 1.0)
+    return getattr(result.ledger, bytes_moved).cumsum(axis=1).mean(axis=0) / 1e6
+
+
+def largest_of(panel: Panel) -> float:
+    """Return what the test measure can be at most."""
+    return 1.0 if "accuracy" in panel.rows[0].measure else np.inf
+
+
+def labels_of(panel: Panel, bytes_moved: str | None) -> tuple[str, str]:
+    """Return what is drawn against what, the horizontal first."""
+    direction = {None: "round", "bytes_down": "megabytes down", "bytes_up": "megabytes up"}[bytes_moved]
+    return direction, f"test {panel.rows[0].measure}"
+
+
+def logarithm_begins(results: Sequence[Any], bytes_moved: str | None) -> float:
+    """Return where a logarithmic axis begins: at the first round of somebody, and at most two decades are shown."""
+    places = [_places(result, bytes_moved) for result in results]
+    return max(min(x[-1] for x in places) / 100, min(x[0] for x in places))
+
+
+def each(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved: str | None, logarithmic: bool) -> Any:
+    """Return a picture in which every strategy has a panel of its own; None where one panel shows all."""
+    many = [panel for panel in panels if multiples.wanted(panel.rows)]
+    if not many:
+        return None
+    sizes = [multiples.size(len(panel.rows)) for panel in many]
+    picture = figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
+    places = picture.subfigures(len(many), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
+    for place, panel in zip(places.flat, many):
+        curves = {row.algo: curve_of(result, bytes_moved) for row, result in zip(panel.rows, panel.results)}
+        multiples.draw(
+            place,
+            {name: curve for name, curve in curves.items() if curve is not None},
+            styles,
+            BASELINE,
+            labels_of(panel, bytes_moved),
+            headline(panel, multiples.PANEL[0] * multiples.COLUMNS),
+            largest_of(panel),
+            logarithm_begins(panel.results, bytes_moved) if logarithmic else None,
+        )
+    return picture
 
 
 def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:

@@ -6,6 +6,7 @@ selection_counts.png       rounds in which each client trained, the busiest clie
 clients_seen.png           clients that have trained at least once
 gemd.png                   GEMD of the cohorts
 selection_seconds.png      seconds of selection a round
+*_each.png                 of more than six strategies each in a panel of its own: the measure by rounds, and by bytes
 optimizers.png             strategies by optimizers: accuracy at the end, rounds to the target; where there are several
 
 A line is the mean over seeds, and its band one sample standard deviation to either side.
@@ -13,6 +14,7 @@ A line is the mean over seeds, and its band one sample standard deviation to eit
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fedjax_sel.reporting import comparison_amounts as amounts_of
 from fedjax_sel.reporting import comparison_curves as curves
@@ -47,10 +49,12 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     styles = styles_of(row.algo for row in rows)
     measures = {row.measure for row in rows}
     measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
+    for name, moved in {"round": None, "megabytes_down": "bytes_down", "megabytes_up": "bytes_up"}.items():
+        path = folder / f"{measure}_by_{name}.png"
+        logarithmic = moved is not None and curves.costs_differ_much(results, moved)
+        panels_of.lines(panels, styles, curves.measure(moved, logarithmic), path)
+        _draw_each(curves.each(panels, styles, moved, logarithmic), path.with_stem(f"{path.stem}_each"))
     for name, painter in {
-        f"{measure}_by_round": curves.measure(None),
-        f"{measure}_by_megabytes_down": curves.measure("bytes_down", curves.costs_differ_much(results, "bytes_down")),
-        f"{measure}_by_megabytes_up": curves.measure("bytes_up", curves.costs_differ_much(results, "bytes_up")),
         "selection_counts": curves.selection_counts,
         "clients_seen": curves.clients_seen,
         "gemd": curves.gemd,
@@ -68,6 +72,13 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     amounts_of.amounts_of(
         panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True
     )
+
+
+def _draw_each(picture: Any, path: Path) -> None:
+    if picture is None:
+        path.unlink(missing_ok=True)  # of an earlier call with more strategies
+    else:
+        panels_of.save(picture, path)
 
 
 def _to_target_label(row: Row, label: str) -> str:

@@ -1,5 +1,6 @@
 """How a strategy is drawn: one colour and one kind of line, the same in every picture and on every page."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -37,8 +38,9 @@ class Style(NamedTuple):
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
     """Return a style for each strategy, all different up to 48 of them.
 
-    A strategy that comes with the package has the same style among whatever others. One with parameters,
-    `name[key=value]`, has the colour of the plain one and another line; all others take what is left, in their order.
+    A strategy that comes with the package has the same style among whatever others. With parameters or an optimizer
+    (`name[key=value]`, `name + optimizer`) it has its colour and another line; all others take what is left, in their
+    order.
 
     Args:
         names: those that are there already keep their style if others are added behind them.
@@ -53,7 +55,7 @@ def styles_of(names: Iterable[str]) -> dict[str, Style]:
         if name in own:
             chosen[name] = own[name]
             continue
-        base = own.get(name.partition("[")[0])
+        base = own.get(re.split(r"[\[ ]", name, maxsplit=1)[0])
         related = [] if base is None else [place for place in free if place[0] == base[0]]
         chosen[name] = (related or free or [(len(chosen) % len(COLORS), len(chosen) % len(LINES))])[0]
         if chosen[name] in free:

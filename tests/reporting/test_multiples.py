@@ -1,0 +1,81 @@
+"""Of many strategies each has a panel of its own, with its band and the baseline."""
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from fedjax_sel.leaderboard import pictures
+from fedjax_sel.leaderboard.series import Series
+from fedjax_sel.reporting import comparison, comparison_plots, multiples, styles
+from tests.reporting import made_up
+
+NAMES = styles.KNOWN[: multiples.MANY + 1]
+
+
+def compared(names, folder):
+    results = [made_up.result(0.5 + 0.05 * place, algo=name) for place, name in enumerate(names)]
+    comparison_plots.draw([comparison.row("s", *one) for one in zip(names, results)], results, folder)
+
+
+def test_a_comparison_of_many_has_such_pictures_and_one_of_few_takes_them_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_plots.panels_of, "lines", lambda *_: None)  # tested elsewhere, and slow
+    found = {f"accuracy_by_{over}_each.png" for over in ("round", "megabytes_down", "megabytes_up")}
+    compared(NAMES, tmp_path)
+    assert found == {path.name for path in tmp_path.glob("*_each.png")}
+    compared(NAMES[1:], tmp_path)
+    assert not [*tmp_path.glob("*_each.png")]
+
+
+@pytest.fixture
+def drawn():
+    rng = np.random.default_rng(0)
+    curves = {name: multiples.Curve(np.arange(1.0, 41), rng.uniform(0, 1, (5, 40))) for name in NAMES}
+    figure = Figure(figsize=multiples.size(len(curves)), layout="constrained")
+    multiples.draw(figure, curves, styles.styles_of(NAMES), "random", ("round", "test accuracy"), "a setting", 1.0)
+    return figure, curves
+
+
+def test_a_panel_shows_its_strategy_with_a_band_the_baseline_and_all_others(drawn):
+    figure, curves = drawn
+    looks = styles.styles_of(NAMES)
+    assert [axis.get_title() for axis in figure.axes] == list(NAMES[1:])
+    for axis in figure.axes:
+        (own,) = [line for line in axis.lines if line.get_label() == axis.get_title()]
+        assert own.get_color() == looks[axis.get_title()].color
+        np.testing.assert_allclose(own.get_ydata(), curves[axis.get_title()].values.mean(axis=0))
+        assert len(axis.collections) == 1
+        assert [line.get_color() for line in axis.lines].count(multiples.OTHERS) == len(NAMES) - 2
+        assert [line.get_color() for line in axis.lines].count(looks["random"].color) == 1
+
+
+def test_the_lowest_panel_of_every_column_has_numbers_and_no_words_overlap(drawn):
+    figure, _ = drawn
+    figure.canvas.draw()
+    lowest = figure.axes[-multiples.COLUMNS :]
+    assert all(axis.xaxis.get_ticklabels()[0].get_visible() for axis in lowest)
+    places = [axis.title.get_window_extent() for axis in figure.axes] + [axis.get_window_extent() for axis in lowest]
+    places += [text.get_window_extent() for text in (figure._suptitle, figure._supxlabel, figure._supylabel)]
+    for place, one in enumerate(places):
+        assert not any(one.overlaps(other) for other in places[place + 1 :])
+
+
+def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimizer_by_its_line(monkeypatch):
+    looks, plot = {}, Axes.plot
+
+    def noted(axis, *points, **named):
+        looks.setdefault(named.get("label"), (named["color"], named["linestyle"]))
+        return plot(axis, *points, **named)
+
+    monkeypatch.setattr(Axes, "plot", noted)
+    accuracy, sent = np.full((2, 20), 0.5, np.float32), np.full((2, 20), 10**6)
+    rows = dict.fromkeys(("random", "fedcor", "fedcor + fedyogi"), Series((0, 1), accuracy, accuracy, sent, sent))
+    figure = pictures.of_setting("a setting", rows, "megabytes")
+    own = styles.styles_of(["fedcor"])["fedcor"]
+    assert looks["fedcor"] == (own.color, own.line)
+    assert looks["fedcor + fedyogi"][0] == own.color and looks["fedcor + fedyogi"][1] != own.line
+    picture = Image.open(io.BytesIO(pictures.png(figure)))
+    assert picture.mode == "P" and len(picture.getcolors()) <= pictures.SHADES

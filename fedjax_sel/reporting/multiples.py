@@ -89,6 +89,6 @@ def _explanation(curves: Mapping[str, Curve], baseline: str) -> str:
     return "; ".join(words)
 
 
-def wanted(names: Sequence[str]) -> bool:
+def wanted(names: Sequence[Any]) -> bool:
     """Return whether there are so many strategies that one axis does not show them all."""
     return len(names) > MANY

@@ -92,7 +92,7 @@ def test_a_reproduction(commanded):
     for file in files:
         same(found.tables[file.stem], file)
     same(found.to_pandas(), commanded / "papers" / ENTRY / "rows.csv")
-    assert f"python -m fedjax_sel.reproduce {ENTRY}" in (commanded / "papers" / ENTRY / "README.md").read_text()
+    assert f"fedjax-sel reproduce {ENTRY}" in (commanded / "papers" / ENTRY / "README.md").read_text()
 
 
 def test_several_settings_and_optimizers(tmp_path, monkeypatch):

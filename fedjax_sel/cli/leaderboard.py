@@ -1,11 +1,10 @@
 """`fedjax-sel leaderboard`: every strategy under the same settings, and what their information costs."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjax_sel.cli import command_line
+from fedjax_sel.cli import command_line, on_a_page
 from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core import parsing
 from fedjax_sel.core.names import one_of
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
     failed, written = False, [] if chosen else pages.write(flags.out)
     for grid in chosen:
-        command = _command(arguments)
+        command = on_a_page.command("leaderboard", arguments)
         done = running.run(grid, flags.out, runs, scale, command, _say, algos, flags.data_dir, workers)
         written = pages.write(flags.out)
         if done.stopped:
@@ -131,21 +130,6 @@ def make_parser() -> Parser:
         "--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them (default: none)"
     )
     return parser
-
-
-def _command(arguments: Sequence[str]) -> str:
-    """Return the command as a page shows it: without where data and runs lie on this machine."""
-    shown, hidden = [], {"--data-dir": "DATA", "--runs": "RUNS"}
-    place = 0
-    while place < len(arguments):
-        flag, given, _ = arguments[place].partition("=")
-        if flag in hidden:
-            shown += [flag, hidden[flag]]
-            place += 1 if given else 2
-        else:
-            shown.append(arguments[place])
-            place += 1
-    return "fedjax-sel leaderboard " + shlex.join(shown)
 
 
 def _list() -> None:

@@ -1,12 +1,11 @@
 """`fedjax-sel reproduce`: the papers' tables and figures, run again."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjax_sel.cli import command_line, paragraphs
+from fedjax_sel.cli import command_line, on_a_page, paragraphs
 from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core import parsing
 from fedjax_sel.core.names import one_of
@@ -14,7 +13,7 @@ from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.reproduction.entry import Entry, Scale
-    from fedjax_sel.reproduction.study import ReproductionResult
+    from fedjax_sel.reproduction.study import Folders, ReproductionResult
     from fedjax_sel.runs.grid import Workers
 
 DESCRIPTION = """Runs the tables and figures of FedGP, FedCor, GPFL and FL-DP3S again, and judges each of their claims
@@ -26,10 +25,10 @@ EPILOG = """examples:
   fedjax-sel reproduce fedcor/table1 --columns fmnist --seeds 10 --out runs/papers
   fedjax-sel reproduce fl_dp3s/fig1 --scale 0.2       a fifth of the rounds: a look, not a reproduction
 
-DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs; DIR/runs the runs, which entries share. Finished runs are
-read, and an interrupted one goes on: repeat the command. A page is written after every run, and holds what is finished
-of the whole entry, whatever --columns asks for now. --jobs hands the runs to processes of this machine, --scheduler to
-the workers of a Dask cluster, which see the same DIR.
+DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs; DIR/runs, or that of --runs, the runs' own folders, which
+are large and which entries share. Finished runs are read, and an interrupted one goes on: repeat the command. A page is
+written after every run, and holds what is finished of the whole entry, whatever --columns asks for now. --jobs hands
+the runs to processes of this machine, --scheduler to the workers of a Dask cluster, which see the same DIR.
 
 Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
 others are on the page); 129 the terminal was closed, 130 interrupted.
@@ -56,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     if not flags.entries:
         raise UserError("no table or figure is named; --list shows them all")
     from fedjax_sel.reproduction.entry import Scale
+    from fedjax_sel.reproduction.study import Folders
     from fedjax_sel.runs.grid import Workers
     from fedjax_sel.runs.interruption import exit_code
 
@@ -72,7 +72,9 @@ def main(arguments: Sequence[str]) -> int:
         chosen = [entry.replace(data_dir=flags.data_dir) for entry in chosen]
     failed = False
     for entry in chosen:
-        found = _reproduce(entry, columns, flags.out, scale, _command(arguments), workers)
+        own = [argument for argument in arguments if argument == entry.name or argument not in flags.entries]
+        command = on_a_page.command("reproduce", own)
+        found = _reproduce(entry, columns, Folders(flags.out, flags.runs), scale, command, workers)
         if found.stopped:
             return exit_code(found.stopped_by)
         failed = failed or bool(found.failed)
@@ -107,7 +109,10 @@ def make_parser() -> Parser:
         type=command_line.path,
         default=Path("runs/papers"),
         metavar="DIR",
-        help="folder of all pages and runs (default: runs/papers)",
+        help="folder of all pages (default: runs/papers)",
+    )
+    place.add_argument(
+        "--runs", type=command_line.path, metavar="DIR", help="the runs' own folders go to DIR/runs (default: OUT)"
     )
     place.add_argument(
         "--data-dir",
@@ -127,17 +132,6 @@ def make_parser() -> Parser:
     return parser
 
 
-def _command(arguments: Sequence[str]) -> str:
-    """Return the command as a page shows it: without where the data lie on this machine."""
-    shown = list(arguments)
-    for place, argument in enumerate(shown):
-        if argument == "--data-dir":
-            shown[place + 1] = "DATA"
-        elif argument.startswith("--data-dir="):
-            shown[place] = "--data-dir=DATA"
-    return "python -m fedjax_sel.reproduce " + shlex.join(shown)
-
-
 def _list(entries: "dict[str, Entry]") -> None:
     for name, entry in entries.items():
         count = len(entry.runs)
@@ -154,16 +148,16 @@ def _list(entries: "dict[str, Entry]") -> None:
 def _reproduce(
     entry: "Entry",
     columns: tuple[str, ...] | None,
-    out: Path,
+    folders: "Folders",
     scale: "Scale",
     command: str,
     workers: "Workers | None",
 ) -> "ReproductionResult":
     from fedjax_sel.reproduction import study
 
-    found = study.run(entry, columns, out, scale, command, _say, workers)
+    found = study.run(entry, columns, folders, scale, command, _say, workers)
     if found.stopped:
-        done = f"{len(found.results)} of {len(entry.runs)} runs of {entry.name} are finished and in {out}"
+        done = f"{len(found.results)} of {len(entry.runs)} runs of {entry.name} are finished and in {folders.of_runs}"
         _say(f"Interrupted: {done}; the same command goes on")
         return found
     for row in found.page.rows:

@@ -10,6 +10,7 @@ from fedjax_sel.leaderboard import across, pictures, price, series, settings, st
 from fedjax_sel.leaderboard.grids import GRIDS
 from fedjax_sel.leaderboard.measures import LAST_SHARE
 from fedjax_sel.leaderboard.standings import Standings
+from fedjax_sel.reporting import png
 from fedjax_sel.runs import run_files
 
 NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
@@ -88,7 +89,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         "seeds.csv": standings.seeds_as_csv(held.rows, table),
         "pairs.csv": standings.pairs_as_csv(table),
         **{
-            f"accuracy_by_{over}.png": pictures.png(pictures.of_setting(held.about["title"], held.rows, over))
+            f"accuracy_by_{over}.png": png.of(pictures.of_setting(held.about["title"], held.rows, over))
             for over in pictures.OVER
         },
     }
@@ -125,14 +126,14 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         page += [f"## {group}: {len(names)} settings together", across.as_markdown(together)]
         page += [f"![performance profiles](performance_profiles_{slug}.png)"]
         files[f"across_{slug}.csv"] = across.as_csv(together)
-        files[f"performance_profiles_{slug}.png"] = pictures.png(pictures.profiles(together))
+        files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(together))
     if boards:
         page += ["## Accuracy against megabytes", "![accuracy by megabytes](accuracy_by_megabytes.png)"]
         shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
-        files["accuracy_by_megabytes.png"] = pictures.png(
+        files["accuracy_by_megabytes.png"] = png.of(
             pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
         )
-        files["budgets.png"] = pictures.png(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
+        files["budgets.png"] = png.of(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
     if others := {name: held for name, held in found.items() if name not in boards}:
         page += [
             "## Beside it",

@@ -1,6 +1,5 @@
 """The leaderboard's pictures, in which a strategy looks as it does everywhere."""
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,20 +19,6 @@ from fedjax_sel.reporting.styles import Style, styles_of
 
 OVER = {"megabytes": "megabytes sent, down and up", "round": "round"}
 """What accuracy is drawn against, and how its axis is labelled."""
-DPI = 100
-SHADES = 96  # colours of a picture that is committed
-
-
-def png(figure: Any) -> bytes:
-    """Return a picture's file, of so few colours that many of them may be committed."""
-    from PIL import Image
-
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI)
-    picture = Image.open(content).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE)
-    content = io.BytesIO()
-    picture.save(content, format="png", optimize=True)
-    return content.getvalue()
 
 
 def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:

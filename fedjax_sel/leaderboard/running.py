@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import subprocess
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from fedjax_sel.reproduction import runner
 from fedjax_sel.reproduction.entry import Cell, Entry, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.runs import grid as independent
+from fedjax_sel.runs import origin
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import selection_cost
 from fedjax_sel.version import __version__
@@ -150,22 +150,11 @@ def _about_row(result: Result) -> dict[str, Any]:
         "configuration": _identity(config),
         "algo_args": arguments,
         "seconds": round(float(result.elapsed_seconds[-1]), 1),
-        "commit": commit(),
+        "commit": origin.commit_of(result),
         "fedjax_sel": __version__,
         "jax": jax.__version__,
         "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
     }
-
-
-def commit() -> str:
-    """Return the commit of the checkout that this package is in; empty where it is in none."""
-    here = Path(__file__).resolve().parents[2]
-    if not (here / ".git").exists():
-        return ""
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        asked = ["git", "-C", str(here), "rev-parse", "--short=7", "HEAD"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    return ""
 
 
 def _timed(

@@ -38,7 +38,7 @@ def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str
     found = finding(results / entry.name / "rows.csv")
     if found != NOT_RUN:
         found = f"[{found}]({link}/{entry.name}/README.md)"
-    return f"| {paper.id} | {claim} | {found} | `python -m fedjax_sel.reproduce {entry.name}` | {cell(entry.cost)} |"
+    return f"| {paper.id} | {claim} | {found} | `fedjax-sel reproduce {entry.name}` | {cell(entry.cost)} |"
 
 
 def finding(rows: Path) -> str:

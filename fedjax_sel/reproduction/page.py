@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedjax_sel.core.texts import cell
 from fedjax_sel.errors import UserError
+from fedjax_sel.reporting import png
 from fedjax_sel.runs import run_files
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
         for name, text in csv_files(page).items():
             run_files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
-            content = io.BytesIO()
-            figure.savefig(content, format="png", dpi=110)
-            run_files.write(folder / name, content.getvalue())
+            run_files.write(folder / name, png.of(figure))
         run_files.write(folder / "README.md", as_markdown(heading, page).encode())
     except OSError as error:
         raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error

@@ -15,8 +15,21 @@ from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.reproduction.entry import Cell, Entry, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.reproduction.runner import Found
+from fedjax_sel.runs import origin
 from fedjax_sel.runs.grid import Workers
 from fedjax_sel.runs.records import Result
+
+
+class Folders(NamedTuple):
+    """Where things go: pages are small, and runs are not."""
+
+    pages: Path
+    runs: Path | None = None  # None: beside the pages
+
+    @property
+    def of_runs(self) -> Path:
+        """The folder whose folder `runs` holds the runs."""
+        return self.pages if self.runs is None else self.runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +82,7 @@ class ReproductionResult:
 def run(
     entry: Entry,
     columns: tuple[str, ...] | None,
-    out: Path,
+    folders: Folders,
     scale: Scale,
     command: str,
     say: Callable[[str], None],
@@ -81,7 +94,7 @@ def run(
     Args:
         entry: of which table or figure.
         columns: that are run, or how their names begin; None: all.
-        out: of all that is reproduced; the page lies in `out/ENTRY`.
+        folders: of all that is reproduced; the page lies in one named after the entry.
         scale: how much of it.
         command: what made it, for the page.
         say: takes a line for the person before each run.
@@ -94,15 +107,15 @@ def run(
 
     def write(found: Found) -> Page:
         judged = entry.judge(found.results, scale)
-        page.write(out / entry.name, _heading(entry, scale, command, found), judged)
+        page.write(folders.pages / entry.name, _heading(entry, scale, command, found), judged)
         return judged
 
     found = Found({}, {})
     if entry.runs:
-        found = runner.run(entry, columns, out, scale, say, write, workers, progress)
+        found = runner.run(entry, columns, folders.of_runs, scale, say, write, workers, progress)
     return ReproductionResult(
-        entry.name, out / entry.name, write(found), found.results, found.failed, len(_expected(entry, found)),
-        found.stopped, found.stopped_by,
+        entry.name, folders.pages / entry.name, write(found), found.results, found.failed,
+        len(_expected(entry, found)), found.stopped, found.stopped_by,
     )  # fmt: skip
 
 
@@ -136,13 +149,15 @@ def of_entry(name: str, asked: Asked, out: str | Path, progress: bool) -> Reprod
     seeds = None if asked.seeds is None else convert("seeds", asked.seeds)
     workers = Workers(asked.jobs, asked.scheduler) if asked.jobs or asked.scheduler else None
     entry = entry if asked.data_dir is None else entry.replace(data_dir=asked.data_dir)
-    command = shlex.join(["python", "-m", "fedjax_sel.reproduce", name, *asked.flags()])
+    command = shlex.join(["fedjax-sel", "reproduce", name, *asked.flags()])
 
     def say(line: str) -> None:
         if progress:
             print(line, file=sys.stderr, flush=True)
 
-    return run(entry, columns, Path(out), Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
+    return run(
+        entry, columns, Folders(Path(out)), Scale(seeds, asked.rounds, asked.share), command, say, workers, progress
+    )
 
 
 def _expected(entry: Entry, found: Found) -> set[Cell]:
@@ -164,5 +179,5 @@ def _heading(entry: Entry, scale: Scale, command: str, found: Found) -> list[str
         lines += ["", f"Failed: {cell.column}, {cell.row}: {why}"]
     sources = {result.data_source for result in found.results.values()}
     if sources:
-        lines += ["", f"Data: {'; '.join(sorted(sources))}."]
+        lines += ["", f"Data: {'; '.join(sorted(sources))}. {origin.in_words(found.results.values())}"]
     return [*lines, "", "```", command, "```"]

@@ -10,7 +10,7 @@ from PIL import Image
 
 from fedjax_sel.leaderboard import pictures
 from fedjax_sel.leaderboard.series import Series
-from fedjax_sel.reporting import comparison, comparison_plots, multiples, styles
+from fedjax_sel.reporting import comparison, comparison_plots, multiples, png, styles
 from tests.reporting import made_up
 
 NAMES = styles.KNOWN[: multiples.MANY + 1]
@@ -77,5 +77,5 @@ def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimize
     own = styles.styles_of(["fedcor"])["fedcor"]
     assert looks["fedcor"] == (own.color, own.line)
     assert looks["fedcor + fedyogi"][0] == own.color and looks["fedcor + fedyogi"][1] != own.line
-    picture = Image.open(io.BytesIO(pictures.png(figure)))
-    assert picture.mode == "P" and len(picture.getcolors()) <= pictures.SHADES
+    picture = Image.open(io.BytesIO(png.of(figure)))
+    assert picture.mode == "P" and len(picture.getcolors()) <= png.COLORS

@@ -28,7 +28,7 @@ def test_every_published_result_and_every_rule_is_there():
 
 
 def test_its_commands_name_entries():
-    commands = re.findall(r"python -m fedjax_sel\.reproduce ([a-z][^`\n]*)", TEXT)
+    commands = re.findall(r"fedjax-sel reproduce ([a-z][^`\n]*)", TEXT)
     assert commands and all(shlex.split(command)[0] in ENTRIES for command in commands)
 
 

@@ -107,7 +107,7 @@ assert not found, found
     assert done.stdout.count("\nexamples:\n") + done.stdout.count("\nexample:\n") == len(main.COMMANDS)
 
 
-@pytest.mark.parametrize("name", [name for name in main.COMMANDS if name != "report"])  # whose page is another's
+@pytest.mark.parametrize("name", main.COMMANDS)
 def test_help_is_grouped_and_every_flag_says_what_holds_without_it(name):
     parser = main.module_of(name).make_parser()
     groups = [

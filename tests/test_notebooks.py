@@ -134,6 +134,9 @@ def execute(name, folder, changes=(), rounds=ROUNDS, python=sys.executable, pack
     return made
 
 
+FEWER_DRAWS = [("DRAWS = 4000", "DRAWS = 200")]
+
+
 def pictures(notebook):
     return sum(1 for output in outputs_of(notebook) if {"image/png", "image/gif"} & set(output.get("data", {})))
 
@@ -174,6 +177,7 @@ def test_quickstart_runs(profile, tmp_path):
     assert ("fl_dp3s fc1-relu" in tables[-1]) == (profile != "fc1")
 
 
+TABLE = "text/markdown"
 DIES = """KEEP_IN_DRIVE = False
 
 
@@ -204,10 +208,8 @@ def test_a_comparison_whose_runtime_dies_goes_on(tmp_path):
     second = execute(name, tmp_path, rounds=rounds)
     assert sum("all 20 rounds were run before" in text for text in shown(second)) == 5
     assert not any("round 20/20" in text for text in shown(second))
-    same = ("image/png", "text/markdown")
-    assert [
-        [o.data[kind] for o in outputs_of(n) for kind in same if kind in o.get("data", {})] for n in (first, second)
-    ]
+    once, again = ([o.data[TABLE] for o in outputs_of(n) if TABLE in o.get("data", {})] for n in (first, second))
+    assert len(once) == 4 and once == again
     longer = "\n".join(shown(execute(name, tmp_path, rounds=rounds + 2)))
     assert longer.count("going on after round 20") == 5
 
@@ -238,7 +240,7 @@ def test_your_own_strategy_runs(tmp_path):
 
 @pytest.mark.slow
 def test_inside_fedcor_and_fl_dp3s_runs(tmp_path):
-    notebook = execute(NAMES[3], tmp_path, [("DRAWS = 4000", "DRAWS = 200")], rounds=12)
+    notebook = execute(NAMES[3], tmp_path, FEWER_DRAWS, rounds=12)
     kinds = [kind for output in outputs_of(notebook) for kind in output.get("data", {}) if kind.startswith("image/")]
     assert kinds.count("image/gif") == 2 and kinds.count("image/png") == 5
     said = printed(notebook)
@@ -340,7 +342,7 @@ def test_the_versions_that_the_notebook_names_are_those_that_are_tested():
 
 
 @pytest.mark.slow  # downloads JAX and all else
-def test_with_colabs_versions_the_notebook_installs_and_runs(tmp_path, monkeypatch):
+def test_with_colabs_versions_the_notebooks_install_and_run(tmp_path, monkeypatch):
     """A wheel beside the notebook, in an environment with what Colab's image has; none of it is replaced."""
     found = subprocess.run(
         [sys.executable, "tools/test_versions.py", "--list", "--sets", "colab"],
@@ -365,6 +367,8 @@ def test_with_colabs_versions_the_notebook_installs_and_runs(tmp_path, monkeypat
     )
     notebook = execute(QUICKSTART, content, python=image, package=None)
     (versions,) = (text for text in shown(notebook) if "'jax'" in text)
+    for name, changes in [*((name, ()) for name in NAMES[1:3]), (NAMES[3], FEWER_DRAWS), (NAMES[4], ())]:
+        assert pictures(execute(name, content, changes, rounds=12, python=image, package=None))
     assert ast.literal_eval(versions) == {
         "fedjax_sel": fedjax_sel.__version__, "jax": "0.7.2", "flax": "0.11.2", "numpy": "2.1.3",
     }  # fmt: skip

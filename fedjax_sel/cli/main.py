@@ -73,9 +73,8 @@ def module_of(name: str) -> ModuleType:
 
 
 def parser_of(name: str) -> Parser:
-    """Return the parser of a command; one without flags where its module does not give it away."""
-    make = getattr(module_of(name), "make_parser", None)
-    return Parser(prog=f"fedjax-sel {name}") if make is None else make()
+    """Return the parser of a command."""
+    return module_of(name).make_parser()
 
 
 def make_parser() -> Parser:

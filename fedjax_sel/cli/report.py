@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.report`: run folders -> a table and a picture for each setting, or one page with all."""
+"""`fedjax-sel report`: run folders -> a table and a picture for each setting, or one page with all."""
 
 import argparse
 import sys
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel.cli import command_line
+from fedjax_sel.cli.parser import Parser
 from fedjax_sel.errors import UserError
 
 DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout and curves in a PNG, or with
 --html all that is known of the runs on one page."""
 EPILOG = """examples:
-  python -m fedjax_sel.report runs/a runs/b --out comparison.png
-                                                               a table and curves
-  python -m fedjax_sel.report runs/digits --html report.html   all runs of a comparison, on one page
-  python -m fedjax_sel.report runs/a --html --watch            a page that follows a run; Ctrl-C ends it
+  fedjax-sel report runs/a runs/b --out comparison.png     a table and curves
+  fedjax-sel report runs/digits --html report.html         all runs of a comparison, on one page
+  fedjax-sel report runs/a --html --watch                  a page that follows a run; Ctrl-C ends it
 
 Runs that differ in more than their strategy (data, partition, model, training, rounds, seeds, target, ...) get a table
 each, with what differs above it, and a picture each: comparison-1.png, comparison-2.png. On a page they stand in
@@ -34,39 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    parser = command_line.Parser(
-        prog="python -m fedjax_sel.report",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "folders",
-        nargs="+",
-        type=command_line.path,
-        metavar="FOLDER",
-        help="run folders (--out of the train command), or folders of runs (--out of the compare command)",
-    )
-    parser.add_argument(
-        "--out", type=command_line.picture, help=f"picture to write (default: {PICTURE}; none with --html)"
-    )
-    parser.add_argument(
-        "--html",
-        nargs="?",
-        type=command_line.path,
-        const=PAGE,
-        metavar="FILE",
-        help=f"also write one page with everything (default: {PAGE}); needs pip install 'fedjax-sel[html]'",
-    )
-    parser.add_argument(
-        "--watch", action="store_true", help="with --html: follow runs until they are finished, or Ctrl-C"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="with --html: leave out what needs the runs' data (labels, every client)"
-    )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parsed = parser.parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     _check(parsed)
 
     from fedjax_sel.runs import settings
@@ -82,6 +50,45 @@ def main(arguments: Sequence[str]) -> int:
         _write(parsed.html, sources.Reader(not parsed.quick, _say).chapters(found, {}))
         print(f"Report in {parsed.html}")
     return 0
+
+
+def make_parser() -> Parser:
+    """Make the command's parser."""
+    parser = Parser(
+        prog="fedjax-sel report",
+        usage="fedjax-sel report FOLDER ... [flags]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    what = parser.add_argument_group("what to show")
+    what.add_argument(
+        "folders",
+        nargs="+",
+        type=command_line.path,
+        metavar="FOLDER",
+        help="run folders (--out of the train command), or folders of runs (--out of the compare command)",
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        "--out",
+        type=command_line.picture,
+        metavar="FILE",
+        help=f"picture to write (default: {PICTURE}; none with --html)",
+    )
+    how.add_argument(
+        "--html",
+        nargs="?",
+        type=command_line.path,
+        const=PAGE,
+        metavar="FILE",
+        help=f"write one page with everything (default: none; alone: {PAGE}); needs pip install 'fedjax-sel[html]'",
+    )
+    how.add_argument("--watch", action="store_true", help="with --html: follow runs until they are finished, or Ctrl-C")
+    how.add_argument(
+        "--quick", action="store_true", help="with --html: leave out what needs the runs' data (labels, every client)"
+    )
+    return parser
 
 
 def _check(parsed: argparse.Namespace) -> None:

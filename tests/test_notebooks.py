@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from nbclient.exceptions import DeadKernelError
 
@@ -155,6 +156,7 @@ def test_one_run_in_a_notebook(tmp_path):
     assert pictures(notebook) == 2
     (line,) = (text for text in shown(notebook) if text.startswith("random: "))  # one output, and its last state
     assert re.fullmatch(r"random: round 4/4  accuracy 0\.\d{3}  loss \d\.\d{3}  [\d.]+ s", line)
+    assert not [one for one in psutil.Process().children(recursive=True) if "ipykernel" in " ".join(one.cmdline())]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ notebook that fails, writes to standard error, or grows beyond what a page shoul
 """
 
 import argparse
+import asyncio
 import base64
 import copy
 import io
@@ -95,6 +96,8 @@ def execute(
     try:
         return client.execute(env=environment)
     finally:
+        if manager.has_kernel:  # a client ends those kernels alone that it has chosen itself
+            asyncio.run(manager.shutdown_kernel(now=True))
         if before is None:
             del os.environ["JUPYTER_RUNTIME_DIR"]
         else:

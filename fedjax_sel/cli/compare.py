@@ -102,7 +102,7 @@ def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Seque
     from fedjax_sel.runs.interruption import exit_code
 
     logs.make(log, out)  # a package that is missing is found before the first run
-    command = "python -m fedjax_sel.compare " + shlex.join(arguments)
+    command = "fedjax-sel compare " + shlex.join(arguments)
     found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
     if found.stopped:
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; the same command goes on")

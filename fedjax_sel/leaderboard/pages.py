@@ -154,7 +154,7 @@ def _words() -> str:
         "Fashion-MNIST); 10 clients a round with one shard a client and under skewness 0.8, 5 otherwise; updates weigh "
         f"alike; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, because GPFL needs "
         f"them. Nothing was tuned here. {settings.WHY_NOT_ALL}\n\n"
-        "`python -m fedjax_sel.leaderboard --list` shows the parts; `--pages` makes these pages anew from the curves."
+        "`fedjax-sel leaderboard --list` shows the parts; `--pages` makes these pages anew from the curves."
     )
 
 

@@ -24,7 +24,7 @@ def about(rows, **others):
     row = {"configuration": "made up", "algo_args": {}, "seconds": 60.0, "commit": "abcdef0", "devices": "2 x cpu",
            "selection_seconds": 0.001}  # fmt: skip
     return {
-        "title": "Made up", "other_than_usual": "", "commands": ["python -m fedjax_sel.leaderboard made-up"],
+        "title": "Made up", "other_than_usual": "", "commands": ["fedjax-sel leaderboard made-up"],
         "num_classes": 10, "planned": list(rows), "failed": {}, "data_source": "nobody",
         "rows": {name: dict(row) for name in rows}, **others,
     }  # fmt: skip

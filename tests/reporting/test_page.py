@@ -82,7 +82,7 @@ def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
     gradient = made_up.run("fl_dp3s[profile=gradient]", 0.7, algo_args={"profile": "gradient"})
     text = page.render([made_up.chapter([*runs, gradient])])
     command = re.search(r'<pre class="command">(.*?)</pre>', text)[1].replace("&#x27;", "'")
-    assert command.startswith("python -m fedjax_sel.compare --config config.json --algos random fl_dp3s ")
+    assert command.startswith("fedjax-sel compare --config config.json --algos random fl_dp3s ")
     assert "'fl_dp3s[profile=gradient]' --out" in command
     link = re.search(r'download="config.json" href="data:application/json;base64,([^"]+)"', text)[1]
     (tmp_path / "config.json").write_bytes(base64.b64decode(link))

@@ -135,7 +135,7 @@ def test_every_run_has_a_folder_and_the_whole_a_table_and_pictures(compared):
     for picture in PICTURES:
         assert (compared / picture).read_bytes().startswith(b"\x89PNG")
     text = (compared / "comparison.md").read_text()
-    assert "python -m fedjax_sel.compare --rounds 3" in text and "digits (scikit-learn)" in text
+    assert "fedjax-sel compare --rounds 3" in text and "digits (scikit-learn)" in text
     for algo in ("random[variant=md]", "fl_dp3s"):
         assert f"| {algo} |" in text
         assert (compared / algo.replace("[", "-").replace("]", "") / "curves.png").exists()

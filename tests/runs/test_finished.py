@@ -200,7 +200,7 @@ def test_an_edited_trace_is_refused(here, capsys):
 def test_data_that_cannot_be_read_are_not_taken_for_the_same(here, capsys):
     shutil.rmtree("A")
     code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert code == 2 and "does not exist" in error and "fedjax_sel.report shows it without its data" in error
+    assert code == 2 and "does not exist" in error and "fedjax-sel report shows it without its data" in error
     code, printed, _ = command(capsys, report.main, "out/random")
     assert code == 0 and "| random |" in printed
 

@@ -19,7 +19,7 @@ def section(chapter: Chapter) -> str:
     text = json.dumps(config, indent=2)
     link = "data:application/json;base64," + base64.b64encode((text + "\n").encode()).decode()
     algos = shlex.join(_algo(run.result.config.selection) for run in chapter.runs)
-    command = f"python -m fedjax_sel.compare --config config.json --algos {algos} --out runs/again"
+    command = f"fedjax-sel compare --config config.json --algos {algos} --out runs/again"
     return (
         "<p>Save the configuration as <code>config.json</code> "
         f'(<a download="config.json" href="{link}">download</a>), and run its strategies again:</p>'

@@ -12,6 +12,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.papers import published
 from fedjax_sel.papers.published import Published
 from fedjax_sel.reproduction.page import Page
+from fedjax_sel.runs.early import Enough
 from fedjax_sel.runs.records import Result
 
 
@@ -93,6 +94,8 @@ class Entry:
             `runs.grid.Afterwards`.
         on_request: columns that are run only where `--columns` names them: they take a user's own files, or what few
             have at hand.
+        enough: when a run may end before its last round, since nothing that the judge looks at can change any more;
+            None: never.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Entry:
     cost: str
     measure: Measure | None = None
     on_request: tuple[str, ...] = ()
+    enough: Enough | None = None
 
     @property
     def published(self) -> Published:

@@ -9,7 +9,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction.entry import Cell, Entry, Scale, folder_of
 from fedjax_sel.runs import grid
-from fedjax_sel.runs.experiment import finished
+from fedjax_sel.runs.early import Enough
 from fedjax_sel.runs.records import Result
 
 
@@ -67,7 +67,7 @@ def run(
     places: dict[str, list[Cell]] = {}
     for cell in wanted:
         places.setdefault(str(planned[cell].run.out), []).append(cell)
-    results = _finished({cell: config for cell, config in planned.items() if cell not in wanted})
+    results = _finished({cell: config for cell, config in planned.items() if cell not in wanted}, entry.enough)
     failed: dict[Cell, str] = {}
 
     def found() -> Found:
@@ -75,7 +75,7 @@ def run(
 
     unique = [(f"{cells[0].column}, {cells[0].row}", planned[cells[0]]) for cells in places.values()]
     try:
-        for done in grid.run_all(unique, say, workers, entry.afterwards(scale), progress):
+        for done in grid.run_all(unique, say, workers, entry.afterwards(scale), progress, entry.enough):
             cells = places[str(done.config.run.out)]
             if done.stopped_by is not None:
                 return found()._replace(stopped=True, stopped_by=done.stopped_by)
@@ -92,12 +92,12 @@ def run(
     return found()
 
 
-def _finished(planned: dict[Cell, Config]) -> dict[Cell, Result]:
+def _finished(planned: dict[Cell, Config], enough: Enough | None) -> dict[Cell, Result]:
     """Return the results of runs that are there; others do not matter now."""
     results = {}
     for cell, config in planned.items():
         with contextlib.suppress(*grid.FAILURES):
-            result = finished(Path(str(config.run.out)), config)
+            result = grid.done_before(config, enough)
             if result is not None:
                 results[cell] = result
     return results

@@ -17,7 +17,8 @@ import jax
 from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
-from fedjax_sel.runs import folder
+from fedjax_sel.runs import early, folder
+from fedjax_sel.runs.early import Enough
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.records import Result
@@ -53,6 +54,7 @@ def run_all(
     workers: Workers | None = None,
     afterwards: Afterwards | None = None,
     progress: bool = True,
+    enough: Enough | None = None,
 ) -> Iterator[Done]:
     """Run configurations that have nothing to do with each other; finished ones are read.
 
@@ -62,22 +64,23 @@ def run_all(
         workers: that take them; None: this process, in order.
         afterwards: what is done on each that is finished, where it runs; finds what it did before. Workers import it.
         progress: whether each run in this process shows its bar.
+        enough: when a run may end before its last round; None: never. Workers import it.
 
     Yields:
         What became of each. One that was stopped is the last.
     """
     if workers is not None:
-        yield from _on_workers(runs, say, workers, afterwards)
+        yield from _on_workers(runs, say, workers, afterwards, enough)
         return
     devices.use_every_core()
     for number, (name, config) in enumerate(runs, start=1):
         try:
-            result = finished(_path(config), config)
+            result = done_before(config, enough)
             before = result is not None
             say(f"run {number} of {len(runs)}: {name}{' (finished before)' if before else ''}")
             if result is None:
-                result = run_experiment(config, progress=progress)
-            stopped_by = None if result.finished else result.stopped_by
+                result = run_experiment(config, progress, _until(config, enough))
+            stopped_by = None if _came_to_its_end(result, enough) else result.stopped_by
             if afterwards is not None and stopped_by is None:
                 stopped_by = _do(afterwards(result), say)
         except FAILURES as error:
@@ -87,6 +90,29 @@ def run_all(
         yield Done(config, result, before=before, stopped_by=stopped_by)
         if stopped_by is not None:
             return
+
+
+def done_before(config: Config, enough: Enough | None = None) -> Result | None:
+    """Return the result of a run that needs nothing more; None where it does.
+
+    Args:
+        config: with its folder.
+        enough: when a run may end before its last round; None: never.
+
+    Raises:
+        UserError: the folder holds something else, or is damaged; see `runs.experiment.finished`.
+    """
+    path = _path(config)
+    result = finished(path, config)
+    return early.result_of(path, config, enough) if result is None and enough is not None else result
+
+
+def _until(config: Config, enough: Enough | None) -> tuple[early.Until, ...]:
+    return () if enough is None else (early.Until(_path(config), enough),)
+
+
+def _came_to_its_end(result: Result, enough: Enough | None) -> bool:
+    return result.finished or (enough is not None and not result.stopped_by and enough(result))
 
 
 def _do(work: Iterator[str], say: Callable[[str], None]) -> int | None:
@@ -101,7 +127,11 @@ def _do(work: Iterator[str], say: Callable[[str], None]) -> int | None:
 
 
 def _on_workers(
-    runs: Sequence[tuple[str, Config]], say: Callable[[str], None], workers: Workers, afterwards: Afterwards | None
+    runs: Sequence[tuple[str, Config]],
+    say: Callable[[str], None],
+    workers: Workers,
+    afterwards: Afterwards | None,
+    enough: Enough | None,
 ) -> Iterator[Done]:
     distributed = _dask()
     with contextlib.ExitStack() as stack:
@@ -118,7 +148,7 @@ def _on_workers(
         places = {}
         for name, config in runs:
             # Not pure: the same configuration run again reads its folder again.
-            places[client.submit(run_one, config.to_json(), afterwards, pure=False)] = (name, config)
+            places[client.submit(run_one, config.to_json(), afterwards, enough, pure=False)] = (name, config)
         for number, future in enumerate(distributed.as_completed(list(places)), start=1):
             name, config = places[future]
             error = future.exception()
@@ -150,12 +180,13 @@ def keep_to_share(workers: int, dask_worker: Any) -> None:
             os.sched_setaffinity(0, cores[int(dask_worker.name) % len(cores) :: workers])
 
 
-def run_one(nested: dict[str, Any], afterwards: Afterwards | None = None) -> str | None:
+def run_one(nested: dict[str, Any], afterwards: Afterwards | None = None, enough: Enough | None = None) -> str | None:
     """Run one configuration in this process, or find that it was run: what a worker does.
 
     Args:
         nested: the configuration, as `Config.to_json` gives it.
         afterwards: see `run_all`.
+        enough: see `run_all`.
 
     Returns:
         None; or why there is no result.
@@ -163,13 +194,14 @@ def run_one(nested: dict[str, Any], afterwards: Afterwards | None = None) -> str
     devices.use_every_core()
     config = Config.from_json(nested)
     try:
-        result = finished(_path(config), config) or run_experiment(config)
-        if afterwards is not None and result.finished:
+        result = done_before(config, enough) or run_experiment(config, watching=_until(config, enough))
+        ended = _came_to_its_end(result, enough)
+        if afterwards is not None and ended:
             for _ in afterwards(result):
                 pass
     except FAILURES as error:
         return str(error)
-    return None if result.finished else f"it was stopped after round {result.num_rounds}; the same command goes on"
+    return None if ended else f"it was stopped after round {result.num_rounds}; the same command goes on"
 
 
 def _path(config: Config) -> Path:

@@ -1,0 +1,57 @@
+"""A run that answers its question early ends there, and is not gone on with."""
+
+import numpy as np
+import pytest
+
+from fedjax_sel.reproduction.entries import ENTRIES
+from fedjax_sel.runs import early, grid
+from fedjax_sel.runs.experiment import run_experiment
+from tests.reporting import made_up
+from tests.reproduction.small import SMALL
+
+ROUNDS = 12
+
+
+def three_rounds(result):
+    return result.num_rounds >= 3
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """A run that ended early, in its folder."""
+    folder = tmp_path_factory.mktemp("early") / "run"
+    config = SMALL.replace(rounds=ROUNDS, seeds=2, chunk=1, algo="random", out=str(folder), checkpoint_seconds=1000.0)
+    (done,) = grid.run_all([("one", config)], lambda line: None, progress=False, enough=three_rounds)
+    assert done.stopped_by is None and not done.before
+    assert 3 <= done.result.num_rounds <= 5  # the device is ahead
+    return config
+
+
+def test_it_is_read_and_not_run_again(config):
+    said = []
+    (done,) = grid.run_all([("one", config)], said.append, progress=False, enough=three_rounds)
+    assert done.before and said == ["run 1 of 1: one (finished before)"] and 3 <= done.result.num_rounds <= 5
+    assert done.result.config == config
+    assert grid.done_before(config) is None  # for whom it is not enough, it has not ended
+
+
+def test_where_more_is_needed_it_goes_on_to_what_it_would_have_been(config, tmp_path):
+    (done,) = grid.run_all([("one", config)], lambda line: None, progress=False)
+    whole = run_experiment(config.replace(out=str(tmp_path / "whole")))
+    assert done.result.finished and done.result.num_rounds == ROUNDS
+    np.testing.assert_array_equal(done.result.cohorts, whole.cohorts)
+    np.testing.assert_array_equal(done.result.test_accuracy, whole.test_accuracy)
+
+
+def test_nothing_is_enough_where_nothing_is(config):
+    nowhere = config.replace(out=str(config.run.out) + "-elsewhere")
+    assert early.result_of(grid._path(nowhere), nowhere, lambda result: True) is None
+
+
+@pytest.mark.parametrize("name", ["fl_dp3s/fig1", "fl_dp3s/fig2", "fl_dp3s/fig3", "fl_dp3s/fig6"])
+def test_who_counts_rounds_to_a_target_has_enough_once_every_seed_is_there(name):
+    entry = ENTRIES[name]
+    assert entry.enough(made_up.result(1.0)) and "ends as soon as every seed is at 90 %" in entry.rule
+    result = made_up.result(1.0)
+    result.measured["train_accuracy"] = np.minimum(result.measured["train_accuracy"], [[1.0]] * 9 + [[0.89]])
+    assert not entry.enough(result)

@@ -96,12 +96,17 @@ def execute(
     try:
         return client.execute(env=environment)
     finally:
-        if manager.has_kernel:  # a client ends those kernels alone that it has chosen itself
-            asyncio.run(manager.shutdown_kernel(now=True))
+        asyncio.run(_end(manager))
         if before is None:
             del os.environ["JUPYTER_RUNTIME_DIR"]
         else:
             os.environ["JUPYTER_RUNTIME_DIR"] = before
+
+
+async def _end(manager: Any) -> None:
+    """End a kernel: a client does so only with those that it has chosen itself."""
+    if manager.has_kernel:
+        await manager.shutdown_kernel(now=True)
 
 
 def complaints(notebook: Any) -> list[str]:

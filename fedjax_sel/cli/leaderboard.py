@@ -4,9 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjax_sel.cli import command_line, on_a_page
+from fedjax_sel.cli import command_line, grid_flags, on_a_page
 from fedjax_sel.cli.parser import Parser
-from fedjax_sel.core import parsing
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 
@@ -31,8 +30,6 @@ Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 so
 others are in the tables); 129 the terminal was closed, 130 interrupted.
 """
 
-SOME_FAILED = 3  # exit code
-
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command.
@@ -54,16 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     chosen = grids.chosen(flags.parts)
     from fedjax_sel.leaderboard import pages, running
     from fedjax_sel.leaderboard.settings import ALGOS
-    from fedjax_sel.reproduction.entry import Scale
-    from fedjax_sel.runs.grid import Workers
     from fedjax_sel.runs.interruption import exit_code
 
-    seeds = None if flags.seeds is None else parsing.seeds(" ".join(flags.seeds))
-    scale = Scale(seeds, flags.rounds, flags.scale)
+    scale = grid_flags.scale_of(flags)
     algos = None if flags.algos is None else {one_of("--algos", name, ALGOS) for name in flags.algos}
-    if flags.jobs < 0:
-        raise UserError(f"--jobs: {flags.jobs} is below 0; give the number of processes")
-    workers = Workers(flags.jobs, flags.scheduler) if flags.jobs or flags.scheduler else None
+    workers = grid_flags.workers_of(flags)
     runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
     failed, written = False, [] if chosen else pages.write(flags.out)
     for grid in chosen:
@@ -80,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     if not written:
         raise UserError(f"--pages: {flags.out} holds no part's curves; give the --out of an earlier command")
     print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
-    return SOME_FAILED if failed else 0
+    return grid_flags.SOME_FAILED if failed else 0
 
 
 def make_parser() -> Parser:
@@ -99,36 +91,7 @@ def make_parser() -> Parser:
     what.add_argument(
         "--algos", nargs="+", metavar="ALGO", help="some strategies now, others with a later command (default: all)"
     )
-    much = parser.add_argument_group("how much of it", "less than the part's tells less, and the page says so")
-    much.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list (default: the part's)")
-    much.add_argument("--rounds", type=int, metavar="N", help="of training (default: the part's)")
-    much.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the part's rounds (default: 1)")
-    place = parser.add_argument_group("where")
-    place.add_argument(
-        "--out",
-        type=command_line.path,
-        default=Path("runs/leaderboard"),
-        metavar="DIR",
-        help="results (default: runs/leaderboard)",
-    )
-    place.add_argument(
-        "--runs", type=command_line.path, metavar="DIR", help="the runs' own folders go to DIR/runs (default: OUT)"
-    )
-    place.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="folder of prepared data, as for the train command (default: the cache, or a download)",
-    )
-    place.add_argument(
-        "--jobs",
-        type=int,
-        default=0,
-        metavar="N",
-        help="processes of this machine that take the runs (default: 0, this one)",
-    )
-    place.add_argument(
-        "--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them (default: none)"
-    )
+    grid_flags.add(parser, "the part's", Path("runs/leaderboard"), "results")
     return parser
 
 

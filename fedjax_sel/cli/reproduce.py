@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjax_sel.cli import command_line, on_a_page, paragraphs
+from fedjax_sel.cli import command_line, grid_flags, on_a_page, paragraphs
 from fedjax_sel.cli.parser import Parser
-from fedjax_sel.core import parsing
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 
@@ -34,8 +33,6 @@ Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 so
 others are on the page); 129 the terminal was closed, 130 interrupted.
 """
 
-SOME_FAILED = 3  # exit code
-
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command.
@@ -54,20 +51,15 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if not flags.entries:
         raise UserError("no table or figure is named; --list shows them all")
-    from fedjax_sel.reproduction.entry import Scale
     from fedjax_sel.reproduction.study import Folders
-    from fedjax_sel.runs.grid import Workers
     from fedjax_sel.runs.interruption import exit_code
 
     columns = None if flags.columns is None else tuple(flags.columns)
     chosen = [ENTRIES[one_of("ENTRY", name, ENTRIES)] for name in flags.entries]
     for entry in chosen:
         entry.of_columns(columns)  # or there is no such column
-    seeds = None if flags.seeds is None else parsing.seeds(" ".join(flags.seeds))
-    scale = Scale(seeds, flags.rounds, flags.scale)
-    if flags.jobs < 0:
-        raise UserError(f"--jobs: {flags.jobs} is below 0; give the number of processes")
-    workers = Workers(flags.jobs, flags.scheduler) if flags.jobs or flags.scheduler else None
+    scale = grid_flags.scale_of(flags)
+    workers = grid_flags.workers_of(flags)
     if flags.data_dir is not None:
         chosen = [entry.replace(data_dir=flags.data_dir) for entry in chosen]
     failed = False
@@ -78,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         if found.stopped:
             return exit_code(found.stopped_by)
         failed = failed or bool(found.failed)
-    return SOME_FAILED if failed else 0
+    return grid_flags.SOME_FAILED if failed else 0
 
 
 def make_parser() -> Parser:
@@ -99,36 +91,7 @@ def make_parser() -> Parser:
         metavar="NAME",
         help="some settings, or how their names begin: fmnist (default: all that need no files of your own)",
     )
-    much = parser.add_argument_group("how much of it", "less than the entry's tells less, and the page says so")
-    much.add_argument("--seeds", nargs="+", metavar="N", help="a count or a list (default: the entry's)")
-    much.add_argument("--rounds", type=int, metavar="N", help="of training (default: the entry's)")
-    much.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help="of the entry's rounds (default: 1)")
-    place = parser.add_argument_group("where")
-    place.add_argument(
-        "--out",
-        type=command_line.path,
-        default=Path("runs/papers"),
-        metavar="DIR",
-        help="folder of all pages (default: runs/papers)",
-    )
-    place.add_argument(
-        "--runs", type=command_line.path, metavar="DIR", help="the runs' own folders go to DIR/runs (default: OUT)"
-    )
-    place.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="folder of prepared data, as for the train command (default: the cache, or a download)",
-    )
-    place.add_argument(
-        "--jobs",
-        type=int,
-        default=0,
-        metavar="N",
-        help="processes of this machine that take the runs (default: 0, this one)",
-    )
-    place.add_argument(
-        "--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them (default: none)"
-    )
+    grid_flags.add(parser, "the entry's", Path("runs/papers"), "folder of all pages")
     return parser
 
 

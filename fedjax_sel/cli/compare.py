@@ -34,7 +34,7 @@ the first run starts. Finished runs are read, not repeated: the same command goe
 more strategies adds them. If one needs examples of the server's own (gpfl does), all runs leave the server the same
 share, so that the clients' parts stay equal: give --server-validation 0.05 from the start if you mean to add such a
 strategy later.
-DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables. Behind each table,
+DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables. Below each table,
 and in comparison_pairs.csv, stand the differences to random (or to the first strategy), paired by seed, with what can
 be told from chance: give --seeds 10 or more for that.
 

@@ -151,10 +151,10 @@ def _words() -> str:
     return (
         "Every strategy under the same settings: equal partitions, first weights and random streams of each seed, so "
         "that all differences are paired. Data, model and local training are FedCor's (for MNIST those for "
-        "Fashion-MNIST); 10 clients a round with one shard a client and under skewness 0.8, 5 otherwise; updates weigh "
-        f"alike; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, because GPFL needs "
-        f"them. Nothing was tuned here. {settings.WHY_NOT_ALL}\n\n"
-        "`fedjax-sel leaderboard --list` shows the parts; `--pages` makes these pages anew from the curves."
+        "Fashion-MNIST); 10 clients a round with one shard a client and under skewness 0.8, 5 otherwise; all updates "
+        f"have the same weight; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, "
+        f"because GPFL needs them. Nothing was tuned here. {settings.WHY_NOT_ALL}\n\n"
+        "`fedjax-sel leaderboard --list` shows the parts; `--pages` writes these pages again from the curves."
     )
 
 

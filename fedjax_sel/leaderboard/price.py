@@ -284,7 +284,7 @@ def _budgets(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: 
             cells = []
             for share in BUDGETS:
                 found = advice(held, shared, share, rows)
-                also = f"; as good: {', '.join(found.as_good)}" if found.as_good else "; alone"
+                also = f"; not told apart: {', '.join(found.as_good)}" if found.as_good else "; alone"
                 megabytes = share * shared.megabytes
                 cells.append(f"{megabytes:.0f} MB: **{cell(found.best)}** {found.accuracy:.3f}{cell(also)}")
             lines.append(f"| {cell(held.about['title'])} | {' | '.join(cells)} |")
@@ -294,8 +294,9 @@ def _budgets(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: 
         return [NONE]
     words = (
         "In bold the row with the highest mean accuracy for the megabytes (mean of the last ten rounds that they pay "
-        'for); "as good" are those that are not told to be worse than it, of which the cheapest to compute may be '
-        "taken. The best of many is flattered by chance: who stands alone has earned it, who stands among many has not."
+        'for), among the rows that were run. "Not told apart" are rows that are not shown to be worse; that does not '
+        "prove that they are equal. The best row was chosen on the same seeds, so that chance flatters its lead, also "
+        "where it stands alone."
     )
     return [*parts, words, f"![the best strategy for a budget]({link}/budgets.png)"]
 

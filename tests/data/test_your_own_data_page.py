@@ -47,8 +47,8 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
         if language == "python":
             exec(compile(code, str(PAGE), "exec"), there)
         else:
-            start, *flags = code.split("fedjax_sel.data ")
-            assert start == "python -m "
-            assert preview.main(shlex.split(" ".join(flags))) == 0
+            start, command, *flags = shlex.split(code)
+            assert (start, command) == ("fedjax-sel", "data")
+            assert preview.main(flags) == 0
             assert "10 clients" in capsys.readouterr().out
     assert there["fashion"].mean == (0.1307,), "the published normalisation"

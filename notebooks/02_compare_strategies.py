@@ -150,11 +150,9 @@ for name in STRATEGIES:
 import matplotlib.pyplot as plt
 import numpy as np
 
+from fedjax_sel.reporting.styles import styles_of
+
 MEGABYTE = 1e6
-COLORS = dict(
-    zip(STRATEGIES, ("#000000", "#E69F00", "#009E73", "#CC79A7", "#0072B2"))
-)  # told apart by the colour-blind
-LINES = dict(zip(STRATEGIES, ("-", "--", "-.", ":", (0, (5, 1)))))
 
 
 def megabytes(result) -> np.ndarray:
@@ -164,13 +162,14 @@ def megabytes(result) -> np.ndarray:
 
 def show_curves() -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.3), sharey=True, layout="constrained")
+    styles = styles_of(results)  # as in every picture of the package
     for name, result in results.items():
         mean, deviation = result.test_accuracy.mean(axis=0), result.test_accuracy.std(axis=0, ddof=1)
         for axis, x in zip(axes, (np.arange(1, result.num_rounds + 1), megabytes(result).mean(axis=0))):
-            axis.plot(x, mean, color=COLORS.get(name), linestyle=LINES.get(name), linewidth=1.8, label=name)
-            axis.fill_between(
-                x, mean - deviation, np.minimum(mean + deviation, 1), color=COLORS.get(name), alpha=0.12, linewidth=0
-            )
+            color, line = styles[name].color, styles[name].line
+            axis.plot(x, mean, color=color, linestyle=line, linewidth=1.8, label=name)
+            low, high = mean - deviation, np.minimum(mean + deviation, 1)
+            axis.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
     axes[0].set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
     axes[1].set(xlabel="megabytes sent, down and up")
     for axis in axes:

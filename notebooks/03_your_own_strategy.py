@@ -201,6 +201,7 @@ import numpy as np
 from IPython.display import display
 
 from fedjax_sel import data
+from fedjax_sel.reporting.styles import styles_of
 
 digits = data.load("digits")
 partition = data.partition.make("shards", digits.train_labels, num_clients=50, seed=0, shards_per_client=1)
@@ -226,7 +227,7 @@ plt.close(figure)
 # seeds, a band one standard deviation to either side.)
 
 # %%
-COLORS = dict(zip(results, ("#000000", "#009E73", "#D55E00")))
+COLORS = {name: style.color for name, style in styles_of(results).items()}  # as in every picture of the package
 
 figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.8), layout="constrained")
 for name, result in results.items():

@@ -79,6 +79,7 @@ import numpy as np
 from IPython.display import Image, display
 
 from fedjax_sel import data
+from fedjax_sel.reporting.styles import styles_of
 
 ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "45"))
 WARMUP = max(ROUNDS // 3, 2)  # rounds in which FedCor picks at random and listens
@@ -408,9 +409,9 @@ film(figure, draw, range(max(WARMUP - 8, 0), min(WARMUP + 16, ROUNDS)), 500)
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.6), layout="constrained")
 rounds = np.arange(1, ROUNDS + 1)
-for (name, result), color in zip(results.items(), ("#000000", "#009E73", "#0072B2")):
-    axes[0].plot(rounds, labels_in(result.cohorts[0]), color=color, linewidth=1.2, marker="o", markersize=3, label=name)
-    axes[1].plot(rounds, result.test_accuracy[0], color=color, linewidth=1.8, label=name)
+for (name, result), style in zip(results.items(), styles_of(results).values()):
+    axes[0].plot(rounds, labels_in(result.cohorts[0]), color=style.color, linewidth=1.2, marker="o", markersize=3)
+    axes[1].plot(rounds, result.test_accuracy[0], color=style.color, label=name, linewidth=1.8)
 for axis in axes:
     axis.axvline(WARMUP + 0.5, color="gray", linewidth=0.8, linestyle="--")
     axis.grid(alpha=0.25)

@@ -79,6 +79,7 @@ from IPython.display import display
 from sklearn.datasets import load_diabetes, load_digits
 
 from fedjax_sel import Dataset, Experiment
+from fedjax_sel.reporting.styles import styles_of
 
 ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "30"))
 SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "3"))
@@ -150,7 +151,7 @@ results = {algo: fedjax_sel.run(clinical(algo), progress=True) for algo in ("ran
 
 
 # %%
-COLORS = {"random": "#000000", "fl_dp3s": "#009E73", "pow_d": "#E69F00"}
+COLORS = {name: style.color for name, style in styles_of(["random", "fl_dp3s", "pow_d"]).items()}
 
 
 def show(axis, results, name: str, scale: float = 1.0) -> None:

@@ -1,10 +1,10 @@
-"""Pictures that are committed: files of few colours, a third as large as others."""
+"""Pictures that are committed: files of 256 colours, a third as large as others."""
 
 import io
 from typing import Any
 
 DPI = 100
-COLORS = 96
+COLORS = 256
 
 
 def of(figure: Any) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import statistics
+from fedjax_sel.reporting.styles import styles_of
 from fedjax_sel.reproduction import tables, verdicts
 from fedjax_sel.reproduction.entry import Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
@@ -98,9 +99,9 @@ def _figure(squares: dict[str, np.ndarray]) -> Any:
 
     figure = Figure(figsize=(5.6, 4.0), layout="constrained")
     axis = figure.subplots()
-    rounds = np.arange(1, ROUNDS + 1)
+    rounds, styles = np.arange(1, ROUNDS + 1), styles_of(squares)
     for name, values in squares.items():
-        axis.loglog(rounds, np.median(values, axis=0), label=f"{name} (median)")
+        axis.loglog(rounds, np.median(values, axis=0), color=styles[name].color, label=f"{name} (median)")
     axis.loglog(rounds, np.median(squares["random"][:, 0]) / rounds, "k:", label="1 / t")
     axis.set_xlabel("round t")
     axis.set_ylabel("|w - w*|^2")

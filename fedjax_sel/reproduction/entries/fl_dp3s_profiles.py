@@ -53,7 +53,7 @@ def _judge_profiles(results: Results, scale: Scale) -> Page:
             tables.interval(one.difference, one.low, one.high, 2), verdicts.of_order(one))
         for (first, second), apart, other, one in zip(pairs, across, usual, found)
     ]  # fmt: skip
-    return Page(rows, (), {"profiles.png": _figure({name: values[0] for name, values in profiles.items()})})
+    return Page(rows, (), {"profiles.png": _figure(profiles, "unit of the layer", "output, seed 0")})
 
 
 def _between_clients(profiles: np.ndarray) -> np.ndarray:
@@ -75,7 +75,7 @@ def _judge_kernels(results: Results, scale: Scale) -> Page:
                 f"{tables.mean_and_sd(found, 3)} ({low:.3f} to {high:.3f})", len(found), "",
                 verdicts.NOT_COMPARABLE if np.isnan(low) else verdict)
         )  # fmt: skip
-    pictures = {"kernels.png": _figure({name: values[0] for name, values in kernels.items()})} if kernels else {}
+    pictures = {"kernels.png": _figure(kernels, "client", "similarity, seed 0")} if kernels else {}
     return Page(rows, ["The pictures are those of the first seed."] if kernels else (), pictures)
 
 
@@ -84,14 +84,22 @@ def _correlation(one: np.ndarray, two: np.ndarray) -> float:
     return float(np.corrcoef(one[above], two[above])[0, 1])
 
 
-def _figure(matrices: dict[str, np.ndarray]) -> Any:
+def _figure(matrices: dict[str, np.ndarray], across: str, color: str) -> Any:
+    """Draw the first seed's matrix of every initialisation, in one scale of colours."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(4.0 * len(matrices), 3.6), layout="constrained")
-    for axis, (name, values) in zip(figure.subplots(1, len(matrices), squeeze=False)[0], matrices.items()):
-        axis.imshow(values, aspect="auto", cmap="viridis")
+    figure = Figure(figsize=(3.6 * len(matrices) + 1.0, 3.6), layout="constrained")
+    axes = figure.subplots(1, len(matrices), squeeze=False, sharey=True)[0]
+    first = {name: values[0] for name, values in matrices.items()}
+    scale = {"vmin": min(values.min() for values in first.values()), "vmax": max(map(np.max, first.values()))}
+    for axis, (name, values) in zip(axes, first.items()):
+        axis.imshow(values, aspect="auto", cmap="viridis", interpolation="nearest", **scale)
         axis.set_title(name)
-        axis.set_ylabel("client")
+        axis.set_xlabel(across)
+        axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].set_ylabel("client")
+    figure.colorbar(axes[-1].images[0], ax=axes, label=color)
     return figure
 
 

@@ -2,15 +2,19 @@
 
 import collections
 import csv
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from fedjax_sel.core.texts import cell
 from fedjax_sel.papers import published
 from fedjax_sel.papers.published import Published
+from fedjax_sel.reproduction import verdicts
 from fedjax_sel.reproduction.entry import Entry
 
 NOT_RUN = "not run yet"
+_MANY = {verdicts.AGREES: "agree", verdicts.DIFFERS: "differ", verdicts.REPRODUCED: verdicts.REPRODUCED}
+_PART = re.compile(r"^\*\*(\d+ of \d+ runs) are finished\.\*\*$", re.MULTILINE)  # of a page that is not whole
 NO_ENTRY = "no entry"
 
 
@@ -42,7 +46,7 @@ def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str
 
 
 def finding(rows: Path) -> str:
-    """Return how often each verdict was given, such as "3 agrees, 1 differs".
+    """Return how often each verdict was given, such as "3 agree, 1 differs", and how many of the runs it is of.
 
     Args:
         rows: the `rows.csv` of an entry, which may not be there.
@@ -50,5 +54,9 @@ def finding(rows: Path) -> str:
     if not rows.exists():
         return NOT_RUN
     with rows.open(newline="", encoding="utf-8") as file:
-        verdicts = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["verdict"])
-    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()) or "no verdict"
+        found = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["verdict"])
+    order = [verdict for verdict in (*_MANY, *sorted(found)) if verdict in found]
+    counted = [f"{found[one]} {_MANY.get(one, one) if found[one] > 1 else one}" for one in dict.fromkeys(order)]
+    page = rows.with_name("README.md")
+    part = _PART.search(page.read_text(encoding="utf-8")) if page.exists() else None
+    return (", ".join(counted) or "no verdict") + (f" ({part[1]})" if part else "")

@@ -41,6 +41,9 @@ def test_every_verdict_is_explained():
 def test_a_finding_counts_verdicts(tmp_path):
     rows = [Row("a", "b", "", "", 1, "", verdict) for verdict in ("agrees", "", "differs", "agrees")]
     page.write(tmp_path / "fedgp" / "fig1", [], Page(rows))
+    part = ["**1 of 4 runs is finished.**", "", "**3 of 4 runs are finished.**", ""]
+    page.write(tmp_path / "fedgp" / "fig2", part, Page(rows[2:3]))
     text = overview.markdown(ENTRIES, tmp_path, "results")
-    assert "| [2 agrees, 1 differs](results/fedgp/fig1/README.md) |" in text
-    assert text.count(overview.NOT_RUN) == len(ENTRIES) - 1
+    assert "| [2 agree, 1 differs](results/fedgp/fig1/README.md) |" in text
+    assert "| [1 differs (3 of 4 runs)](results/fedgp/fig2/README.md) |" in text
+    assert text.count(overview.NOT_RUN) == len(ENTRIES) - 2

@@ -22,7 +22,8 @@ def table(heading):
 
 
 def test_it_is_short():
-    assert len(TEXT.split()) < 900
+    read = re.sub(r"<!--.*?-->", "", TEXT, flags=re.DOTALL)  # where a table comes from is not for readers
+    assert len(read.split()) < 900
 
 
 def test_it_names_every_strategy_and_no_other():

@@ -137,26 +137,6 @@ def test_the_page_of_the_eleven_strategies_shows_what_the_command_prints(papers)
         assert numbers == f"{found[0]}, {found[1]} and {found[2]}" and numbers in text
 
 
-def test_the_readmes_table_of_the_eleven_is_that_of_the_comparison(papers):
-    _, runs = papers
-    names = {"random": "random", "power-of-choice": "pow_d", "Oort": "oort", "FL-DP3S": "fl_dp3s", "FedCor": "fedcor"}
-    lines = (FOLDER.parent / "README.md").read_text().splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("| | 2SPC: rounds to 69 %")) + 2
-    table = {
-        cells[0]: cells[1:] for cells in ([c.strip() for c in line.split("|")[1:-1]] for line in lines[start:][:5])
-    }
-    assert list(table) == list(names)
-    for name, cells in table.items():
-        rows = [runs[f"fedcor/fmnist-{setting}"][names[name]] for setting in ("2spc", "dir", "1spc")]
-        for row, rounds, megabytes in zip(rows, cells[::2], cells[1::2]):
-            if row["rounds_to_target_mean"] == "N/A":
-                assert rounds.startswith(f"N/A ({row['rounds_to_target_seeds_reached']} of 5") and megabytes == "N/A"
-            else:
-                mean, deviation = (float(row[f"rounds_to_target_{part}"]) for part in ("mean", "sd"))
-                assert rounds == f"{mean:.0f} ± {deviation:.0f}"
-                assert megabytes == f"{float(row['megabytes_down_to_target_mean']):.0f}"
-
-
 @pytest.mark.slow
 def test_rounds_per_second_measures_what_its_results_hold(rivals, monkeypatch):
     rounds, script = rivals("rounds"), rivals("rounds_per_second")

@@ -307,6 +307,7 @@ def test_what_is_broken_is_found(name):
 
 
 @pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "strategy",
     [

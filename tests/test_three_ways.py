@@ -28,10 +28,17 @@ def same(found, file):
 
 
 @pytest.fixture(scope="module")
-def commanded(tmp_path_factory):
-    """What the commands write."""
+def trained(tmp_path_factory):
+    """What the command for one run writes."""
     place = tmp_path_factory.mktemp("commanded")
     assert command_line.guarded(train.main, [*FLAGS, "--algo", "random", "--out", str(place / "run")]) == 0
+    return place
+
+
+@pytest.fixture(scope="module")
+def commanded(trained):
+    """What all three commands write."""
+    place = trained
     arguments = [*FLAGS, "--algos", *ALGOS, "--out", str(place / "compared")]
     assert command_line.guarded(compare.main, arguments) == 0
     assert command_line.guarded(compare.main, arguments) == 0  # of finished runs: from then on nothing changes
@@ -39,11 +46,11 @@ def commanded(tmp_path_factory):
     return place
 
 
-def test_a_run(commanded):
+def test_a_run(trained):
     config = fedjax_sel.preset("quickstart").replace(**QUICK, algo="random")
-    read = fedjax_sel.run(config, out=str(commanded / "run")).to_pandas()
-    same(read, commanded / "run" / "metrics.csv")
-    same(fedjax_sel.load(str(commanded / "run")).to_pandas(), commanded / "run" / "metrics.csv")
+    read = fedjax_sel.run(config, out=str(trained / "run")).to_pandas()
+    same(read, trained / "run" / "metrics.csv")
+    same(fedjax_sel.load(str(trained / "run")).to_pandas(), trained / "run" / "metrics.csv")
     again = fedjax_sel.run(config).to_pandas()
     assert list(again) == list(read)
     timeless = [name for name in read if not name.endswith("_seconds")]

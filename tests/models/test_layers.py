@@ -17,7 +17,6 @@ MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be la
 
 
 @pytest.mark.fast_cases(4)
-@pytest.mark.fast_cases(6)
 @pytest.mark.parametrize(
     "form,size,channels,features,side,batch",
     [(form, *case) for form in layers.CONVOLUTIONS for case in SMALL] + [("winograd", *case) for case in MANY_TILES],

@@ -35,6 +35,7 @@ def test_it_is_read_and_not_run_again(config):
     assert grid.done_before(config) is None  # for whom it is not enough, it has not ended
 
 
+@pytest.mark.slow
 def test_where_more_is_needed_it_goes_on_to_what_it_would_have_been(config, tmp_path):
     (done,) = grid.run_all([("one", config)], lambda line: None, progress=False)
     whole = run_experiment(config.replace(out=str(tmp_path / "whole")))

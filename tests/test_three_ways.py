@@ -36,13 +36,19 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def commanded(trained):
+def reproduced(trained):
+    """What that and the command for the papers write."""
+    assert command_line.guarded(reproduce.main, [ENTRY, "--out", str(trained / "papers")]) == 0
+    return trained
+
+
+@pytest.fixture(scope="module")
+def commanded(reproduced):
     """What all three commands write."""
-    place = trained
+    place = reproduced
     arguments = [*FLAGS, "--algos", *ALGOS, "--out", str(place / "compared")]
     assert command_line.guarded(compare.main, arguments) == 0
     assert command_line.guarded(compare.main, arguments) == 0  # of finished runs: from then on nothing changes
-    assert command_line.guarded(reproduce.main, [ENTRY, "--out", str(place / "papers")]) == 0
     return place
 
 
@@ -91,15 +97,15 @@ def test_a_comparison_from_the_start_has_the_numbers_of_the_command(commanded, t
     )
 
 
-def test_a_reproduction(commanded):
-    found = fedjax_sel.run_reproduction(ENTRY, out=commanded / "papers")
-    files = sorted((commanded / "papers" / ENTRY).glob("*.csv"))
+def test_a_reproduction(reproduced):
+    found = fedjax_sel.run_reproduction(ENTRY, out=reproduced / "papers")
+    files = sorted((reproduced / "papers" / ENTRY).glob("*.csv"))
     assert found.finished and isinstance(found, fedjax_sel.ReproductionResult)
     assert sorted(found.tables) == [file.stem for file in files] and "rows" in found.tables
     for file in files:
         same(found.tables[file.stem], file)
-    same(found.to_pandas(), commanded / "papers" / ENTRY / "rows.csv")
-    assert f"fedjax-sel reproduce {ENTRY}" in (commanded / "papers" / ENTRY / "README.md").read_text()
+    same(found.to_pandas(), reproduced / "papers" / ENTRY / "rows.csv")
+    assert f"fedjax-sel reproduce {ENTRY}" in (reproduced / "papers" / ENTRY / "README.md").read_text()
 
 
 def test_several_settings_and_optimizers(tmp_path, monkeypatch):

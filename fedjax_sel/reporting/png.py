@@ -17,6 +17,10 @@ def of(figure: Any) -> bytes:
 
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
-    picture = Image.open(drawn).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    picture = (
+        Image.open(drawn)
+        .convert("RGB")
+        .quantize(COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    )
     picture.save(small, format="png", optimize=True)
     return small.getvalue()

@@ -80,3 +80,11 @@ def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimize
     assert looks["fedcor + fedyogi"][0] == own.color and looks["fedcor + fedyogi"][1] != own.line
     picture = Image.open(io.BytesIO(png.of(figure)))
     assert picture.mode == "P" and len(picture.getcolors()) <= png.COLORS
+
+
+def test_a_small_file_has_the_colours_of_the_styles(drawn):
+    figure, _ = drawn
+    colors = [style.color for style in styles.styles_of(NAMES).values()]
+    wanted = np.array([[int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in colors])
+    there = np.asarray(Image.open(io.BytesIO(png.of(figure))).convert("RGB")).reshape(-1, 3).astype(int)
+    assert all(np.abs(there - color).max(axis=1).min() <= 2 for color in wanted)

@@ -16,7 +16,7 @@ SMALL = [(5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2),
 MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be large ones, whole and hanging over
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "form,size,channels,features,side,batch",
     [(form, *case) for form in layers.CONVOLUTIONS for case in SMALL] + [("winograd", *case) for case in MANY_TILES],
@@ -44,7 +44,7 @@ def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features,
     np.testing.assert_allclose(mine, theirs, atol=5e-4 * max(1.0, batch / 8))  # sums over the batch
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 @pytest.mark.parametrize(
     "size,channels,side,batch",

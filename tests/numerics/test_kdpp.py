@@ -86,6 +86,7 @@ def test_extreme_sizes(k):
     assert_law(counts, law_by_enumeration(similarity @ similarity, k))
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("zeros", [0, 2])
 def test_inclusion_probabilities(seed, zeros):

@@ -40,6 +40,7 @@ def test_values_without_spread_agree_with_themselves_only():
     assert verdicts.of_mean(25.0, 0.0, 5, [25.0, 25.0]).verdict == verdicts.AGREES
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("own,paper_seeds,ratio", [(5, 5, 1.0), (10, 5, 3.0), (5, 1, 1.0), (10, 1, 1.0)])
 def test_a_paper_of_the_same_law_agrees_in_nineteen_of_twenty_cases(own, paper_seeds, ratio):
     rng = np.random.default_rng(0)

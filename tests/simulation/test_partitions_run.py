@@ -13,7 +13,7 @@ SMALL = Config().replace(
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "change",
     [

@@ -147,7 +147,7 @@ def instance(seed, n, k):
     return sizes, (rng.normal(size=(n, P)) * rng.lognormal(size=(n, 1))).astype(np.float32)
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "n,k,distance,linkage",
     [(7, 3, *kind) for kind in itertools.product(DISTANCES, LINKAGES)]
@@ -312,6 +312,7 @@ def test_law_of_the_cohort_by_similarity():
     assert_law(draw(strategy, state, 20_000), enumerate_cohorts(urns))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("variant", ["similarity", "size"])
 @pytest.mark.parametrize("phase", ["nothing known", "half known"])
 def test_unbiased_in_every_phase(variant, phase):
@@ -355,6 +356,7 @@ def test_relabelling_clients_permutes_the_law():
         assert abs(first.mean() - second.mean()) < 4.5 * error
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("variant", ["similarity", "size"])
 def test_the_mask_is_the_first_draw_and_weights_count(variant):
     strategy, state = started([50, 5, 5, 40], 4, variant=variant)
@@ -394,7 +396,7 @@ def test_urns_keep_proportions_among_the_available_and_an_empty_one_stands_for_a
     assert_law(draw(strategy, state, 20_000, available=jnp.asarray(available)), enumerate_cohorts(law))
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("variant", ["similarity", "size"])
 @pytest.mark.parametrize("n,k", [(1, 1), (5, 1), (5, 5)])
 def test_extreme_cohort_sizes(variant, n, k):

@@ -179,7 +179,7 @@ def played(preset, seeds, probes=1, available=None, **overrides):
     return facts, [s / s.sum() for s in sizes], start, record
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("preset", list(RULES))
 def test_cohorts_equal_the_twins(preset):
     warmup, begin = (14, 10) if preset == "code-2022" else (8, 0)

@@ -170,7 +170,7 @@ def play(strategy, states, keys, updates, finite, correct, loss, available):
     return jax.device_get(jax.jit(jax.vmap(game))(states, keys, updates, finite, correct, loss))
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k,parameters,away", [
     (7, 3, {}, False),
     (7, 3, {}, True),

@@ -106,7 +106,7 @@ def play(strategy, sizes, k, losses, games, seed=0, available=None):
     return jax.device_get(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(seed), games)))
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "hyper,twin,share",
     [

@@ -26,7 +26,7 @@ def passed(params, examples):
     return losses_of(params, examples), ()
 
 
-@pytest.mark.fast_cases(6)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("counting", [10, 7, 3, 1, 0])
 @pytest.mark.parametrize("micro_batch", [1, 3, 4, 5, 9, 10, 100])
 def test_pieces_add_up_to_the_gradient_of_the_mean_loss(micro_batch, counting):

@@ -79,7 +79,7 @@ def _bytes_in_words(together: Sequence[across.Together], dear: Mapping[str, floa
     dearest = max(dear, key=lambda name: dear[name])
     return (
         f"Better than random selection in some setting by the last rounds' accuracy and also at equal megabytes: "
-        f"{_listed(both)}. By the last rounds alone: {_listed(lost)}. The dearest row is {dearest}, with "
+        f"{_listed(both)}. By the last rounds alone: {_listed(lost)}. The row that sends the most is {dearest}, with "
         f"{dear[dearest]:.2f} times random's megabytes."
     )
 

@@ -69,7 +69,7 @@ def test_the_page_says_what_the_numbers_show(results):
     assert "| fedcor interval=80 | 1.50 |" in text and "| 50 % |" in text
     assert "the lead shrinks for fedcor, and grows for none" in text
     assert "With all of them FL-DP3S is better in: fmnist-1spc; fmnist-2spc; not told to be in: none." in text
-    assert "The dearest row is fedcor, with 3.00 times random's megabytes." in text
+    assert "The row that sends the most is fedcor, with 3.00 times random's megabytes." in text
     assert price.NONE not in text
     assert text == pages.price_of_information(results, "../results")
 

@@ -101,7 +101,7 @@ def profiles(found: Sequence[Together]) -> Any:
             (line,) = axis.plot(thresholds, share, color=styles[name].color, linestyle=styles[name].line, linewidth=1.4)
             drawn.setdefault(name, line)
         axis.axvline(0.0, color=styles[BASELINE].color, linewidth=0.8)
-        axis.set_xlabel(f"tau: {words}, over random selection")
+        axis.set_xlabel(f"tau: {words},\nover random selection")
         axis.set_ylabel("share of runs with more than tau")
         axis.grid(alpha=0.25)
     figure.legend(drawn.values(), map(texts.label, drawn), loc="outside right center", frameon=False, handlelength=3.5)

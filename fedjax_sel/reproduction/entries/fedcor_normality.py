@@ -100,15 +100,18 @@ def _by_chance(cohorts: int) -> float:
 def _figure(scores: np.ndarray, shares: np.ndarray) -> Any:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.4 * len(scores), 3.2), layout="constrained")
+    figure = Figure(figsize=(3.4 * len(scores), 3.5), layout="constrained")
     axes = figure.subplots(1, len(scores), squeeze=False)[0]
     for number, (axis, values, share) in enumerate(zip(axes, scores, shares), start=1):
         deviation = values.std(ddof=1)
-        axis.hist(values, bins=40, density=True, color="#56B4E9")
+        axis.hist(values, bins=40, density=True, color="#56B4E9", label="random cohorts")
         across = np.linspace(values.min(), values.max(), 200)
-        axis.plot(across, np.exp(-((across / deviation) ** 2) / 2) / (deviation * np.sqrt(2 * np.pi)), "r", linewidth=1)
+        gaussian = np.exp(-((across / deviation) ** 2) / 2) / (deviation * np.sqrt(2 * np.pi))
+        axis.plot(across, gaussian, color="#D55E00", linewidth=1.2, label="Gaussian")
         axis.set_title(f"component {number}: {100 * share:.0f} %")
         axis.set_xlabel("loss change along it (nats)")
+    axes[0].set_ylabel("density")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 

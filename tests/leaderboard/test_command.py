@@ -133,7 +133,8 @@ def test_a_stop_keeps_what_is_done_and_goes_on(small, tmp_path, capsys, monkeypa
         def chunk(self, chunk, first):
             os.kill(os.getpid(), signal.SIGINT)
 
-    def stopped(config, progress):
+    def stopped(config, progress, watching):
+        assert watching == ()  # no run of this one ends early
         calls.append(config)
         return run_experiment(config, watching=[Stop()] if len(calls) == 2 else [])
 

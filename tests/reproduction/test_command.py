@@ -151,7 +151,8 @@ def test_a_stop_ends_the_command_and_goes_on(small, tmp_path, capsys, monkeypatc
             if first == 0:
                 os.kill(os.getpid(), number)
 
-    def stopped(config, progress):
+    def stopped(config, progress, watching):
+        assert watching == ()  # no run of this one ends early
         calls.append(config)
         return run_experiment(config, watching=[Stop()] if len(calls) == 2 else [])
 

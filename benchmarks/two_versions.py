@@ -1,7 +1,7 @@
 """Is this version as fast as another one? Both time the same rounds in turn, with the machine's mood shared.
 
-    git worktree add /tmp/before COMMIT
-    python benchmarks/two_versions.py /tmp/before           writes results/two_versions.json
+    git worktree add ../before COMMIT
+    python benchmarks/two_versions.py ../before             writes results/two_versions.json
 
 Each case of `rounds_per_second.py` runs in a process of its own, of the other checkout and of this one alternately.
 The ratio is of seed-rounds a second in neighbouring turns, this version's over the other's: its median over turns, and

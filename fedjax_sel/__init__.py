@@ -107,6 +107,7 @@ def run_reproduction(
     rounds: int | None = None,
     scale: float = 1.0,
     out: "str | Path" = "runs/papers",
+    runs: "str | Path | None" = None,
     data_dir: str | None = None,
     jobs: int = 0,
     scheduler: str | None = None,
@@ -120,7 +121,9 @@ def run_reproduction(
         seeds: a count or a list; None: the entry's.
         rounds: of training; None: the entry's.
         scale: share of the entry's rounds.
-        out: folder of all that is reproduced; finished runs there are read instead of repeated.
+        out: folder of all pages.
+        runs: where the runs' own folders go, into a folder `runs` there, and are read from if they are finished; None:
+            beside the pages.
         data_dir: folder of prepared data.
         jobs: processes of this machine that take the runs; 0: this one.
         scheduler: the address of a Dask scheduler whose workers take them.
@@ -132,10 +135,13 @@ def run_reproduction(
     Raises:
         UserError: there is no such entry or column, a value is out of range, or no run succeeded.
     """
+    from pathlib import Path
+
     from fedjax_sel.reproduction import study
 
     how_much = study.Asked(columns, seeds, rounds, scale, data_dir, jobs, scheduler)
-    return study.of_entry(entry, how_much, out, progress)
+    folders = study.Folders(Path(out), None if runs is None else Path(runs))
+    return study.of_entry(entry, how_much, folders, progress)
 
 
 def load(path: str) -> "Result":

@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, data, logs, strategies, tasks
-from fedjax_sel.cli import command_line, completion, main, train
+from fedjax_sel.cli import command_line, completion, main, on_a_page, train
 from fedjax_sel.config import flat_types, other_names
 from fedjax_sel.training import optimizers
 
@@ -223,3 +223,10 @@ def test_tab_completes(tmp_path, line, offered, not_offered):
 def test_log_names_the_tools_that_there_are():
     (action,) = (one for one in train.make_parser()._actions if one.dest == "log")
     assert action.choices == list(logs.NAMES)
+
+
+def test_a_page_shows_a_command_without_the_folders_of_a_machine():
+    shown = on_a_page.command(
+        "compare", ["--data-dir", "/mine/data", "--runs=/mine/runs", "--algos", "my algo", "--runs"]
+    )
+    assert shown == "fedjax-sel compare --data-dir DATA --runs RUNS --algos 'my algo' --runs RUNS"

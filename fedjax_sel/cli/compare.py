@@ -1,11 +1,10 @@
 """`fedjax-sel compare`: several strategies under the same conditions, in tables and their pictures."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjax_sel.cli import command_line
+from fedjax_sel.cli import command_line, on_a_page
 from fedjax_sel.cli.parser import Parser
 from fedjax_sel.config import flat_types
 from fedjax_sel.config.validation import validate
@@ -102,7 +101,7 @@ def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Seque
     from fedjax_sel.runs.interruption import exit_code
 
     logs.make(log, out)  # a package that is missing is found before the first run
-    command = "fedjax-sel compare " + shlex.join(arguments)
+    command = on_a_page.command("compare", arguments)
     found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
     if found.stopped:
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; the same command goes on")

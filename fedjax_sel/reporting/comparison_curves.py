@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import metrics
-from fedjax_sel.reporting import bands, multiples
-from fedjax_sel.reporting.comparison_pairs import BASELINE
-from fedjax_sel.reporting.comparison_panels import Panel, figure, headline
+from fedjax_sel.reporting import bands
+from fedjax_sel.reporting.comparison_panels import Panel
 from fedjax_sel.reporting.multiples import Curve
 from fedjax_sel.reporting.styles import Style
 
 LOGARITHMIC_ABOVE = 5.0  # times the cheapest run's megabytes
-TITLE = 0.4  # inches of a setting's heading
 
 
 def costs_differ_much(results: Sequence[Any], bytes_moved: str) -> bool:
@@ -70,29 +68,6 @@ def logarithm_begins(results: Sequence[Any], bytes_moved: str | None) -> float:
     """Return where a logarithmic axis begins: at the first round of somebody, and at most two decades are shown."""
     places = [_places(result, bytes_moved) for result in results]
     return max(min(x[-1] for x in places) / 100, min(x[0] for x in places))
-
-
-def each(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved: str | None, logarithmic: bool) -> Any:
-    """Return a picture in which every strategy has a panel of its own; None where one panel shows all."""
-    many = [panel for panel in panels if multiples.wanted(panel.rows)]
-    if not many:
-        return None
-    sizes = [multiples.size(len(panel.rows)) for panel in many]
-    picture = figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
-    places = picture.subfigures(len(many), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
-    for place, panel in zip(places.flat, many):
-        curves = {row.algo: curve_of(result, bytes_moved) for row, result in zip(panel.rows, panel.results)}
-        multiples.draw(
-            place,
-            {name: curve for name, curve in curves.items() if curve is not None},
-            styles,
-            BASELINE,
-            labels_of(panel, bytes_moved),
-            headline(panel, multiples.PANEL[0] * multiples.COLUMNS),
-            largest_of(panel),
-            logarithm_begins(panel.results, bytes_moved) if logarithmic else None,
-        )
-    return picture
 
 
 def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:

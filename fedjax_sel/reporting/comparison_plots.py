@@ -18,6 +18,7 @@ from typing import Any
 
 from fedjax_sel.reporting import comparison_amounts as amounts_of
 from fedjax_sel.reporting import comparison_curves as curves
+from fedjax_sel.reporting import comparison_each
 from fedjax_sel.reporting import comparison_panels as panels_of
 from fedjax_sel.reporting.comparison import Row
 from fedjax_sel.reporting.comparison_panels import Panel
@@ -53,7 +54,7 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         path = folder / f"{measure}_by_{name}.png"
         logarithmic = moved is not None and curves.costs_differ_much(results, moved)
         panels_of.lines(panels, styles, curves.measure(moved, logarithmic), path)
-        _draw_each(curves.each(panels, styles, moved, logarithmic), path.with_stem(f"{path.stem}_each"))
+        _draw_each(comparison_each.draw(panels, styles, moved, logarithmic), path.with_stem(f"{path.stem}_each"))
     for name, painter in {
         "selection_counts": curves.selection_counts,
         "clients_seen": curves.clients_seen,

@@ -140,7 +140,7 @@ class Asked(NamedTuple):
         return given + ([] if self.share == 1 else ["--scale", f"{self.share:g}"])
 
 
-def of_entry(name: str, asked: Asked, out: str | Path, progress: bool) -> ReproductionResult:
+def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> ReproductionResult:
     """Run an entry that is asked for in Python; see `fedjax_sel.run_reproduction`."""
     entry = ENTRIES[one_of("entry", name, ENTRIES)]
     columns = (asked.columns,) if isinstance(asked.columns, str) else asked.columns
@@ -155,9 +155,7 @@ def of_entry(name: str, asked: Asked, out: str | Path, progress: bool) -> Reprod
         if progress:
             print(line, file=sys.stderr, flush=True)
 
-    return run(
-        entry, columns, Folders(Path(out)), Scale(seeds, asked.rounds, asked.share), command, say, workers, progress
-    )
+    return run(entry, columns, folders, Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
 
 
 def _expected(entry: Entry, found: Found) -> set[Cell]:

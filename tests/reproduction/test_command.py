@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+import fedjax_sel
 from fedjax_sel.cli import command_line, reproduce
 from fedjax_sel.reproduction import entries, tables
 from fedjax_sel.reproduction.entries.fedcor import accuracy
@@ -112,6 +113,8 @@ def test_pages_lie_apart_from_runs_and_say_what_made_them(small, tmp_path):
     of_run = json.loads(path.read_text())
     assert f"Commit {of_run['commit'][:7]}; the runs took " in text
     assert re.search(rf" \d+ seconds \({of_run['cores']} cores, .*, JAX {of_run['packages']['jax']}\)\.\n", text)
+    again = fedjax_sel.run_reproduction(small, rounds=1, seeds=1, out=tmp_path / "again", runs=large)
+    assert again.finished and len([*(large / "runs").iterdir()]) == 1 and not (tmp_path / "again" / "runs").exists()
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from fedjax_sel.reproduction.page import Row
 from fedjax_sel.runs.records import Result
 
 LAST_ROUNDS = 10
+LATE = 0.9  # of the rounds run: who does not arrive by their end may have a mean that lies so late
 
 
 def rounds_rows(
@@ -45,7 +46,8 @@ def rounds_rows(
         if _has(paper, cell):
             value = paper.cell(cell.row, cell.column)
             theirs = _paper(value, 1)
-            if not arrived.all() and not whole:
+            late = value is not None and value.value > LATE * horizon
+            if not arrived.all() and (late or not whole):
                 verdict = verdicts.NOT_COMPARABLE
             elif value is None or not arrived.all():
                 verdict = verdicts.of_reaching(value is not None, arrived)

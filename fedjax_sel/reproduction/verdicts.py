@@ -31,8 +31,8 @@ class Judged(NamedTuple):
 def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequence[float] | np.ndarray) -> Judged:
     """Return whether a mean over seeds agrees with a published one.
 
-    With a published deviation: Welch's interval of the difference of means, 95 %. Of a published single run: whether it
-    lies where the next run here would, by the 95 % prediction interval of our seeds. "agrees" where zero is inside.
+    With a published deviation: Welch's interval of the difference of means, 95 %. Without one: whether it lies where
+    the mean of as many further seeds here would, by the 95 % prediction interval. "agrees" where zero is inside.
 
     Args:
         paper: the published mean, or single value.
@@ -49,7 +49,7 @@ def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequen
         return Judged(difference, np.nan, np.nan, NOT_COMPARABLE)
     own = values.var(ddof=1) / n
     if paper_sd is None or paper_seeds < 2:
-        half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(values.var(ddof=1) * (1 + 1 / n)))
+        half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * np.sqrt(values.var(ddof=1) * (1 / paper_seeds + 1 / n)))
     else:
         theirs = paper_sd**2 / paper_seeds
         total = own + theirs

@@ -52,6 +52,19 @@ def test_a_paper_of_the_same_law_agrees_in_nineteen_of_twenty_cases(own, paper_s
     assert 0.94 <= np.mean(agree) <= 0.965  # Welch's is a little wide for five seeds
 
 
+def test_a_mean_of_many_seeds_without_a_deviation_scatters_less_than_one_run():
+    rng = np.random.default_rng(0)
+    agree = [
+        verdicts.of_mean(float(rng.normal(100.0, 20.0, 50).mean()), None, 50, rng.normal(100.0, 20.0, 10)).verdict
+        == verdicts.AGREES
+        for _ in range(4000)
+    ]
+    assert 0.94 <= np.mean(agree) <= 0.96
+    values = [90.0, 110.0, 95.0, 105.0]
+    one, many = (verdicts.of_mean(120.0, None, seeds, values) for seeds in (1, 50))
+    assert (one.verdict, many.verdict) == (verdicts.AGREES, verdicts.DIFFERS)
+
+
 def test_a_paper_that_is_far_off_differs():
     rng = np.random.default_rng(1)
     differ = [

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.reproduction import state, tables, verdicts
-from fedjax_sel.reproduction.entries.fedcor import SEEDS, about, configuration, task_of
+from fedjax_sel.reproduction.entries.fedcor import PAPER_SEEDS, about, configuration, task_of
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 from fedjax_sel.strategies.fedcor import presets
@@ -88,7 +88,7 @@ def _entry(name: str, algo: str) -> Entry:
     for column in COLUMNS:
         warmup = presets.look_up(algo, "fedgp" if algo == "fedgp" else "paper", task_of(column)).warmup
         # The last sample of the warm-up is measured, and fitted, as the round after it opens.
-        runs[Cell(column, algo)] = configuration(column, algo).replace(rounds=warmup + 1, seeds=SEEDS)
+        runs[Cell(column, algo)] = configuration(column, algo).replace(rounds=warmup + 1, seeds=PAPER_SEEDS)
     return Entry(name, RULE, runs, partial(_judge, algo), "Fashion-MNIST 1 minute; CIFAR-10 half an hour on a CPU")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedjax_sel.papers import preset, published
 from fedjax_sel.reproduction import tables, verdicts
-from fedjax_sel.reproduction.entries.fedcor import SEEDS, about, accuracy
+from fedjax_sel.reproduction.entries.fedcor import PAPER_SEEDS, about, accuracy
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 
@@ -36,7 +36,8 @@ def _judge(results: Results, scale: Scale) -> Page:
 _RUNS = {
     Cell(column, "centralised"): preset(f"fedcor/{column}-1spc").replace(
         algo="random", partition="iid", shards_per_client=1, num_clients=1, num_selected=1, holdout=0.0,
-        loss_on="train", local_epochs=1, learning_rate_milestones=(), rounds=PASSES, target_accuracy=None, seeds=SEEDS,
+        loss_on="train", local_epochs=1, learning_rate_milestones=(), rounds=PASSES, target_accuracy=None,
+        seeds=PAPER_SEEDS,
     )
     for column in ("fmnist", "cifar10")
 }  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 from fedjax_sel import statistics
 from fedjax_sel.config import Config
 from fedjax_sel.reproduction import loss_changes, tables, verdicts
-from fedjax_sel.reproduction.entries.fedcor import SEEDS, configuration, task_of
+from fedjax_sel.reproduction.entries.fedcor import PAPER_SEEDS, configuration, task_of
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 from fedjax_sel.statistics import normality
@@ -117,7 +117,7 @@ def _figure(scores: np.ndarray, shares: np.ndarray) -> Any:
 
 def _run(column: str) -> Config:
     warmup = presets.look_up("fedcor", "paper", task_of(column)).warmup
-    return configuration(column, "random").replace(rounds=warmup - 1, seeds=SEEDS)
+    return configuration(column, "random").replace(rounds=warmup - 1, seeds=PAPER_SEEDS)
 
 
 def _entry(name: str, columns: tuple[str, ...], components: int, cost: str) -> Entry:

@@ -23,6 +23,12 @@ SCORES = {
 }
 
 
+LEADS = (
+    "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its own "
+    "optimizer, and random selection with FedYogi with that under FedAvg."
+)
+
+
 class Together(NamedTuple):
     """A row in all settings."""
 
@@ -91,6 +97,19 @@ def as_csv(together: list[Together]) -> str:
     return text.getvalue()
 
 
+def counted(verdicts: list[str]) -> str:
+    """Return how often a row is better and worse, for people; empty where it is compared with nobody.
+
+    Args:
+        verdicts: one a setting.
+    """
+    if not any(verdicts):
+        return ""
+    if set(verdicts) == {statistics.TOO_FEW_SEEDS}:
+        return statistics.TOO_FEW_SEEDS
+    return f"{verdicts.count(statistics.BETTER)} / {verdicts.count(statistics.WORSE)} of {len(verdicts)}"
+
+
 def as_markdown(together: list[Together]) -> str:
     """Return the rows for people."""
     headings = [f"{words}: IQM" for words in SCORES.values()]
@@ -103,9 +122,6 @@ def as_markdown(together: list[Together]) -> str:
             value, low, high = (numbers[f"{score}_{end}"] for end in ("iqm", "low", "high"))
             ends = "" if np.isnan(low) or one.name == BASELINE else f" ({low:+.3f} to {high:+.3f})"
             cells.append(f"{value:+.3f}{ends}")
-        for measure in TESTED:
-            verdicts = one.verdicts[measure]
-            count = f"{verdicts.count(statistics.BETTER)} / {verdicts.count(statistics.WORSE)} of {len(verdicts)}"
-            cells.append(count if any(verdicts) else "")
+        cells += [counted(one.verdicts[measure]) for measure in TESTED]
         lines.append(f"| {cell(one.name)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -11,8 +11,12 @@ INTERVALS = (5, 10, 20, 40, 80)  # rounds between two updates of FedCor's model;
 USUAL_INTERVAL = 10
 NEVER = 100_000  # longer than any run
 AVAILABLE = 0.7
-LOST = 0.1
+LOST = 0.3
 PROBED = "fedcor"
+SLOW_ANNEALING = 0.99  # FedCor's where its model is never updated (its Fig. 5), instead of 0.95
+LONGER = {"fmnist-1spc": 360, "fmnist-2spc": 570}
+"""Setting -> rounds in which random selection sends what FedCor sends on the leaderboard, and a little more."""
+LASTING = ("random", "clustered", "fl_dp3s")  # who run so long: they ask nobody, or once
 
 
 def row_of_interval(interval: int) -> str:
@@ -23,6 +27,9 @@ def row_of_interval(interval: int) -> str:
 def probes(setting: Setting) -> Mapping[str, Config]:
     """Return random selection, and FedCor with probes that are more and less frequent, by row.
 
+    Without probes after the warm-up both annealing coefficients are run, FedCor's usual one and the one of its paper's
+    own study: what is left then depends on how soon everybody's turn comes again.
+
     Args:
         setting: what all share.
     """
@@ -30,7 +37,17 @@ def probes(setting: Setting) -> Mapping[str, Config]:
     for interval in (*INTERVALS, NEVER):
         given = {} if interval == USUAL_INTERVAL else {"interval": interval}
         rows[row_of_interval(interval)] = settings.configuration(setting, Contender(PROBED), **given)
+    slowly = {"interval": NEVER, "anneal": SLOW_ANNEALING}
+    rows[f"{row_of_interval(NEVER)}, anneal={SLOW_ANNEALING}"] = settings.configuration(
+        setting, Contender(PROBED), **slowly
+    )
     return rows
+
+
+def longer(setting: Setting) -> Mapping[str, Config]:
+    """Return who asks nobody, or once, with so many rounds that they send what FedCor sends, by row."""
+    rounds = LONGER[setting.name]
+    return {algo: settings.configuration(setting, Contender(algo)).replace(rounds=rounds) for algo in LASTING}
 
 
 def absent(setting: Setting) -> Mapping[str, Config]:

@@ -14,6 +14,7 @@ from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.leaderboard.settings import BASELINE
 
 LAST_ROUNDS = 10
+LAST_THIRD = 3  # of few paid rounds that many-th count: ten would be half of the way to where the rest has got
 LAST_SHARE = 0.2  # of the rounds, whose measured worst deciles count
 SHARES = (0.25, 0.5, 1.0)  # of the equal megabytes
 
@@ -70,7 +71,10 @@ def worst_decile(series: Series) -> np.ndarray:
 
 
 def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarray | None = None) -> np.ndarray:
-    """Return the test accuracy that so many megabytes buy, [seeds]: the mean of the last ten rounds that they pay for.
+    """Return the test accuracy that so many megabytes buy, [seeds].
+
+    It is the mean of the last third of the rounds that they pay for, and of ten rounds at most: of dear rounds only few
+    are paid for, and the first ones say little of what the last ones are worth.
 
     Args:
         series: of a row.
@@ -80,8 +84,25 @@ def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarra
     """
     paid = ((series.megabytes if spent is None else spent) <= megabytes * (1 + 1e-12)).sum(axis=1)
     values = np.asarray(series.test_accuracy, np.float64)
-    ends = zip(values, paid)
-    return np.array([one[max(0, end - LAST_ROUNDS) : end].mean() if end else guess for one, end in ends])
+    counted = np.minimum(-(-paid // LAST_THIRD), LAST_ROUNDS)
+    ends = zip(values, paid, counted)
+    return np.array([one[end - count : end].mean() if end else guess for one, end, count in ends])
+
+
+def curve(series: Series, megabytes: np.ndarray, guess: float) -> np.ndarray:
+    """Return the accuracy that megabytes buy, mean over seeds, [M]; see `accuracy_at`.
+
+    Args:
+        series: of a row.
+        megabytes: down and up together, [M].
+        guess: accuracy where they pay for no round.
+    """
+    return np.array([accuracy_at(series, float(one), guess).mean() for one in megabytes])
+
+
+def grid_of(shared: Common, points: int = 200) -> np.ndarray:
+    """Return megabytes up to the equal ones, evenly spaced by their logarithm, [points]."""
+    return np.geomspace(shared.megabytes / 100, shared.megabytes, points)
 
 
 def area_by_rounds(series: Series) -> np.ndarray:
@@ -106,8 +127,16 @@ def area_by_megabytes(series: Series, megabytes: float, guess: float) -> np.ndar
 
 
 def rounds_to_target(series: Series, target: float) -> np.ndarray:
-    """Return the first round (from 1) that reaches the target, [seeds]; NaN where none does."""
-    return metrics.rounds_to_target(series.test_accuracy, target)
+    """Return the first round (from 1) whose mean with the nine before it reaches the target, [seeds]; NaN: none does.
+
+    A single round would reach what a run ends with by chance, long before its end.
+    """
+    rounds = series.rounds
+    running = np.full(series.test_accuracy.shape, np.nan)
+    if rounds >= LAST_ROUNDS:
+        windows = np.lib.stride_tricks.sliding_window_view(series.test_accuracy, LAST_ROUNDS, axis=1)
+        running[:, LAST_ROUNDS - 1 :] = metrics.mean_of_measured(windows, axis=2)
+    return metrics.rounds_to_target(running, target)
 
 
 def of_row(series: Series, shared: Common) -> dict[str, np.ndarray]:

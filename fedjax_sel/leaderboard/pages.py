@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedjax_sel import statistics
 from fedjax_sel.core.texts import cell
 from fedjax_sel.errors import UserError
 from fedjax_sel.leaderboard import across, pictures, price, series, settings, standings, tuning_page
@@ -14,13 +15,16 @@ from fedjax_sel.reporting import png
 from fedjax_sel.runs import run_files
 
 NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
-seeds and the last ten rounds, rounded down to a whole percent. A seed that does not arrive counts all rounds, and all
+seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
+its last ten reaches it. A seed that does not arrive counts all rounds, and all
 megabytes (10^6 bytes) that it sent: with ≥ a mean is at least that, and rounds are a restricted mean.
 Equal MB: down and up together, what the row that sends the least sends in all; accuracy there is the mean of the last
-ten rounds that they pay for; likewise for MB up alone. Areas are means of the accuracy, over rounds and over megabytes
-up to the equal ones. Worst tenth: accuracy on the training data of the tenth of clients with the lowest, mean over
-the last {100 * LAST_SHARE:g} % of the rounds. Selection's time is a round's of one replicate,
-timed apart, with training and measuring stubbed, on a machine that did other work.
+third of the rounds that they pay for, of ten at most; likewise for MB up alone. They may end a row that asks much
+within its warm-up, in which it selects as random selection does: what it is worth later is no part of that number.
+Areas are means of the accuracy, over rounds and over megabytes up to the equal ones. Worst tenth: accuracy on the
+training data of the tenth of clients with the lowest, mean over the last {100 * LAST_SHARE:g} % of the rounds.
+Selection's time is a round's of one replicate, timed apart, with training and measuring stubbed, on a machine that did
+other work.
 Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
 comparison, p-values those of two-sided sign flips after that correction over a column. Better or worse stands only
 where both agree. Within chance does not mean equal."""
@@ -118,12 +122,14 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
     boards = {name: held for name, held in found.items() if name in settings.SETTINGS}
     if boards:
         page += ["## The settings", _list(boards, tables)]
+    if boards and (missing := [one.title for name, one in settings.SETTINGS.items() if name not in boards]):
+        page.append(f"Not run yet: {'; '.join(missing)}.")
     for group, names in across.groups(boards).items():
         together = across.of_settings({name: tables[name] for name in names})
         if not together:
             continue
         slug = group.replace(" ", "_").lower()
-        page += [f"## {group}: {len(names)} settings together", across.as_markdown(together)]
+        page += [f"## {group}: {len(names)} settings together", across.LEADS, across.as_markdown(together)]
         page += [f"![performance profiles](performance_profiles_{slug}.png)"]
         files[f"across_{slug}.csv"] = across.as_csv(together)
         files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(together))
@@ -134,6 +140,10 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
             pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
         )
         files["budgets.png"] = png.of(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
+    if few := [boards[name].about["title"] for name in boards if _too_few(tables[name])]:
+        page.append(
+            f"{'; '.join(few)}: fewer seeds than a comparison with all rows needs; nothing is called better or worse."
+        )
     if others := {name: held for name, held in found.items() if name not in boards}:
         page += [
             "## Beside it",
@@ -145,6 +155,11 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
 
 def _under_fedavg(rows: Mapping[str, series.Series]) -> dict[str, series.Series]:
     return {name: one for name, one in rows.items() if settings.contender(name).optimizer == "fedavg"}
+
+
+def _too_few(table: Standings) -> bool:
+    """Return whether not even the greatest difference could be told from chance beside all other rows."""
+    return bool(table.pairs) and all(pair.found.verdict == statistics.TOO_FEW_SEEDS for pair in table.pairs)
 
 
 def _words() -> str:

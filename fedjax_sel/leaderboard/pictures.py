@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.core import texts
-from fedjax_sel.leaderboard import price
+from fedjax_sel.leaderboard import measures
 from fedjax_sel.leaderboard.across import SCORES, Together
 from fedjax_sel.leaderboard.measures import Common
 from fedjax_sel.leaderboard.series import Series, Setting
@@ -128,8 +128,8 @@ def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
             rows = [row for row in held.rows if optimizers is None or contender(row).optimizer in optimizers]
             if not rows:
                 continue
-            megabytes = price.grid_of(shared[name])
-            curves = np.stack([price.curve(held.rows[row], megabytes, shared[name].guess) for row in rows])
+            megabytes = measures.grid_of(shared[name])
+            curves = np.stack([measures.curve(held.rows[row], megabytes, shared[name].guess) for row in rows])
             knows = curves.max(axis=0) > shared[name].guess
             share, best = megabytes / megabytes[-1], np.where(knows, curves.argmax(axis=0), -2)
             starts = np.flatnonzero(np.diff(best, prepend=-1))

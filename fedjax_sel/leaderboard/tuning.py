@@ -1,16 +1,20 @@
 """The same tuning for every strategy: random draws of its hyperparameters on seeds of their own, the best one measured.
 
-Every strategy has the same number of draws from the ranges below, which were written down before any run. Draws that
-would let a strategy buy other facts than its own (all gradients in every round, for `divfl`) are not in them.
+Every strategy has the same number of different draws from the ranges below, which were written down before any run, and
+its usual settings beside them. What random selection could draw would be other strategies, so it has none. No draw
+lets a strategy ask for other facts in every round than it usually does (all gradients, for `divfl`); what it asks once
+at the start may be another profile (`fl_dp3s`), and is billed.
 """
 
 import math
 import zlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.leaderboard import measures, settings
@@ -18,8 +22,10 @@ from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.settings import ALGOS, Contender, Setting
 
 DRAWS = 8
+USUAL = 0  # the number of the usual settings among the draws
 TUNING_SEEDS = (100, 101, 102)
 DIGITS = 3
+_TRIES = 1000
 
 
 class Choice(NamedTuple):
@@ -70,79 +76,112 @@ def _rounded(value: float) -> float:
 
 
 Range = Choice | Uniform | LogUniform
+Ranges = dict[str, Range]
 
-_GAUSSIAN: dict[str, Range] = {
+_GAUSSIAN: Ranges = {
     "warmup": LogUniform(5, 30, whole=True),
     "interval": LogUniform(5, 50, whole=True),
     "anneal": Uniform(0.5, 1.0),
     "discount": Uniform(0.7, 0.99),
     "dimension": LogUniform(10, 40, whole=True),
     "steps": LogUniform(30, 300, whole=True),
-    "mean": Choice(("zero", "discounted")),
 }
-RANGES: dict[str, dict[str, Range]] = {
-    "random": {"variant": Choice(("uniform-wor", "md", "weighted-wor"))},
-    "fedgp": _GAUSSIAN,
-    "fedcor": _GAUSSIAN,
-    "gpfl": {
-        "alpha": Choice(("linear", "const", "decay", "tent")),
-        "rho": LogUniform(0.1, 10.0),
-        "outcome": Choice(("corrected", "printed", "sign")),
-        "direction": Choice(("previous", "current")),
-        "softmax": Choice(("cohort", "all-with-stale")),
-        "mean": Choice(("selections", "rounds")),
-    },
-    "fl_dp3s": {
-        "profile": Choice(("fc1", "fc1-relu", "gradient", "representative-gradient")),
-        "pool": Choice((None, 50, 25)),
-    },
-    "afl": {"alpha1": Uniform(0.0, 0.9), "alpha2": LogUniform(0.001, 1.0), "alpha3": Uniform(0.0, 0.5)},
-    "pow_d": {
-        "variant": Choice(("pow-d", "cpow-d", "rpow-d")),
-        "num_candidates": LogUniform(6, 50, whole=True),
-    },
-    "fedsae": {
-        "variant": Choice(("softmax", "greedy")),
-        "temperature": LogUniform(0.001, 1.0),
-        "active_rounds": Choice((None, 25, 50)),
-    },
-    "clustered": {
-        "distance": Choice(("arccos", "l2", "l1")),
-        "unseen": Choice(("group", "zero")),
-        "linkage": Choice(("condensed", "square")),
-    },
-    "divfl": {
-        "greedy": Choice(("exact", "stochastic")),
-        "weights": Choice(("samples", "cluster-size")),
-        "mixing": Uniform(0.0, 0.5),
-    },
-    "oort": {
-        "exploration": Uniform(0.3, 1.0),
-        "exploration_decay": Uniform(0.9, 0.999),
-        "exploration_min": Uniform(0.0, 0.5),
-        "cap": Uniform(0.8, 1.0),
-        "cut": Uniform(0.5, 1.0),
-        "explore_pool": Uniform(1.0, 10.0),
-    },
+_ACTIVE: Ranges = {"active_rounds": Choice((None, 25, 50))}
+_LINKAGE: Ranges = {"linkage": Choice(("condensed", "square"))}
+_GREEDY: Ranges = {"greedy": Choice(("exact", "stochastic")), "weights": Choice(("samples", "cluster-size"))}
+RANGES: dict[str, tuple[Ranges, ...]] = {
+    "random": (),
+    "fedgp": (_GAUSSIAN,),
+    "fedcor": (_GAUSSIAN,),
+    "gpfl": (
+        {
+            "alpha": Choice(("linear", "const", "decay", "tent")),
+            "rho": LogUniform(0.1, 10.0),
+            "outcome": Choice(("corrected", "printed", "sign")),
+            "direction": Choice(("previous", "current")),
+            "softmax": Choice(("cohort", "all-with-stale")),
+            "mean": Choice(("selections", "rounds")),
+        },
+    ),
+    "fl_dp3s": (
+        {
+            "profile": Choice(("fc1", "fc1-relu", "gradient", "representative-gradient")),
+            "pool": Choice((None, 50, 25)),
+        },
+    ),
+    "afl": ({"alpha1": Uniform(0.0, 0.9), "alpha2": LogUniform(0.001, 1.0), "alpha3": Uniform(0.0, 0.5)},),
+    "pow_d": (
+        {
+            "variant": Choice(("pow-d", "cpow-d", "rpow-d")),
+            "num_candidates": LogUniform(6, 50, whole=True),
+        },
+    ),
+    "fedsae": (
+        {"variant": Choice(("softmax",)), "temperature": LogUniform(0.001, 1.0), **_ACTIVE},
+        {"variant": Choice(("greedy",)), **_ACTIVE},
+    ),
+    "clustered": (
+        {"distance": Choice(("arccos",)), "unseen": Choice(("group", "zero")), **_LINKAGE},
+        {"distance": Choice(("l2", "l1")), **_LINKAGE},
+        {"variant": Choice(("size",))},
+    ),
+    "divfl": (_GREEDY, {**_GREEDY, "mixing": Uniform(0.0, 0.5)}),
+    "oort": (
+        {
+            "exploration": Uniform(0.3, 1.0),
+            "exploration_decay": Uniform(0.9, 0.999),
+            "exploration_min": Uniform(0.0, 0.5),
+            "cap": Uniform(0.8, 1.0),
+            "cut": Uniform(0.5, 1.0),
+            "explore_pool": Uniform(1.0, 10.0),
+        },
+    ),
 }
-"""Strategy -> parameter -> what it is drawn from."""
+"""Strategy -> alternatives, each as probable as the others: parameter -> what it is drawn from. A parameter that has no
+effect beside another one's value is not in that one's alternative."""
 
 
-def draw(algo: str, number: int) -> dict[str, Any]:
-    """Return the hyperparameters of a draw: a function of strategy and number alone.
+@cache
+def drawn(algo: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the draws of a strategy, all different, and none of them its usual settings.
 
     Args:
         algo: the strategy.
-        number: of the draw, from 1.
+
+    Returns:
+        The hyperparameters that are other than usual, `DRAWS` times; nothing for a strategy without ranges.
     """
-    rng = np.random.default_rng([zlib.crc32(algo.encode()), number])
-    drawn = {name: one.draw(rng) for name, one in RANGES[algo].items()}
-    return {name: value for name, value in drawn.items() if value is not None}
+    rng = np.random.default_rng(zlib.crc32(algo.encode()))
+    usual = {name: parameter.default for name, parameter in strategies.parameters(algo).items()}
+    found: list[Mapping[str, Any]] = []
+    for _ in range(_TRIES if RANGES[algo] else 0):
+        alternative = RANGES[algo][int(rng.integers(len(RANGES[algo])))]
+        one = {name: value for name, given in alternative.items() if (value := given.draw(rng)) != usual[name]}
+        if one and one not in found:
+            found.append(one)
+        if len(found) == DRAWS:
+            break
+    return tuple(found)
+
+
+def arguments(algo: str, number: int) -> dict[str, Any]:
+    """Return the hyperparameters of a draw.
+
+    Args:
+        algo: the strategy.
+        number: of the draw, from 1; 0: the usual settings.
+    """
+    return {} if number == USUAL else dict(drawn(algo)[number - 1])
+
+
+def numbers(algo: str) -> range:
+    """Return the numbers of a strategy's draws, with that of its usual settings; nothing where it has no draws."""
+    return range(len(drawn(algo)) + 1) if drawn(algo) else range(0)
 
 
 def row_of_draw(algo: str, number: int) -> str:
     """Return the name of a draw's row."""
-    return f"{algo} draw={number}"
+    return f"{algo} usual" if number == USUAL else f"{algo} draw={number}"
 
 
 def draws(setting: Setting) -> dict[str, Config]:
@@ -152,11 +191,11 @@ def draws(setting: Setting) -> dict[str, Config]:
         setting: what all share.
     """
     return {
-        row_of_draw(algo, number): settings.configuration(setting, Contender(algo), **draw(algo, number)).replace(
+        row_of_draw(algo, number): settings.configuration(setting, Contender(algo), **arguments(algo, number)).replace(
             seeds=TUNING_SEEDS
         )
         for algo in ALGOS
-        for number in range(1, DRAWS + 1)
+        for number in numbers(algo)
     }
 
 
@@ -167,25 +206,37 @@ def accuracy(held: Held, algo: str) -> dict[int, float]:
         held: of the draws.
         algo: the strategy.
     """
-    rows = {number: held.rows.get(row_of_draw(algo, number)) for number in range(1, DRAWS + 1)}
+    rows = {number: held.rows.get(row_of_draw(algo, number)) for number in numbers(algo)}
     return {number: float(measures.last_rounds(one).mean()) for number, one in rows.items() if one is not None}
 
 
 def best(held: Held, algo: str) -> int:
-    """Return the number of a strategy's best draw; of equal ones the first.
+    """Return the number of a strategy's best draw; of equal ones the first, and the usual settings before all.
+
+    A draw that failed counts as run: nobody would take it.
 
     Args:
         held: of the draws.
         algo: the strategy.
 
     Raises:
-        UserError: not all of its draws were run.
+        UserError: some of its draws were not run, or were other ones.
     """
+    if not numbers(algo):
+        return USUAL
     found = accuracy(held, algo)
-    if len(found) < DRAWS:
+    failed = [number for number in numbers(algo) if row_of_draw(algo, number) in held.about["failed"]]
+    if not found or len(found) + len(failed) < len(numbers(algo)):
         raise UserError(
-            f"PART: {len(found)} of {DRAWS} draws of {algo} are there; run the part with the draws to its end first"
+            f"PART: {len(found)} of {len(numbers(algo))} draws of {algo} are there; run the part with the draws to its "
+            "end first"
         )
+    for number in found:
+        if held.about["rows"][row_of_draw(algo, number)]["algo_args"] != arguments(algo, number):
+            raise UserError(
+                f"PART: {row_of_draw(algo, number)} was run with other hyperparameters than this version draws; remove "
+                "the folder of the draws, and run its part again"
+            )
     return max(found, key=lambda number: (found[number], -number))
 
 
@@ -199,4 +250,6 @@ def chosen(setting: Setting, held: Held) -> Mapping[str, Config]:
     Raises:
         UserError: not all draws were run.
     """
-    return {algo: settings.configuration(setting, Contender(algo), **draw(algo, best(held, algo))) for algo in ALGOS}
+    return {
+        algo: settings.configuration(setting, Contender(algo), **arguments(algo, best(held, algo))) for algo in ALGOS
+    }

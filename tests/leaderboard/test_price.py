@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjax_sel.leaderboard import measures, pages, price, series
+from fedjax_sel.leaderboard import information, measures, pages, series
+from fedjax_sel.leaderboard.price import budgets, profile, wording
 from tests.leaderboard import made_up
 
 ROOT = Path(__file__).parents[2]
@@ -16,9 +17,9 @@ RISING = np.tile(np.linspace(0.1, 0.5, 20), (10, 1))
 def test_ahead_from_a_number_of_megabytes():
     base = made_up.series(RISING)
     dear_at_first = made_up.series(RISING + 0.2, down=[11_000_000] + [1_000_000] * 19)
-    assert price.ahead_from(dear_at_first, base, 40.0, 0.1) == 12.0
-    assert price.ahead_from(made_up.series(RISING + 0.1), base, 40.0, 0.1) == 2.0  # from its first round on
-    assert price.ahead_from(made_up.series(RISING - 0.05), base, 40.0, 0.1) is None
+    assert profile.ahead_from(dear_at_first, base, 40.0, 0.1) == 12.0
+    assert profile.ahead_from(made_up.series(RISING + 0.1), base, 40.0, 0.1) == 2.0  # from its first round on
+    assert profile.ahead_from(made_up.series(RISING - 0.05), base, 40.0, 0.1) is None
 
 
 def test_advice_names_who_cannot_be_told_from_the_best():
@@ -30,12 +31,12 @@ def test_advice_names_who_cannot_be_told_from_the_best():
     }
     held = series.Setting(rows, made_up.about(rows))
     shared = measures.common(rows, 10)
-    found = price.advice(held, shared, 1.0, list(rows))
+    found = budgets.advice(held, shared, 1.0, list(rows))
     assert found.best == "fedcor" and found.as_good == []  # its accuracy is flat: also few rounds are as good
     assert shared.megabytes == 40.0
-    found = price.advice(held, shared, 0.125, list(rows))
+    found = budgets.advice(held, shared, 0.125, list(rows))
     assert found.best in ("fl_dp3s", "clustered") and set(found.as_good) == {"fl_dp3s", "clustered"} - {found.best}
-    assert price.advice(held, shared, 1.0, ["random"]).as_good == []
+    assert budgets.advice(held, shared, 1.0, ["random"]).as_good == []
 
 
 @pytest.fixture
@@ -52,11 +53,12 @@ def results(tmp_path):
         "fedcor interval=80": made_up.level(0.6, down=2_000_000, first_seed=4),
         "fedcor interval=never": made_up.level(0.5, first_seed=5),
     }
+    longer = {"random": made_up.level(0.65, rounds=70, first_seed=6), "fl_dp3s": made_up.level(0.7, rounds=50)}
     absent = {"random": made_up.level(0.5, first_seed=1), "fl_dp3s": made_up.level(0.6, first_seed=2),
               "fedcor": made_up.level(0.55, first_seed=3)}  # fmt: skip
     for name, held in {
         "fmnist-1spc": rows, "fmnist-2spc": rows, "information-probes-fmnist-1spc": probes,
-        "information-absent-fmnist-1spc": absent,
+        "information-absent-fmnist-1spc": absent, "information-longer-fmnist-1spc": longer,
     }.items():  # fmt: skip
         series.write(tmp_path / name, held, made_up.about(held, title=name))
     return tmp_path
@@ -67,16 +69,24 @@ def test_the_page_says_what_the_numbers_show(results):
     assert "Ahead of random selection: fedcor interval=10, fedcor interval=80. Worse than the usual interval: " \
            "fedcor interval=80, fedcor interval=never." in text  # fmt: skip
     assert "| fedcor interval=80 | 1.50 |" in text and "| 50 % |" in text
-    assert "the lead shrinks for fedcor, and grows for none" in text
+    assert "the difference to random selection falls for fedcor, and rises for none" in text
+    # fedcor sends 6 MB a round for 20 rounds, random selection and FL-DP3S 2 MB for 70 and 50: too few for the latter
+    assert "After as many megabytes: than random better fedcor, worse none." in text
+    assert "| fedcor | 120 | 0.700 | **+0.050 (" in text and ": better** | 60 |" in text
+    assert "less fl_dp3s" not in text
+    assert "Better than random selection with as many MB: fedcor interval=10." in text
+    assert text.count("*Not run yet: Fashion-MNIST, two shards a client.*") == 3
+    assert "* fmnist-1spc: after the same rounds better fl_dp3s, fedcor; worse none. At equal megabytes (40) better " \
+           "fl_dp3s, fedcor; worse none. Rounds that these pay for, of 20: fedcor 6." in text  # fmt: skip
     assert "With all of them FL-DP3S is better in: fmnist-1spc; fmnist-2spc; not told to be in: none." in text
     assert "The row that sends the most is fedcor, with 3.00 times random's megabytes." in text
-    assert price.NONE not in text
+    assert wording.NONE not in text
     assert text == pages.price_of_information(results, "../results")
 
 
 def test_the_pages_of_these_results(results):
     assert pages.write(results) == ["fmnist-1spc", "fmnist-2spc", "information-probes-fmnist-1spc",
-                                    "information-absent-fmnist-1spc"]  # fmt: skip
+                                    "information-longer-fmnist-1spc", "information-absent-fmnist-1spc"]  # fmt: skip
     text = (results / "README.md").read_text()
     assert "performance_profiles_fashion-mnist.png" in text and (results / "budgets.png").exists()
     assert (results / "across_fashion-mnist.csv").exists()
@@ -84,9 +94,34 @@ def test_the_pages_of_these_results(results):
     assert "| fedcor interval=80 less random |" in shown
 
 
+def test_a_study_of_other_rounds_is_not_held_against_the_leaderboard(results):
+    name = "information-absent-fmnist-1spc"
+    other = {row: made_up.level(0.5, rounds=10) for row in ("random", "fedcor")}
+    series.write(results / name, other, made_up.about(other, title=name))
+    text = pages.price_of_information(results, "../results")
+    assert "70 % reachable |" in text and "change of the lead" not in text
+
+
+def test_few_seeds_are_said():
+    rows = {name: made_up.level(0.5 + 0.1 * place, seeds=3) for place, name in enumerate(("random", "fl_dp3s"))}
+    held = series.Setting(rows, made_up.about(rows))
+    found = budgets.advice(held, measures.common(rows, 10), 1.0, list(rows))
+    assert found.best == "fl_dp3s" and not found.seeds_suffice
+
+
+def test_longer_runs_send_what_the_dear_ones_send():
+    """By the committed bytes of the leaderboard; the longer runs' are those of random selection, in as many rounds."""
+    for name, rounds in information.LONGER.items():
+        held = series.read(ROOT / "results" / "leaderboard" / name)
+        assert held is not None
+        sent = held.rows["fedcor"].megabytes[:, -1].mean()
+        of_round = held.rows["random"].megabytes[:, -1].mean() / held.rows["random"].rounds
+        assert sent <= rounds * of_round <= 1.05 * sent, name
+
+
 def test_nothing_is_said_where_nothing_was_run(tmp_path):
     text = pages.price_of_information(tmp_path, "../results")
-    assert text.count(price.NONE) == 5
+    assert text.count(wording.NONE) == 6
     assert pages.write(tmp_path) == []
 
 

@@ -17,18 +17,31 @@ from tests.leaderboard import made_up
 
 def test_every_draw_is_a_strategy_and_always_the_same():
     assert set(tuning.RANGES) == set(ALGOS)
-    for algo in ALGOS:
-        drawn = [tuning.draw(algo, number) for number in range(1, tuning.DRAWS + 1)]
-        assert drawn == [tuning.draw(algo, number) for number in range(1, tuning.DRAWS + 1)]
-        assert len({str(one) for one in drawn}) > 1, algo
+    assert not tuning.drawn("random") and not list(tuning.numbers("random"))  # its variants are other strategies
+    for algo in ALGOS[1:]:
+        drawn = tuning.drawn(algo)
+        tuning.drawn.cache_clear()
+        assert drawn == tuning.drawn(algo)
+        assert len(drawn) == len({str(sorted(one.items())) for one in drawn}) == tuning.DRAWS and {} not in drawn
+        defaults = {name: parameter.default for name, parameter in strategies.parameters(algo).items()}
         for one in drawn:
+            assert all(defaults[name] != value for name, value in one.items())  # else two might be one
             strategy = strategies.make(algo, **one)
             for name in grids.TUNED:  # what a strategy can only refuse once it knows the cohort
                 selected = SETTINGS[name].config.selection.num_selected
                 env = Env(100, selected, 150, 10, 1000, jnp.full(100, 600), jnp.full(100, 0.01))
                 jax.eval_shape(strategy.init, jax.random.key(0), env)
             assert set(one) <= set(strategies.parameters(algo))
-    assert tuning.draw("fedgp", 1) != tuning.draw("fedcor", 1)
+    assert tuning.arguments("fedgp", 1) != tuning.arguments("fedcor", 1)
+    assert tuning.arguments("fedgp", tuning.USUAL) == {}
+
+
+def test_no_draw_has_what_has_no_effect():
+    for one in tuning.drawn("fedsae"):
+        assert one.get("variant") != "greedy" or "temperature" not in one
+    for one in tuning.drawn("clustered"):
+        assert "unseen" not in one or "distance" not in one  # who is unseen is grouped by angles alone
+        assert one.get("variant") != "size" or len(one) == 1
 
 
 @pytest.mark.parametrize(
@@ -54,21 +67,25 @@ def held(best):
     rows = {
         tuning.row_of_draw(algo, number): made_up.level(0.6 if number == best else 0.5, seeds=3)
         for algo in ALGOS
-        for number in range(1, tuning.DRAWS + 1)
+        for number in tuning.numbers(algo)
     }
-    return Held(rows, made_up.about(rows))
+    about = made_up.about(rows)
+    for algo in ALGOS:
+        for number in tuning.numbers(algo):
+            about["rows"][tuning.row_of_draw(algo, number)]["algo_args"] = tuning.arguments(algo, number)
+    return Held(rows, about)
 
 
 def test_the_best_draw_is_measured_on_other_seeds():
     setting = SETTINGS["fmnist-2spc"]
     drawn, tuned = GRIDS["tuned-fmnist-2spc-draws"], GRIDS["tuned-fmnist-2spc"]
-    assert len(drawn.rows) == len(ALGOS) * tuning.DRAWS and tuned.after == drawn.name
+    assert len(drawn.rows) == (len(ALGOS) - 1) * (tuning.DRAWS + 1) and tuned.after == drawn.name
     assert {config.run.seeds for config in drawn.rows.values()} == {tuning.TUNING_SEEDS}
     found = tuned.choose(held(best=3))
     assert list(found) == list(ALGOS)
     for algo, config in found.items():
         assert config.run.seeds == tuple(range(SEEDS)) and not set(config.run.seeds) & set(tuning.TUNING_SEEDS)
-        assert dict(config.selection.algo_args) == tuning.draw(algo, 3)
+        assert dict(config.selection.algo_args) == (tuning.arguments(algo, 3) if algo != "random" else {})
         assert config.replace(algo="random", algo_args={}) == setting.config.replace(algo="random")
 
 
@@ -76,7 +93,14 @@ def test_equal_draws_and_missing_ones():
     few = held(best=0)
     for row, one in list(few.rows.items()):
         few.rows[row] = one._replace(test_accuracy=np.full_like(one.test_accuracy, 0.5))
-    assert tuning.best(few, "afl") == 1
+    assert tuning.best(few, "afl") == tuning.USUAL and tuning.best(few, "random") == tuning.USUAL
     del few.rows[tuning.row_of_draw("afl", 8)]
-    with pytest.raises(UserError, match=r"^PART: 7 of 8 draws of afl are there; "):
+    with pytest.raises(UserError, match=r"^PART: 8 of 9 draws of afl are there; "):
         grids.GRIDS["tuned-fmnist-2spc"].choose(few)
+    few.about["failed"][tuning.row_of_draw("afl", 8)] = "its weights were not finite"
+    assert grids.GRIDS["tuned-fmnist-2spc"].choose(few)["afl"].selection.algo_args == ()
+    few.about["rows"][tuning.row_of_draw("afl", 3)]["algo_args"] = {"alpha1": 0.5}
+    with pytest.raises(
+        UserError, match=r"^PART: afl draw=3 was run with other hyperparameters than this version draws"
+    ):
+        tuning.best(few, "afl")

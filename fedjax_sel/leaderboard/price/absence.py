@@ -1,0 +1,77 @@
+"""What absent clients and lost reports do to the strategies' leads."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.leaderboard import information, measures, standings
+from fedjax_sel.leaderboard.price import wording
+from fedjax_sel.leaderboard.series import Series
+from fedjax_sel.leaderboard.series import Setting as Held
+from fedjax_sel.leaderboard.settings import ALGOS, BASELINE, SETTINGS
+from fedjax_sel.statistics import Comparison
+
+WHO_IS_AWAY = (
+    "Who can be reached is drawn anew in each round, before anybody is asked: FedCor's probes and power-of-choice's "
+    "candidates are those who are there. What is asked once at the start (FL-DP3S, AFL, FedSAE, DivFL) is answered by "
+    "everybody, which favours them. Lost reports are lost after training, with what the server would learn from them."
+)
+
+
+def section(found: Mapping[str, Held]) -> list[str]:
+    """Return the leads with everybody there, with some away, and with reports lost."""
+    parts: list[str] = []
+    missing: list[str] = []
+    for setting in information.SETTINGS:
+        full = found.get(setting)
+        studies = {
+            f"{100 * information.AVAILABLE:g} % reachable": found.get(f"information-absent-{setting}"),
+            f"{100 * information.LOST:g} % of reports lost": found.get(f"information-lost-{setting}"),
+        }
+        here = {words: held for words, held in studies.items() if held is not None and BASELINE in held.rows}
+        if full is None or BASELINE not in full.rows or not here:
+            missing.append(setting)
+            continue
+        # A study of other seeds or rounds than the leaderboard's is compared with nothing.
+        like = {words: held for words, held in here.items() if _alike(held.rows[BASELINE], full.rows[BASELINE])}
+        leads = {"everybody there": _leads(full), **{words: _leads(held) for words, held in here.items()}}
+        changes = {words: _changes(leads["everybody there"], leads[words]) for words in like}
+        columns = [*leads, *(f"{words}: change of the lead" for words in changes)]
+        lines = ["| lead over random, last 10 rounds | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+        for algo in ALGOS:
+            if algo == BASELINE or not any(algo in one for one in leads.values()):
+                continue
+            cells = [f"{one[algo].mean():+.3f}" if algo in one else "" for one in leads.values()]
+            cells += [standings.difference(one[algo], 3) if algo in one else "" for one in changes.values()]
+            lines.append(f"| {algo} | {' | '.join(cells)} |")
+        parts += [f"{SETTINGS[setting].title}:", "\n".join(lines)]
+        parts += [
+            f"{words}: the difference to random selection falls for "
+            f"{wording.listed(wording.told(one, statistics.WORSE))}, and rises for "
+            f"{wording.listed(wording.told(one, statistics.BETTER))}; of the others nothing is told from chance."
+            for words, one in changes.items()
+        ]
+    return [*parts, WHO_IS_AWAY, *wording.missing(missing)] if parts else [wording.NONE]
+
+
+def _alike(one: Series, other: Series) -> bool:
+    return one.seeds == other.seeds and one.rounds == other.rounds
+
+
+def _leads(held: Held) -> dict[str, np.ndarray]:
+    """Return each strategy's lead over random selection under equal conditions, [seeds]."""
+    base = held.rows[BASELINE]
+    same = {
+        algo: held.rows[algo]
+        for algo in ALGOS
+        if algo != BASELINE and algo in held.rows and _alike(held.rows[algo], base)
+    }
+    return {algo: measures.last_rounds(series) - measures.last_rounds(base) for algo, series in same.items()}
+
+
+def _changes(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> dict[str, Comparison]:
+    both = [algo for algo in before if algo in after]
+    if not both:
+        return {}
+    return dict(zip(both, statistics.compare(np.stack([after[algo] - before[algo] for algo in both]))))

@@ -1,0 +1,91 @@
+"""What who asks nobody reaches with as many megabytes as the dear strategies send."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.core.texts import cell
+from fedjax_sel.leaderboard import information, measures, standings
+from fedjax_sel.leaderboard.price import wording
+from fedjax_sel.leaderboard.series import Series
+from fedjax_sel.leaderboard.series import Setting as Held
+from fedjax_sel.leaderboard.settings import BASELINE, SETTINGS, contender
+from fedjax_sel.statistics import Comparison
+
+SHORTER_STEPS = (
+    "Clients' step sizes halve after 150 and after 300 rounds, as in FedCor's paper: a run of more rounds ends with "
+    "smaller steps than one of 150."
+)
+
+
+def section(found: Mapping[str, Held]) -> list[str]:
+    """Return the comparison with who asks nobody, or once, after as many megabytes as each dear row sends."""
+    tables = {setting: _table(found.get(setting), found.get(longer_of(setting))) for setting in information.SETTINGS}
+    parts = [part for setting, table in tables.items() if table for part in (f"{SETTINGS[setting].title}:", *table)]
+    missing = [setting for setting, table in tables.items() if not table]
+    return [*parts, SHORTER_STEPS, *wording.missing(missing)] if parts else [wording.NONE]
+
+
+def longer_of(setting: str) -> str:
+    """Return the part with a setting's longer runs."""
+    return f"information-longer-{setting}"
+
+
+def _table(board: Held | None, longer: Held | None) -> list[str]:
+    if board is None or longer is None or BASELINE not in board.rows:
+        return []
+    sent = {name: _sent(one) for name, one in board.rows.items()}
+    rows = [name for name in board.rows
+            if contender(name).optimizer == "fedavg" and sent[name] > wording.DEAR * sent[BASELINE]]  # fmt: skip
+    columns = {base: less(board, rows, one) for base, one in longer.rows.items()}
+    columns = {base: column for base, column in columns.items() if len(column) == len(rows) > 0}
+    if not columns:
+        return []
+    heads = " | ".join(f"less {base} | its rounds" for base in columns)
+    lines = [
+        f"| | MB | accuracy after {board.rows[BASELINE].rounds} rounds | {heads} |",
+        "|---" * (3 + 2 * len(columns)) + "|",
+    ]
+    for name in rows:
+        cells = [
+            f"{standings.difference(column[name], 3)} | {_paid_rounds(longer.rows[base], sent[name])}"
+            for base, column in columns.items()
+        ]
+        mean = measures.last_rounds(board.rows[name]).mean()
+        lines.append(f"| {cell(name)} | {sent[name]:.0f} | {mean:.3f} | {' | '.join(cells)} |")
+    words = [
+        f"than {base} better {wording.listed(wording.told(column, statistics.BETTER))}, worse "
+        f"{wording.listed(wording.told(column, statistics.WORSE))}"
+        for base, column in columns.items()
+    ]
+    return ["\n".join(lines), f"After as many megabytes: {'; '.join(words)}."]
+
+
+def less(held: Held, rows: Sequence[str], base: Series) -> dict[str, Comparison]:
+    """Compare the ends of rows with a longer run of another row, after as many megabytes as each of them sends in all.
+
+    Args:
+        held: of the rows' part.
+        rows: that are compared, a family of Holm's correction.
+        base: the longer run.
+
+    Returns:
+        By row; without those of other seeds, and those that send more than the longer run.
+    """
+    guess = 1.0 / held.about["num_classes"]
+    same = [name for name in rows if held.rows[name].seeds == base.seeds and _sent(held.rows[name]) <= _sent(base)]
+    differences = [
+        measures.last_rounds(held.rows[name]) - measures.accuracy_at(base, _sent(held.rows[name]), guess)
+        for name in same
+    ]
+    return dict(zip(same, statistics.compare(np.stack(differences)))) if same else {}
+
+
+def _sent(series: Series) -> float:
+    """Return the megabytes that are sent in all, mean over seeds."""
+    return float(series.megabytes[:, -1].mean())
+
+
+def _paid_rounds(series: Series, megabytes: float) -> int:
+    return int((series.megabytes.mean(axis=0) <= megabytes * (1 + 1e-12)).sum())

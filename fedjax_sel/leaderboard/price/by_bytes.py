@@ -1,0 +1,60 @@
+"""What the same megabytes buy with each strategy: those that the cheapest one sends."""
+
+from collections.abc import Mapping, Sequence
+
+from fedjax_sel import statistics
+from fedjax_sel.core.texts import cell
+from fedjax_sel.leaderboard import across
+from fedjax_sel.leaderboard.price import wording
+from fedjax_sel.leaderboard.series import Setting as Held
+from fedjax_sel.leaderboard.standings import Standings
+
+
+def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> list[str]:
+    """Return what the same megabytes buy, all settings of a data set together."""
+    parts = []
+    for title, names in across.groups(boards).items():
+        together = across.of_settings({name: tables[name] for name in names})
+        if not together:
+            continue
+        dear = {one.name: wording.times_random(one.name, names, boards) for one in together}
+        lines = ["| | times random's MB | lead over random, last 10 rounds | at equal MB | at equal MB up | "
+                 "at equal MB: better / worse |", "|---|---|---|---|---|---|"]  # fmt: skip
+        measure = "accuracy_at_100_percent_of_megabytes"
+        for one in sorted(together, key=lambda one: dear[one.name]):
+            leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
+            shown = across.counted(one.verdicts[measure])
+            lines.append(f"| {cell(one.name)} | {dear[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
+        parts += [f"{title}, {len(names)} settings: interquartile means over settings and seeds. {across.LEADS}"]
+        parts += ["\n".join(lines), _in_words(names, boards, tables, dear)]
+    if not parts:
+        return [wording.NONE]
+    return [*parts, f"![accuracy by megabytes]({link}/accuracy_by_megabytes.png)"]
+
+
+def _in_words(
+    names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings], dear: Mapping[str, float]
+) -> str:
+    lines = []
+    for name in names:
+        told = {
+            (measure, kind): [row for row in boards[name].rows if tables[name].verdict(measure, row) == kind]
+            for measure in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
+            for kind in (statistics.BETTER, statistics.WORSE)
+        }
+        after, at = ([wording.listed(told[measure, kind]) for kind in (statistics.BETTER, statistics.WORSE)]
+                     for measure in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes"))  # fmt: skip
+        megabytes = tables[name].shared.megabytes
+        paid = [
+            f"{row} {int((boards[name].rows[row].megabytes.mean(axis=0) <= megabytes * (1 + 1e-12)).sum())}"
+            for row in boards[name].rows
+            if wording.times_random(row, [name], boards) > wording.DEAR
+        ]
+        lines.append(
+            f"* {boards[name].about['title']}: after the same rounds better {after[0]}; worse {after[1]}. At equal "
+            f"megabytes ({megabytes:.0f}) better {at[0]}; worse {at[1]}. Rounds that these pay for, of "
+            f"{tables[name].shared.rounds}: {wording.listed(paid)}."
+        )
+    dearest = max(dear, key=lambda row: dear[row])
+    lines.append(f"* The row that sends the most is {dearest}, with {dear[dearest]:.2f} times random's megabytes.")
+    return "\n".join(lines)

@@ -1,0 +1,36 @@
+"""Words that several parts of the page share."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fedjax_sel.leaderboard.series import Setting as Held
+from fedjax_sel.leaderboard.settings import BASELINE, SETTINGS
+from fedjax_sel.statistics import Comparison
+
+NONE = "*Not run yet.*"
+DEAR = 1.2  # times random's megabytes, from which on a row's paid rounds are counted
+
+
+def listed(names: Iterable[str], separator: str = ", ") -> str:
+    """Return names in a sentence."""
+    return separator.join(names) or "none"
+
+
+def told(compared: Mapping[str, Comparison], verdict: str) -> list[str]:
+    """Return the rows of which a verdict was given."""
+    return [name for name, one in compared.items() if one.verdict == verdict]
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """Say which settings have not been run, of a study of which some have."""
+    return [f"*Not run yet: {listed((SETTINGS[name].title for name in names), '; ')}.*"] if names else []
+
+
+def times_random(name: str, settings: Iterable[str], boards: Mapping[str, Held]) -> float:
+    """Return what a row sends over what random selection sends, mean over settings and seeds."""
+    ratios = [
+        boards[one].rows[name].megabytes[:, -1].mean() / boards[one].rows[BASELINE].megabytes[:, -1].mean()
+        for one in settings
+    ]
+    return float(np.mean(ratios))

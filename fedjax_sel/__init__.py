@@ -103,6 +103,7 @@ def run_reproduction(
     entry: str,
     *,
     columns: "Sequence[str] | None" = None,
+    rows: "Sequence[str] | None" = None,
     seeds: "int | Sequence[int] | None" = None,
     rounds: int | None = None,
     scale: float = 1.0,
@@ -118,6 +119,7 @@ def run_reproduction(
     Args:
         entry: which, e.g. "fedcor/table1"; `fedjax-sel reproduce --list` shows them.
         columns: some of its settings, or how their names begin; None: all.
+        rows: some of its strategies or variants, by their names; None: all.
         seeds: a count or a list; None: the entry's.
         rounds: of training; None: the entry's.
         scale: share of the entry's rounds.
@@ -133,13 +135,13 @@ def run_reproduction(
         Its results; `to_pandas()` and `tables` are what the CSV files in the folder of its page hold.
 
     Raises:
-        UserError: there is no such entry or column, a value is out of range, or no run succeeded.
+        UserError: there is no such entry, column or row, a value is out of range, or no run succeeded.
     """
     from pathlib import Path
 
     from fedjax_sel.reproduction import study
 
-    how_much = study.Asked(columns, seeds, rounds, scale, data_dir, jobs, scheduler)
+    how_much = study.Asked(columns, rows, seeds, rounds, scale, data_dir, jobs, scheduler)
     folders = study.Folders(Path(out), None if runs is None else Path(runs))
     return study.of_entry(entry, how_much, folders, progress)
 

@@ -11,7 +11,7 @@ from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedjax_sel.reproduction.entry import Entry, Scale
+    from fedjax_sel.reproduction.entry import Entry, Part, Scale
     from fedjax_sel.reproduction.study import Folders, ReproductionResult
     from fedjax_sel.runs.grid import Workers
 
@@ -21,13 +21,14 @@ interval, the verdict."""
 EPILOG = """examples:
   fedjax-sel reproduce --list                         every table and figure, with its cost here
   fedjax-sel reproduce fedgp/fig1                     one that trains nothing: seconds
-  fedjax-sel reproduce fedcor/table1 --columns fmnist --seeds 10 --out runs/papers
+  fedjax-sel reproduce fedcor/table1 --columns fmnist --rows random fedcor --out runs/papers
   fedjax-sel reproduce fl_dp3s/fig1 --scale 0.2       a fifth of the rounds: a look, not a reproduction
 
 DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs; DIR/runs, or that of --runs, the runs' own folders, which
 are large and which entries share. Finished runs are read, and an interrupted one goes on: repeat the command. A page is
-written after every run, and holds what is finished of the whole entry, whatever --columns asks for now. --jobs hands
-the runs to processes of this machine, --scheduler to the workers of a Dask cluster, which see the same DIR.
+written after every run, and holds what is finished of the whole entry, whatever --columns and --rows ask for now.
+--jobs hands the runs to processes of this machine, --scheduler to the workers of a Dask cluster, which see the same
+DIR.
 
 Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
 others are on the page); 129 the terminal was closed, 130 interrupted.
@@ -51,13 +52,14 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if not flags.entries:
         raise UserError("no table or figure is named; --list shows them all")
+    from fedjax_sel.reproduction.entry import Part
     from fedjax_sel.reproduction.study import Folders
     from fedjax_sel.runs.interruption import exit_code
 
-    columns = None if flags.columns is None else tuple(flags.columns)
+    part = Part(*(None if given is None else tuple(given) for given in (flags.columns, flags.rows)))
     chosen = [ENTRIES[one_of("ENTRY", name, ENTRIES)] for name in flags.entries]
     for entry in chosen:
-        entry.of_columns(columns)  # or there is no such column
+        entry.of_part(part)  # or there is no such part
     scale = grid_flags.scale_of(flags)
     workers = grid_flags.workers_of(flags)
     if flags.data_dir is not None:
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     for entry in chosen:
         own = [argument for argument in arguments if argument == entry.name or argument not in flags.entries]
         command = on_a_page.command("reproduce", own)
-        found = _reproduce(entry, columns, Folders(flags.out, flags.runs), scale, command, workers)
+        found = _reproduce(entry, part, Folders(flags.out, flags.runs), scale, command, workers)
         if found.stopped:
             return exit_code(found.stopped_by)
         failed = failed or bool(found.failed)
@@ -91,6 +93,9 @@ def make_parser() -> Parser:
         metavar="NAME",
         help="some settings, or how their names begin: fmnist (default: all that need no files of your own)",
     )
+    what.add_argument(
+        "--rows", nargs="+", metavar="NAME", help="some strategies or variants, by their names (default: all)"
+    )
     grid_flags.add(parser, "the entry's", Path("runs/papers"), "folder of all pages")
     return parser
 
@@ -110,7 +115,7 @@ def _list(entries: "dict[str, Entry]") -> None:
 
 def _reproduce(
     entry: "Entry",
-    columns: tuple[str, ...] | None,
+    part: "Part",
     folders: "Folders",
     scale: "Scale",
     command: str,
@@ -118,7 +123,7 @@ def _reproduce(
 ) -> "ReproductionResult":
     from fedjax_sel.reproduction import study
 
-    found = study.run(entry, columns, folders, scale, command, _say, workers)
+    found = study.run(entry, part, folders, scale, command, _say, workers)
     if found.stopped:
         done = f"{len(found.results)} of {len(entry.runs)} runs of {entry.name} are finished and in {folders.of_runs}"
         _say(f"Interrupted: {done}; the same command goes on")

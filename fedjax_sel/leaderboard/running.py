@@ -14,7 +14,7 @@ from fedjax_sel.leaderboard import series
 from fedjax_sel.leaderboard.grids import Grid
 from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.reproduction import runner
-from fedjax_sel.reproduction.entry import Cell, Entry, Scale
+from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.runs import grid as independent
 from fedjax_sel.runs import origin
@@ -98,7 +98,7 @@ def run(
         _write(folder, planned, rows, about)
 
     entry = Entry(grid.name, "", {Cell(grid.name, name): config for name, config in wanted.items()}, _no_page, "")
-    found = runner.run(entry, None, runs, Scale(), say, keep, workers)
+    found = runner.run(entry, Part(), runs, Scale(), say, keep, workers)
     keep(found)
     if found.stopped:
         return Outcome(len(rows), dict(about["failed"]), True, found.stopped_by)

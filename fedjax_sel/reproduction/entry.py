@@ -23,6 +23,15 @@ class Cell(NamedTuple):
     row: str
 
 
+class Part(NamedTuple):
+    """Which runs of an entry are run now; its page has all that are finished."""
+
+    columns: tuple[str, ...] | None = (
+        None  # or how their names begin, such as "fmnist"; None: all that need not be asked for
+    )
+    rows: tuple[str, ...] | None = None  # None: all
+
+
 @dataclasses.dataclass(frozen=True)
 class Scale:
     """How much of an entry is run: less of it tells less, and its page says so.
@@ -117,6 +126,11 @@ class Entry:
         """The settings that `--columns` picks from."""
         return tuple(dict.fromkeys(cell.column for cell in self.runs))
 
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The strategies, or their variants, that `--rows` picks from."""
+        return tuple(dict.fromkeys(cell.row for cell in self.runs))
+
     def afterwards(self, scale: Scale) -> Callable[[Result], Iterator[str]] | None:
         """Return what is done on each finished run; None where nothing is."""
         return None if self.measure is None else functools.partial(self.measure, scale=scale)
@@ -125,27 +139,28 @@ class Entry:
         """Return the entry with other values of fields of its configurations, such as `data_dir`."""
         return dataclasses.replace(self, runs={cell: config.replace(**changes) for cell, config in self.runs.items()})
 
-    def of_columns(self, wanted: tuple[str, ...] | None) -> "Entry":
-        """Return the entry with some of its columns.
-
-        Args:
-            wanted: columns, or how their names begin, such as "fmnist"; None: all that need not be asked for.
+    def of_part(self, part: Part) -> "Entry":
+        """Return the entry with some of its runs.
 
         Raises:
-            UserError: one of them begins no column.
+            UserError: there is no such column or row, or not both together.
         """
-        if wanted is None:
-            return self._with(lambda column: column not in self.on_request)
-        for name in wanted:
+        for name in part.columns or ():
             if not any(column.startswith(name) for column in self.columns):
                 known = ", ".join(self.columns) or "none"
                 raise UserError(f"--columns: {self.name} has no column {name!r}; it has {known}")
-        return self._with(lambda column: column.startswith(wanted))
+        for name in part.rows or ():
+            if name not in self.rows:
+                known = ", ".join(map(repr, self.rows)) or "none"
+                raise UserError(f"--rows: {self.name} has no row {name!r}; it has {known}")
+        runs = {cell: config for cell, config in self.runs.items() if self._is_of(cell, part)}
+        if not runs and part != Part():
+            raise UserError(f"--rows: {self.name} has none of them in these columns; leave --rows or --columns out")
+        return dataclasses.replace(self, runs=runs)
 
-    def _with(self, wanted: Callable[[str], bool]) -> "Entry":
-        return dataclasses.replace(
-            self, runs={cell: config for cell, config in self.runs.items() if wanted(cell.column)}
-        )
+    def _is_of(self, cell: Cell, part: Part) -> bool:
+        asked = cell.column not in self.on_request if part.columns is None else cell.column.startswith(part.columns)
+        return asked and (part.rows is None or cell.row in part.rows)
 
 
 def folder_of(out: Path, config: Config) -> Path:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.reproduction.entry import Cell, Entry, Scale, folder_of
+from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale, folder_of
 from fedjax_sel.runs import grid
 from fedjax_sel.runs.early import Enough
 from fedjax_sel.runs.records import Result
@@ -36,7 +36,7 @@ def configurations(entry: Entry, out: Path, scale: Scale) -> dict[Cell, Config]:
 
 def run(
     entry: Entry,
-    columns: tuple[str, ...] | None,
+    part: Part,
     out: Path,
     scale: Scale,
     say: Callable[[str], None],
@@ -44,11 +44,11 @@ def run(
     workers: grid.Workers | None = None,
     progress: bool = True,
 ) -> Found:
-    """Run what columns of an entry need, one after another or on workers, and read what is finished of the others.
+    """Run a part of an entry, one after another or on workers, and read what is finished of the others.
 
     Args:
         entry: of which table or figure.
-        columns: that are run, or how their names begin; None: all.
+        part: which of its runs.
         out: of all that is reproduced.
         scale: how much of it.
         say: takes a line for the person before each run.
@@ -60,10 +60,10 @@ def run(
         What became of them.
 
     Raises:
-        UserError: there is no such column, or no run succeeded.
+        UserError: there is no such part, or no run succeeded.
     """
     planned = configurations(entry, out, scale)
-    wanted = entry.of_columns(columns).runs
+    wanted = entry.of_part(part).runs
     places: dict[str, list[Cell]] = {}
     for cell in wanted:
         places.setdefault(str(planned[cell].run.out), []).append(cell)

@@ -12,7 +12,7 @@ from fedjax_sel.core import frames
 from fedjax_sel.core.names import one_of
 from fedjax_sel.reproduction import page, runner
 from fedjax_sel.reproduction.entries import ENTRIES
-from fedjax_sel.reproduction.entry import Cell, Entry, Scale
+from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.reproduction.runner import Found
 from fedjax_sel.runs import origin
@@ -81,7 +81,7 @@ class ReproductionResult:
 
 def run(
     entry: Entry,
-    columns: tuple[str, ...] | None,
+    part: Part,
     folders: Folders,
     scale: Scale,
     command: str,
@@ -89,11 +89,11 @@ def run(
     workers: Workers | None = None,
     progress: bool = True,
 ) -> ReproductionResult:
-    """Run what columns of an entry need, and write its page after every run.
+    """Run a part of an entry, and write its page after every run.
 
     Args:
         entry: of which table or figure.
-        columns: that are run, or how their names begin; None: all.
+        part: which of its runs.
         folders: of all that is reproduced; the page lies in one named after the entry.
         scale: how much of it.
         command: what made it, for the page.
@@ -102,7 +102,7 @@ def run(
         progress: whether each run shows its bar.
 
     Raises:
-        UserError: there is no such column, no run succeeded, or the page cannot be written.
+        UserError: there is no such part, no run succeeded, or the page cannot be written.
     """
 
     def write(found: Found) -> Page:
@@ -112,7 +112,7 @@ def run(
 
     found = Found({}, {})
     if entry.runs:
-        found = runner.run(entry, columns, folders.of_runs, scale, say, write, workers, progress)
+        found = runner.run(entry, part, folders.of_runs, scale, say, write, workers, progress)
     return ReproductionResult(
         entry.name, folders.pages / entry.name, write(found), found.results, found.failed,
         len(_expected(entry, found)), found.stopped, found.stopped_by,
@@ -123,6 +123,7 @@ class Asked(NamedTuple):
     """How much of an entry is asked for in Python, and by whom it is run; see `fedjax_sel.run_reproduction`."""
 
     columns: Sequence[str] | None = None
+    rows: Sequence[str] | None = None
     seeds: int | Sequence[int] | None = None
     rounds: int | None = None
     share: float = 1.0
@@ -133,7 +134,7 @@ class Asked(NamedTuple):
     def flags(self) -> list[str]:
         """Return what the command is given for the same."""
         seeds = [self.seeds] if isinstance(self.seeds, int) else self.seeds
-        found = {"--columns": self.columns, "--seeds": seeds, "--rounds": self.rounds}
+        found = {"--columns": self.columns, "--rows": self.rows, "--seeds": seeds, "--rounds": self.rounds}
         given = []
         for flag, value in found.items():
             given += [] if value is None else [flag, *map(str, [value] if isinstance(value, int) else value)]
@@ -143,9 +144,8 @@ class Asked(NamedTuple):
 def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> ReproductionResult:
     """Run an entry that is asked for in Python; see `fedjax_sel.run_reproduction`."""
     entry = ENTRIES[one_of("entry", name, ENTRIES)]
-    columns = (asked.columns,) if isinstance(asked.columns, str) else asked.columns
-    columns = None if columns is None else tuple(columns)
-    entry.of_columns(columns)  # or there is no such column
+    part = Part(_names(asked.columns), _names(asked.rows))
+    entry.of_part(part)  # or there is no such part
     seeds = None if asked.seeds is None else convert("seeds", asked.seeds)
     workers = Workers(asked.jobs, asked.scheduler) if asked.jobs or asked.scheduler else None
     entry = entry if asked.data_dir is None else entry.replace(data_dir=asked.data_dir)
@@ -155,12 +155,16 @@ def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> Repro
         if progress:
             print(line, file=sys.stderr, flush=True)
 
-    return run(entry, columns, folders, Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
+    return run(entry, part, folders, Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
+
+
+def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else (given,) if isinstance(given, str) else tuple(given)
 
 
 def _expected(entry: Entry, found: Found) -> set[Cell]:
     """Return the runs of the whole entry; those that take a user's own files only where they were asked for."""
-    return {*entry.of_columns(None).runs, *found.results}
+    return {*entry.of_part(Part()).runs, *found.results}
 
 
 def _heading(entry: Entry, scale: Scale, command: str, found: Found) -> list[str]:

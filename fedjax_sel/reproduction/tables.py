@@ -65,10 +65,12 @@ def order_rows(
     targets: Mapping[str, float],
     measure: str = "test",
     against: Collection[str] | None = None,
+    whole: bool = True,
 ) -> list[Row]:
     """Return what paired differences say of "the winner takes fewer rounds than each of the others".
 
-    A seed that does not arrive counts all rounds.
+    A seed that does not arrive counts all rounds. Where the rounds are fewer than the paper's, and in some seed neither
+    of the two arrives, they are not comparable.
 
     Args:
         results: finished runs.
@@ -76,12 +78,19 @@ def order_rows(
         targets: of the columns.
         measure: whose accuracy has to reach the target.
         against: rows that the claim is about; None: all others.
+        whole: whether the runs have all their rounds.
     """
     rows = []
+    words = "takes fewer rounds than"
     for column in _columns(results):
         here = {cell: result for cell, result in results.items() if cell.column == column}
         rounds = partial(restricted_rounds, target=targets[column], measure=measure)
-        rows += contest_rows(here, winner, rounds, "takes fewer rounds than", 1, False, against)
+        found = contest_rows(here, winner, rounds, words, 1, False, against)
+        late = {cell.row: np.isnan(rounds_to(one, targets[column], measure)) for cell, one in here.items()}
+        neither = {f"{winner} {words} {name}" for name in late if winner in late and (late[name] & late[winner]).any()}
+        rows += [
+            row._replace(verdict=verdicts.NOT_COMPARABLE) if not whole and row.what in neither else row for row in found
+        ]
     return rows
 
 

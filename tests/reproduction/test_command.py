@@ -56,6 +56,10 @@ def rows_of(folder):
             ["fedcor/table1", "--columns", "fmnist-3spc"],
             "--columns: fedcor/table1 has no column 'fmnist-3spc'; it has ",
         ),
+        (
+            ["fedcor/table1", "--rows", "FedCor"],
+            "--rows: fedcor/table1 has no row 'FedCor'; it has 'random', ",
+        ),
         (["fedcor/table1", "--scale", "2"], "--scale: 2 is outside 0 (excluded) to 1 (included); give e.g. 0.2\n"),
         (["fedcor/table1", "--scale", "a"], "argument --scale: invalid float value: 'a'; --help lists every flag\n"),
         (["fedcor/table1", "--rounds", "-3"], "--rounds: -3 is below 1; "),

@@ -8,7 +8,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.papers import published
 from fedjax_sel.reproduction import page, runner
 from fedjax_sel.reproduction.entries import ENTRIES
-from fedjax_sel.reproduction.entry import Cell, Scale, folder_of
+from fedjax_sel.reproduction.entry import Cell, Part, Scale, folder_of
 from tests.reproduction.small import made_small
 
 WHOLE = Scale()
@@ -59,17 +59,28 @@ def test_a_scale_that_leaves_nothing(given, message):
 
 def test_columns_by_how_they_begin():
     entry = ENTRIES["fedcor/table1"]
-    assert entry.of_columns(None) == entry
-    assert entry.of_columns(("fmnist",)).columns == ("fmnist-2spc", "fmnist-1spc", "fmnist-dir")
-    some = entry.of_columns(("cifar10-dir", "fmnist-1"))
+    assert entry.of_part(Part()) == entry
+    assert entry.of_part(Part(("fmnist",))).columns == ("fmnist-2spc", "fmnist-1spc", "fmnist-dir")
+    some = entry.of_part(Part(("cifar10-dir", "fmnist-1")))
     assert set(some.columns) == {"fmnist-1spc", "cifar10-dir"} and len(some.runs) == 12
     with pytest.raises(UserError, match=r"^--columns: fedcor/table1 has no column 'mnist'; it has fmnist-2spc, "):
-        entry.of_columns(("fmnist", "mnist"))
+        entry.of_part(Part(("fmnist", "mnist")))
     with pytest.raises(UserError, match="it has none"):
-        ENTRIES["fedgp/fig1"].of_columns(("fmnist",))
+        ENTRIES["fedgp/fig1"].of_part(Part(("fmnist",)))
     asked = ENTRIES["gpfl/fig3"]
-    assert set(asked.columns) - set(asked.of_columns(None).columns) == set(asked.on_request) == {"femnist", "writers"}
-    assert asked.of_columns(("femnist",)).columns == ("femnist",)
+    assert set(asked.columns) - set(asked.of_part(Part()).columns) == set(asked.on_request) == {"femnist", "writers"}
+    assert asked.of_part(Part(("femnist",))).columns == ("femnist",)
+
+
+def test_rows_by_their_names():
+    entry = ENTRIES["fedcor/table1"]
+    some = entry.of_part(Part(("cifar10-2spc",), ("random", "fedcor")))
+    assert list(some.runs) == [Cell("cifar10-2spc", "random"), Cell("cifar10-2spc", "fedcor")]
+    assert entry.of_part(Part(rows=("fedcor code-2022",))).columns == entry.columns
+    with pytest.raises(UserError, match=r"^--rows: fedcor/table1 has no row 'gpfl'; it has 'random', "):
+        entry.of_part(Part(rows=("random", "gpfl")))
+    with pytest.raises(UserError, match=r"^--rows: fedcor/fig8 has none of them in these columns; "):
+        ENTRIES["fedcor/fig8"].of_part(Part(("cifar10",), ("beta=0.5",)))
 
 
 def folders(name, tmp_path, scale=WHOLE):
@@ -117,7 +128,7 @@ def test_every_entry_at_a_tiny_scale(name, tmp_path):
     def judged(found):
         pages.append(entry.judge(found.results, Scale()))
 
-    found = runner.run(entry, None, tmp_path, Scale(rounds=2), lambda line: None, judged)
+    found = runner.run(entry, Part(), tmp_path, Scale(rounds=2), lambda line: None, judged)
     assert not found.failed and set(found.results) == set(entry.runs)
     assert pages[-1].rows
     page.write(tmp_path / "page", [f"# {name}"], pages[-1])
@@ -126,7 +137,7 @@ def test_every_entry_at_a_tiny_scale(name, tmp_path):
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if not entry.of_columns(None).runs])
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if not entry.of_part(Part()).runs])
 def test_what_trains_nothing_is_reproducible(name):
     one, two = (ENTRIES[name].judge({}, Scale()) for _ in range(2))
     assert one.rows and one.rows == two.rows and one.tables == two.tables

@@ -12,7 +12,7 @@ import fedjax_sel
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.reproduction import loss_changes, runner, verdicts
 from fedjax_sel.reproduction.entries import ENTRIES, fedcor_stationarity
-from fedjax_sel.reproduction.entry import Cell, Scale
+from fedjax_sel.reproduction.entry import Cell, Part, Scale
 from fedjax_sel.runs.grid import Workers
 from tests.reproduction import made_up
 from tests.reproduction.small import SMALL, made_small
@@ -159,9 +159,9 @@ def test_a_stop_while_measuring_goes_on(tmp_path, number):
             os.kill(os.getpid(), number)
 
     scale = Scale(share=0.5)  # 2 rounds, 500 cohorts
-    found = runner.run(entry, None, tmp_path, scale, stop, lambda found: None)
+    found = runner.run(entry, Part(), tmp_path, scale, stop, lambda found: None)
     assert found.stopped and found.stopped_by == number and not found.failed
-    found = runner.run(entry, None, tmp_path, scale, said.append, lambda found: None)
+    found = runner.run(entry, Part(), tmp_path, scale, said.append, lambda found: None)
     assert not found.stopped and list(found.results) == list(entry.runs)
     assert [line for line in said if "cohorts" in line] == [
         f"loss changes of 500 cohorts after round {round} ({round + 1} of 2)" for round in range(2)
@@ -176,7 +176,7 @@ def test_what_cannot_be_measured_is_a_failure(tmp_path, monkeypatch):
     assert first == second  # made small, both settings are one
     monkeypatch.setattr(loss_changes, "_after", lambda *given: (_ for _ in ()).throw(DamagedRunError("gone")))
     with pytest.raises(UserError, match="no run succeeded; the first one: gone"):
-        runner.run(entry, None, tmp_path, FEW, lambda line: None, lambda found: None)
+        runner.run(entry, Part(), tmp_path, FEW, lambda line: None, lambda found: None)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_workers_measure_what_they_ran(tmp_path):
     entry, scale = made_small(ENTRIES["fedcor/fig2"], 1), Scale(rounds=2)
     pages = [
         entry.judge(
-            runner.run(entry, None, tmp_path / name, scale, lambda line: None, lambda found: None, workers).results,
+            runner.run(entry, Part(), tmp_path / name, scale, lambda line: None, lambda found: None, workers).results,
             scale,
         )
         for name, workers in (("one", None), ("two", Workers(2)))

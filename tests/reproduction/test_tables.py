@@ -8,7 +8,7 @@ from fedjax_sel.papers.published import Numbers
 from fedjax_sel.papers.published import Row as PaperRow
 from fedjax_sel.reproduction import tables, verdicts
 from fedjax_sel.reproduction.entries import ENTRIES
-from fedjax_sel.reproduction.entry import Cell, Scale
+from fedjax_sel.reproduction.entry import Cell, Part, Scale
 from tests.reproduction import made_up
 
 PAPER = Numbers(
@@ -71,6 +71,11 @@ def test_orders_restrict_who_does_not_arrive_and_count_the_baselines_only():
     ]
     assert len(tables.order_rows(results, "fast", {"a": 0.5})) == 2
     assert tables.order_rows({FAST: results[FAST]}, "fast", {"a": 0.5}) == []
+    [shorter] = tables.order_rows(results, "fast", {"a": 0.5}, against=("slow",), whole=False)
+    assert shorter.verdict == verdicts.REPRODUCED  # in every seed one of them arrives
+    both = {FAST: made_up.arriving([*EIGHT[:-1], None]), SLOW: results[SLOW]}
+    [shorter] = tables.order_rows(both, "fast", {"a": 0.5}, against=("slow",), whole=False)
+    assert shorter.verdict == verdicts.NOT_COMPARABLE
 
 
 def test_a_family_is_a_setting():
@@ -248,7 +253,7 @@ def test_exploration_is_judged_by_the_constants():
                    for row in ENTRIES["gpfl/fig7"].judge(results, Scale()).rows)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.of_columns(None).runs])
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.of_part(Part()).runs])
 def test_a_page_without_results_is_empty(name):
     page = ENTRIES[name].judge({}, Scale())
     assert not page.rows and not page.pictures

@@ -74,7 +74,7 @@ def _judge_table(name: str, winner: str, targets: Mapping[str, float], results: 
     paper = published.get(name).numbers
     assert paper is not None
     rows = tables.rounds_rows(results, paper[0], PAPER_SEEDS, targets, whole=scale.whole_rounds)
-    rows += tables.order_rows(results, winner, targets, against=BASELINES)
+    rows += tables.order_rows(results, winner, targets, against=BASELINES, whole=scale.whole_rounds)
     return Page(rows, about(results), {"accuracy.png": accuracy(results)} if results else {})
 
 

@@ -121,7 +121,7 @@ def _judge_rounds(results: Results, scale: Scale) -> Page:
     papers = {cell: result for cell, result in results.items() if cell.column == PAPERS}
     rows = tables.rounds_rows(results, paper, PAPER_SEEDS, targets, "train", scale.whole_rounds)
     rows += _mean_rows(papers, paper)
-    rows += tables.order_rows(papers, "fl_dp3s", targets, "train")
+    rows += tables.order_rows(papers, "fl_dp3s", targets, "train", whole=scale.whole_rounds)
     for here in _by_column(results).values():
         learned = functools.partial(_learned, rounds=_common_rounds(here.values()))
         rows += tables.contest_rows(here, "fl_dp3s", learned, "has a higher accuracy over the rounds than", 3)
@@ -218,7 +218,7 @@ def _distance(result: Result, rounds: int) -> np.ndarray:
 
 
 def _judge_profiles(results: Results, scale: Scale) -> Page:
-    rows = tables.order_rows(results, "fc1", dict.fromkeys(COLUMNS, TARGET), "train")
+    rows = tables.order_rows(results, "fc1", dict.fromkeys(COLUMNS, TARGET), "train", whole=scale.whole_rounds)
     return Page(rows, about(results), _curves(results))
 
 

@@ -17,6 +17,7 @@ LAST_ROUNDS = 10
 LAST_THIRD = 3  # of few paid rounds that many-th count: ten would be half of the way to where the rest has got
 LAST_SHARE = 0.2  # of the rounds, whose measured worst deciles count
 SHARES = (0.25, 0.5, 1.0)  # of the equal megabytes
+FEWEST = 0.05  # of them: less pays for a few rounds, which are alike
 
 
 class Common(NamedTuple):
@@ -102,7 +103,7 @@ def curve(series: Series, megabytes: np.ndarray, guess: float) -> np.ndarray:
 
 def grid_of(shared: Common, points: int = 200) -> np.ndarray:
     """Return megabytes up to the equal ones, evenly spaced by their logarithm, [points]."""
-    return np.geomspace(shared.megabytes / 100, shared.megabytes, points)
+    return np.geomspace(FEWEST * shared.megabytes, shared.megabytes, points)
 
 
 def area_by_rounds(series: Series) -> np.ndarray:

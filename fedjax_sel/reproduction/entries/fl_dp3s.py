@@ -278,7 +278,14 @@ _FIG6 = {
 }
 
 ENTRIES = (
-    Entry("fl_dp3s/fig1", ROUNDS_TO, _FIG1, _judge_rounds, "two or three hours a seed and column on two cores", enough=_arrived),
+    Entry(
+        "fl_dp3s/fig1",
+        ROUNDS_TO,
+        _FIG1,
+        _judge_rounds,
+        "two or three hours a seed and column on two cores",
+        enough=_arrived,
+    ),
     Entry("fl_dp3s/fig2", LOWER, _FIG1, _judge_distance, "none beside fl_dp3s/fig1", enough=_arrived),
     Entry("fl_dp3s/fig3", PROFILES, _FIG3, _judge_profiles, "hours on a CPU", enough=_arrived),
     Entry("fl_dp3s/fig6", INITIAL, _FIG6, _judge_initializers, "hours on a CPU", enough=_arrived),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedjax_sel.reproduction.entries import ENTRIES
+from fedjax_sel.reproduction.entries import ENTRIES, fl_dp3s
 from fedjax_sel.runs import early, grid
 from fedjax_sel.runs.experiment import run_experiment
 from tests.reporting import made_up
@@ -52,7 +52,11 @@ def test_nothing_is_enough_where_nothing_is(config):
 @pytest.mark.parametrize("name", ["fl_dp3s/fig1", "fl_dp3s/fig2", "fl_dp3s/fig3", "fl_dp3s/fig6"])
 def test_who_counts_rounds_to_a_target_has_enough_once_every_seed_is_there(name):
     entry = ENTRIES[name]
-    assert entry.enough(made_up.result(1.0)) and "ends as soon as every seed is at 90 %" in entry.rule
+    assert entry.enough(made_up.result(1.0)) and fl_dp3s.EARLY in entry.rule
     result = made_up.result(1.0)
     result.measured["train_accuracy"] = np.minimum(result.measured["train_accuracy"], [[1.0]] * 9 + [[0.89]])
     assert not entry.enough(result)
+    apart = made_up.result(1.0)  # each seed is there once, and the mean over seeds never
+    seeds, rounds = apart.measured["train_accuracy"].shape
+    apart.measured["train_accuracy"] = np.where(np.arange(rounds) == np.arange(seeds)[:, None], 0.95, 0.1)
+    assert rounds >= seeds and not entry.enough(apart)

@@ -60,6 +60,12 @@ def test_an_example_is_left_alone(root):
     assert tables.filled(page, root) == page
 
 
+def test_what_a_condition_names_may_have_a_comma_and_a_colon(tmp_path):
+    (tmp_path / "r.csv").write_text('row,what,n\na,"x, at once: y",1\na,x,2\n')
+    page = "<!-- value r.csv where row=a, what=x, at once: y: {n} in all -->1 in all<!-- end -->"
+    assert tables.filled(page.replace(">1 in all<", "><"), tmp_path) == page
+
+
 @pytest.mark.parametrize(
     "block,why",
     [
@@ -67,7 +73,7 @@ def test_an_example_is_left_alone(root):
         ("<!-- value r.csv where algo=random: {mean} -->", "2 lines of the file fit"),
         ("<!-- value r.csv where algo=afl: {mean} -->", "no line of r.csv fits"),
         ("<!-- value r.csv where algo=fedcor, setting=a: {median} -->", "there is no median"),
-        ("<!-- value r.csv {mean} -->", "no ': '"),
+        ("<!-- value r.csv {mean} -->", "no ': {'"),
         ("<!-- table\na = r.csv\nb = r.csv\n| x |\n| {a.mean} |\n-->", "several files need a key"),
         ("<!-- table\na = r.csv\nkey algo\n| x |\n| {a.mean} |\n-->", "several lines of one algo"),
         ("<!-- table\na = r.csv\nonce algo\n| x |\n| {a.mean} |\n-->", "not understood: 'once algo'"),

@@ -19,9 +19,9 @@ A table stands between two comments, of which the first says where it comes from
 and so does a number in a sentence: `<!-- value FILE where algo=fedcor: {rounds_to_target_mean:.0f} -->88<!-- end -->`.
 
 A file is a CSV, or a JSON with a list of records at a place such as `results/rounds_per_second.json#cases`. `where`
-keeps the lines with these values; `key` joins several files; `only` chooses lines, orders them, and gives them other
-names (`{label}`); `sort NAME.column` or `sort -NAME.column` orders them by a number. A field takes a format of Python's
-for numbers; what is no number ("N/A") is shown as it is.
+keeps the lines with these values, which may have commas and colons; `key` joins several files; `only` chooses lines,
+orders them, and gives them other names (`{label}`); `sort NAME.column` or `sort -NAME.column` orders them by a number.
+A field takes a format of Python's for numbers; what is no number ("N/A") is shown as it is.
 """
 
 import csv
@@ -86,11 +86,11 @@ def filled(text: str, root: Path = ROOT) -> str:
 
 
 def _value(about: str, root: Path) -> str:
-    place, colon, template = about.strip().partition(": ")
-    if not colon:
-        raise ValueError("it has no ': ' before its field")
+    place, begins, rest = about.strip().partition(": {")  # a condition may have a colon of its own
+    if not begins:
+        raise ValueError("it has no ': {' before its field")
     (record,) = _one(_source(f"value = {place}", root).records)
-    return FIELD.sub(lambda field: shown(_of(record, field[1]), field[2]), template.strip())
+    return FIELD.sub(lambda field: shown(_of(record, field[1]), field[2]), f"{{{rest}")
 
 
 def _one(records: list[Record]) -> list[Record]:
@@ -152,7 +152,7 @@ def _joined(sources: Sequence[Source], key: str | None) -> dict[str, Record]:
 def _source(line: str, root: Path) -> Source:
     name, _, rest = line.partition(" = ")
     place, _, condition = rest.partition(" where ")
-    wanted = dict(one.strip().split("=", 1) for one in condition.split(",")) if condition else {}
+    wanted = dict(one.strip().split("=", 1) for one in re.split(r",\s*(?=[\w.]+=)", condition)) if condition else {}
     records = _records(place.strip(), root)
     kept = [
         one for one in records if all(str(one[column.strip()]) == value.strip() for column, value in wanted.items())

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.core.texts import cell
-from fedjax_sel.leaderboard.settings import BASELINE, SETTINGS
+from fedjax_sel.leaderboard.settings import BASELINE, SERVER_OPTIMIZER, SETTINGS
 from fedjax_sel.leaderboard.standings import TESTED, Standings, plain
 
 SCORES = {
@@ -25,7 +25,7 @@ SCORES = {
 
 LEADS = (
     "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its own "
-    "optimizer, and random selection with FedYogi with that under FedAvg."
+    f"optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}."
 )
 
 

@@ -71,6 +71,17 @@ def worst_decile(series: Series) -> np.ndarray:
     return metrics.mean_of_last_rounds(series.worst_decile_accuracy, max(1, round(LAST_SHARE * series.rounds)))
 
 
+def paid_rounds(series: Series, megabytes: float, spent: np.ndarray | None = None) -> np.ndarray:
+    """Return how many rounds so many megabytes pay for, [seeds].
+
+    Args:
+        series: of a row.
+        megabytes: that may be spent.
+        spent: megabytes that count, until each round's end, [seeds, rounds]; None: those down and up together.
+    """
+    return ((series.megabytes if spent is None else spent) <= megabytes * (1 + 1e-12)).sum(axis=1)
+
+
 def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarray | None = None) -> np.ndarray:
     """Return the test accuracy that so many megabytes buy, [seeds].
 
@@ -83,7 +94,7 @@ def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarra
         guess: accuracy where they pay for no round.
         spent: megabytes that count, until each round's end, [seeds, rounds]; None: those down and up together.
     """
-    paid = ((series.megabytes if spent is None else spent) <= megabytes * (1 + 1e-12)).sum(axis=1)
+    paid = paid_rounds(series, megabytes, spent)
     values = np.asarray(series.test_accuracy, np.float64)
     counted = np.minimum(-(-paid // LAST_THIRD), LAST_ROUNDS)
     ends = zip(values, paid, counted)
@@ -154,6 +165,7 @@ def of_row(series: Series, shared: Common) -> dict[str, np.ndarray]:
         "worst_decile_accuracy": worst_decile(series),
         "area_by_rounds": area_by_rounds(series),
         "area_by_megabytes": area_by_megabytes(series, shared.megabytes, shared.guess),
+        "rounds_at_equal_megabytes": paid_rounds(series, shared.megabytes),
         **{
             f"accuracy_at_{100 * share:g}_percent_of_megabytes": accuracy_at(
                 series, share * shared.megabytes, shared.guess

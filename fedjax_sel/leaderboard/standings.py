@@ -27,6 +27,7 @@ class Measure(NamedTuple):
 MEASURES = (
     Measure("last_rounds_accuracy", "accuracy, last 10 rounds", 3),
     Measure("accuracy_at_100_percent_of_megabytes", "at equal MB", 3),
+    Measure("rounds_at_equal_megabytes", "rounds these pay for", 0),
     Measure("accuracy_at_50_percent_of_megabytes", "at half of them", 3),
     Measure("accuracy_at_25_percent_of_megabytes", "at a quarter", 3),
     Measure("accuracy_at_equal_megabytes_up", "at equal MB up", 3),

@@ -24,12 +24,15 @@ class Cell(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Which runs of an entry are run now; its page has all that are finished."""
+    """Which runs of an entry are run now; its page has all that are finished.
 
-    columns: tuple[str, ...] | None = (
-        None  # or how their names begin, such as "fmnist"; None: all that need not be asked for
-    )
-    rows: tuple[str, ...] | None = None  # None: all
+    Attributes:
+        columns: its settings, or how their names begin, such as "fmnist"; None: all that need not be asked for.
+        rows: its strategies; None: all.
+    """
+
+    columns: tuple[str, ...] | None = None
+    rows: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

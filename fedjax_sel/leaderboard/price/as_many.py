@@ -48,10 +48,8 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
         "|---" * (3 + 2 * len(columns)) + "|",
     ]
     for name in rows:
-        cells = [
-            f"{standings.difference(column[name], 3)} | {_paid_rounds(longer.rows[base], sent[name])}"
-            for base, column in columns.items()
-        ]
+        paid = {base: measures.paid_rounds(longer.rows[base], sent[name]).mean() for base in columns}
+        cells = [f"{standings.difference(column[name], 3)} | {paid[base]:.0f}" for base, column in columns.items()]
         mean = measures.last_rounds(board.rows[name]).mean()
         lines.append(f"| {cell(name)} | {sent[name]:.0f} | {mean:.3f} | {' | '.join(cells)} |")
     words = [
@@ -85,7 +83,3 @@ def less(held: Held, rows: Sequence[str], base: Series) -> dict[str, Comparison]
 def _sent(series: Series) -> float:
     """Return the megabytes that are sent in all, mean over seeds."""
     return float(series.megabytes[:, -1].mean())
-
-
-def _paid_rounds(series: Series, megabytes: float) -> int:
-    return int((series.megabytes.mean(axis=0) <= megabytes * (1 + 1e-12)).sum())

@@ -13,8 +13,6 @@ from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.settings import contender
 from fedjax_sel.leaderboard.standings import Standings
 
-BUDGETS = (0.125, 0.25, 0.5, 1.0)  # of the equal megabytes
-
 
 class Advice(NamedTuple):
     """Whom to take for a budget."""
@@ -47,8 +45,8 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
     """Return the best row for each budget."""
     parts = []
     for optimizers, words in ((("fedavg",), "Under FedAvg"), (None, "Under either optimizer")):
-        lines = ["| | " + " | ".join(f"{100 * share:g} % of the equal MB" for share in BUDGETS) + " |",
-                 "|---|" + "---|" * len(BUDGETS)]  # fmt: skip
+        lines = ["| | " + " | ".join(f"{100 * share:g} % of the equal MB" for share in wording.BUDGETS) + " |",
+                 "|---|" + "---|" * len(wording.BUDGETS)]  # fmt: skip
         some = False
         for name, held in boards.items():
             rows = [row for row in held.rows if optimizers is None or contender(row).optimizer in optimizers]
@@ -58,7 +56,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
                 continue
             some, shared = True, tables[name].shared
             cells = []
-            for share in BUDGETS:
+            for share in wording.BUDGETS:
                 found = advice(held, shared, share, rows)
                 also = f"; not told apart: {', '.join(found.as_good)}" if found.as_good else "; alone"
                 also = also if found.seeds_suffice else "; too few seeds to tell others from it"

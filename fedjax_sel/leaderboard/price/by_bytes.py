@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fedjax_sel import statistics
 from fedjax_sel.core.texts import cell
-from fedjax_sel.leaderboard import across
+from fedjax_sel.leaderboard import across, measures
 from fedjax_sel.leaderboard.price import wording
 from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.standings import Standings
@@ -46,7 +46,7 @@ def _in_words(
                      for measure in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes"))  # fmt: skip
         megabytes = tables[name].shared.megabytes
         paid = [
-            f"{row} {int((boards[name].rows[row].megabytes.mean(axis=0) <= megabytes * (1 + 1e-12)).sum())}"
+            f"{row} {measures.paid_rounds(boards[name].rows[row], megabytes).mean():.0f}"
             for row in boards[name].rows
             if wording.times_random(row, [name], boards) > wording.DEAR
         ]

@@ -14,14 +14,13 @@ from fedjax_sel.leaderboard.settings import BASELINE
 from fedjax_sel.leaderboard.standings import Standings
 
 PROFILED = "fl_dp3s"
-SHARES = (0.125, 0.25, 0.5, 1.0)  # of the equal megabytes
 
 
 def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list[str]:
     """Return FL-DP3S's lead over random selection at shares of the equal megabytes."""
-    columns = [f"lead at {100 * share:g} % of the equal MB" for share in SHARES]
+    columns = [f"lead at {100 * share:g} % of the equal MB" for share in wording.BUDGETS]
     lines = ["| | MB of the profiles | " + " | ".join(columns) + " | ahead for good from (MB) |",
-             "|---|---|" + "---|" * (len(SHARES) + 1)]  # fmt: skip
+             "|---|---|" + "---|" * (len(wording.BUDGETS) + 1)]  # fmt: skip
     paid, not_paid = [], []
     for name, held in boards.items():
         if not {PROFILED, BASELINE} <= set(held.rows) or held.rows[PROFILED].seeds != held.rows[BASELINE].seeds:
@@ -31,7 +30,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list
         at = [
             measures.accuracy_at(ours, share * shared.megabytes, shared.guess)
             - measures.accuracy_at(base, share * shared.megabytes, shared.guess)
-            for share in SHARES
+            for share in wording.BUDGETS
         ]
         compared = statistics.compare(np.stack(at))
         (paid if compared[-1].verdict == statistics.BETTER else not_paid).append(held.about["title"])

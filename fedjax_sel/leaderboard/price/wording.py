@@ -10,6 +10,7 @@ from fedjax_sel.statistics import Comparison
 
 NONE = "*Not run yet.*"
 DEAR = 1.2  # times random's megabytes, from which on a row's paid rounds are counted
+BUDGETS = (0.125, 0.25, 0.5, 1.0)  # of the equal megabytes
 
 
 def listed(names: Iterable[str], separator: str = ", ") -> str:

@@ -286,7 +286,7 @@ def _judge_tails(results: Results, scale: Scale) -> Page:
 
 ENTRIES = (
     Entry("gpfl/table2", TABLE, {**_RUNS, **_OTHERS, **_NO_DROPOUT, **_CIFAR10}, _judge_table,
-          "Fashion-MNIST about 45 minutes; CIFAR-10 days on a CPU"),
+          "Fashion-MNIST about an hour; CIFAR-10 days on a CPU"),
     Entry("gpfl/fig3", BY_WRITER, {**_RUNS, **_WRITERS}, _judge_curves,
           "none beside gpfl/table2; by writer a day on a CPU", on_request=gpfl_writers.COLUMNS),
     Entry("gpfl/fig4", COVERED, _SELECTIONS, _judge_coverage, "none beside gpfl/table2"),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedjax_sel.reproduction import verdicts
-from fedjax_sel.reproduction.entries.gpfl import AS_THEY_RAN, COLUMNS, configuration
+from fedjax_sel.reproduction.entries.gpfl import AS_THEY_RAN, COLUMNS, as_they_ran
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 from fedjax_sel.runs.records import Result
@@ -46,7 +46,7 @@ def _judge(results: Results, scale: Scale) -> Page:
 
 
 _RUNS = {
-    Cell(column, row): configuration(column, changes).replace(seeds=1, rounds=ROUNDS)
+    Cell(column, row): as_they_ran(column, changes).replace(seeds=1, rounds=ROUNDS)
     for column in COLUMNS
     for row, changes in AS_THEY_RAN.items()
 }

@@ -225,27 +225,24 @@ def _one_ahead(
     interruption: Interruption,
     ending: _Ending,
 ) -> Iterator[_Done]:
-    """Fetch each chunk while the device already computes the next."""
+    """Fetch each chunk while the device already computes the next.
+
+    A chunk is fetched before the state after the next one is copied: a CPU begins the copy when that one is computed,
+    and the chunk's time would be that of both.
+    """
     waiting = None
     for chunk in chunks:
+        if waiting is not None:
+            yield _fetch(*waiting)
         rounds = chunk.first + len(chunk.records.cohort)
         # All machines must agree, since all of them take part in fetching a state and in the next chunk.
-        last = hosts.anybody(interruption.asked > 0)
+        last = hosts.anybody(interruption.asked > 0 or ending.wished)
         state = None
         if last or rounds == num_rounds or (timer is not None and hosts.anybody(timer.due(rounds))):
             state = chunk.copy_state()
             if timer is not None:
                 timer.saved(rounds)
-        known = chunk.copy_known() if inside else None
-        if waiting is not None:
-            yield _fetch(*waiting)
-        if hosts.anybody(ending.wished) and not last:
-            last = True
-            if state is None:
-                state = chunk.copy_state()
-                if timer is not None:
-                    timer.saved(rounds)
-        waiting = (chunk, state, known)
+        waiting = (chunk, state, chunk.copy_known() if inside else None)
         if last:
             break
     if waiting is not None:

@@ -1,0 +1,65 @@
+"""The host reads a chunk while the device computes the next one, and a chunk's time is its own."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedjax_sel.runs import experiment
+from fedjax_sel.simulation.run import Chunk, State
+
+ROUNDS, LENGTH = 6, 2
+
+
+class _Cohort(np.ndarray):
+    """Cohorts of a chunk, which are computed at once."""
+
+    def is_ready(self):
+        return True
+
+
+class _Records(SimpleNamespace):
+    cohort: Any
+
+
+def _chunk(first: int, log: list[str]) -> Chunk:
+    def copy_state() -> State:
+        log.append(f"copy {first + LENGTH}")
+        return State(first + LENGTH, SimpleNamespace())  # pyright: ignore[reportArgumentType]
+
+    records: Any = _Records(cohort=np.zeros((LENGTH, 1, 1)).view(_Cohort))
+    return Chunk(first, records, copy_state, SimpleNamespace)  # pyright: ignore[reportArgumentType]
+
+
+def _read(monkeypatch, asked_after: int | None = None, wished_after: int | None = None) -> list[str]:
+    """Return what happens, in order, to three chunks of two rounds."""
+    log: list[str] = []
+
+    def begun():
+        for first in range(0, ROUNDS, LENGTH):
+            log.append(f"begin {first + LENGTH}")
+            yield _chunk(first, log)
+
+    monkeypatch.setattr(experiment.devices, "fetch", lambda tree: tree)
+    monkeypatch.setattr(experiment.jax, "device_get", lambda tree: tree)
+    monkeypatch.setattr(State, "_replace", lambda self, **changes: self)
+    interruption: Any = SimpleNamespace(asked=0)
+    ending = experiment._Ending()
+    for done in experiment._one_ahead(begun(), ROUNDS, None, False, interruption, ending):
+        rounds = done.first + LENGTH
+        log.append(f"read {rounds}" + (" with its state" if done.state is not None else ""))
+        interruption.asked += rounds == asked_after
+        ending.wished |= rounds == wished_after
+    return log
+
+
+def test_a_chunk_is_read_before_the_state_after_the_next_one_is_copied(monkeypatch):
+    assert _read(monkeypatch) == [
+        "begin 2", "begin 4", "read 2", "begin 6", "read 4", "copy 6", "read 6 with its state",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("why", ["asked_after", "wished_after"])
+def test_who_wants_it_to_end_gets_the_state_after_what_is_being_computed(monkeypatch, why):
+    assert _read(monkeypatch, **{why: 2}) == ["begin 2", "begin 4", "read 2", "copy 4", "read 4 with its state"]

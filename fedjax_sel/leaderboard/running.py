@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
 from fedjax_sel.leaderboard import series
@@ -18,9 +16,9 @@ from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.runs import grid as independent
 from fedjax_sel.runs import origin
+from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import selection_cost
-from fedjax_sel.version import __version__
 
 TIMED_SECONDS = 1.0
 
@@ -59,10 +57,29 @@ def run(
         workers: that take the runs; None: this process.
 
     Raises:
-        UserError: its folder holds results of another scale, what it follows from is not there, or no run succeeded.
+        UserError: its folder holds results of another scale, or another process writes to it; what it follows from is
+            not there; or no run succeeded, now or before.
     """
     folder = out / grid.name
     given = _rows(grid, out)
+    series.make(folder)
+    with FolderLock() as lock:  # each write is of all rows, which nobody else may add to meanwhile
+        lock.take(folder)
+        return _run(grid, given, folder, runs, scale, command, say, algos, data_dir, workers)
+
+
+def _run(
+    grid: Grid,
+    given: Mapping[str, Config],
+    folder: Path,
+    runs: Path,
+    scale: Scale,
+    command: str,
+    say: Callable[[str], None],
+    algos: Collection[str] | None,
+    data_dir: str | None,
+    workers: independent.Workers | None,
+) -> Outcome:
     if grid.own_seeds and scale.seeds is not None:
         own = next(iter(given.values())).run.seeds
         scale = dataclasses.replace(scale, seeds=own[: len(scale.seeds)])
@@ -77,8 +94,8 @@ def run(
         "commands": list(dict.fromkeys([*about.get("commands", []), command])),
         "num_classes": grid.num_classes,
         "planned": list(planned),
-        "failed": {},
     }
+    _note_failures(about, rows, {})
     wanted = {
         name: config
         for name, config in planned.items()
@@ -94,15 +111,26 @@ def run(
             rows[cell.row] = series.of_result(result)
             about["rows"][cell.row] = _about_row(result)
             about["data_source"] = result.data_source
-        about["failed"] = {cell.row: why for cell, why in found.failed.items()}
+        _note_failures(about, rows, {cell.row: failure for cell, failure in found.failed.items()})
         _write(folder, planned, rows, about)
 
     entry = Entry(grid.name, "", {Cell(grid.name, name): config for name, config in wanted.items()}, _no_page, "")
     found = runner.run(entry, Part(), runs, Scale(), say, keep, workers)
     keep(found)
+    if found.failed and not rows:
+        raise UserError(f"{grid.name}: no run succeeded; the first one: {next(iter(found.failed.values()))}")
     if found.stopped:
         return Outcome(len(rows), dict(about["failed"]), True, found.stopped_by)
     return _timed(grid, planned, folder, rows, about, say)
+
+
+def _note_failures(about: dict[str, Any], rows: Collection[str], new: Mapping[str, independent.Failure]) -> None:
+    """Keep why rows are not there, until they are; a later command may not have tried them again."""
+    known = {**about.get("failed", {}), **{name: failure.why for name, failure in new.items()}}
+    for_good = {*about.get("failed_for_good", ()), *(name for name, one in new.items() if one.for_good)}
+    for_good -= {name for name, one in new.items() if not one.for_good}
+    about["failed"] = {name: why for name, why in known.items() if name in about["planned"] and name not in rows}
+    about["failed_for_good"] = [name for name in about["failed"] if name in for_good]
 
 
 def _rows(grid: Grid, out: Path) -> Mapping[str, Config]:
@@ -144,16 +172,16 @@ def _identity(config: Config) -> str:
 
 
 def _about_row(result: Result) -> dict[str, Any]:
-    config = result.config
+    config, place = result.config, origin.environment_of(result)
     arguments = dict(config.selection.algo_args)
     return {
         "configuration": _identity(config),
         "algo_args": arguments,
         "seconds": round(float(result.elapsed_seconds[-1]), 1),
         "commit": origin.commit_of(result),
-        "fedjax_sel": __version__,
-        "jax": jax.__version__,
-        "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
+        "fedjax_sel": place.get("fedjax_sel", ""),
+        "jax": place.get("packages", {}).get("jax", ""),
+        "devices": " and ".join(place.get("devices", ())),
     }
 
 
@@ -173,6 +201,7 @@ def _timed(
             config = planned[name].replace(seeds=planned[name].run.seeds[:1])
             with contextlib.suppress(*independent.FAILURES):  # the next command tries again
                 about["rows"][name]["selection_seconds"] = selection_cost.selection_seconds(config, TIMED_SECONDS)
+                _write(folder, planned, rows, about)
     if rows:
         _write(folder, planned, rows, about)
     return Outcome(len(rows), dict(about["failed"]))

@@ -85,12 +85,28 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
                 accuracies = (_cell(getattr(series, column)[place, index]) for column in _ACCURACIES)
                 counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
                 writer.writerow((name, seed, index + 1, *accuracies, *counts))
+    make(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         run_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
         run_files.write_json(folder / ABOUT, dict(about))
     except OSError as error:
-        raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error
+        raise _unwritable(folder, error) from error
+
+
+def make(folder: Path) -> None:
+    """Make a setting's folder, where it is missing.
+
+    Raises:
+        UserError: it cannot be made there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it")
 
 
 def read(folder: Path) -> Setting | None:
@@ -103,7 +119,9 @@ def read(folder: Path) -> Setting | None:
         return None
     try:
         text = gzip.decompress((folder / CURVES).read_bytes()).decode()
-        return Setting(_parse(text), files.read_json(folder / ABOUT))
+        rows, about = _parse(text), files.read_json(folder / ABOUT)
+        # A process that was killed between the two files left a row of which nothing is told; its run has a folder.
+        return Setting({name: one for name, one in rows.items() if name in about["rows"]}, about)
     except (OSError, ValueError, KeyError, IndexError, EOFError) as error:
         raise UserError(
             f"{folder}: {CURVES} or {ABOUT} is not as it was written ({error}); remove the folder, and repeat its part"

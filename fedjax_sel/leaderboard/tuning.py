@@ -213,7 +213,7 @@ def accuracy(held: Held, algo: str) -> dict[int, float]:
 def best(held: Held, algo: str) -> int:
     """Return the number of a strategy's best draw; of equal ones the first, and the usual settings before all.
 
-    A draw that failed counts as run: nobody would take it.
+    A draw whose numbers were no longer finite counts as run: nobody would take it.
 
     Args:
         held: of the draws.
@@ -225,7 +225,7 @@ def best(held: Held, algo: str) -> int:
     if not numbers(algo):
         return USUAL
     found = accuracy(held, algo)
-    failed = [number for number in numbers(algo) if row_of_draw(algo, number) in held.about["failed"]]
+    failed = [number for number in numbers(algo) if row_of_draw(algo, number) in held.about.get("failed_for_good", ())]
     if not found or len(found) + len(failed) < len(numbers(algo)):
         raise UserError(
             f"PART: {len(found)} of {len(numbers(algo))} draws of {algo} are there; run the part with the draws to its "

@@ -32,7 +32,8 @@ def of_draws(held: Held) -> list[str]:
         for number, value in found.items():
             shown = f"**{value:.3f}**" if value == highest else f"{value:.3f}"
             name = "usual" if number == tuning.USUAL else str(number)
-            lines.append(f"| {algo} | {name} | {cell(in_words(tuning.arguments(algo, number)))} | {shown} |")
+            arguments = held.about["rows"][tuning.row_of_draw(algo, number)]["algo_args"]
+            lines.append(f"| {algo} | {name} | {cell(in_words(arguments))} | {shown} |")
     ranges = ["| strategy | alternative | parameter | drawn from |", "|---|---|---|---|"]
     ranges += [
         f"| {algo} | {place} | {name} | {cell(str(one))} |"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedjax_sel.config import Config
-from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale, folder_of
 from fedjax_sel.runs import grid
 from fedjax_sel.runs.early import Enough
+from fedjax_sel.runs.grid import Failure
 from fedjax_sel.runs.records import Result
 
 
@@ -17,7 +17,7 @@ class Found(NamedTuple):
     """What became of an entry's runs."""
 
     results: dict[Cell, Result]  # of those that are finished, in the entry's order
-    failed: dict[Cell, str]  # why others are not
+    failed: dict[Cell, Failure]  # why others are not
     stopped: bool = False  # whether it ended early
     stopped_by: int = 0  # the signal that ended it; 0 where Ctrl-C interrupted it at once
 
@@ -60,15 +60,15 @@ def run(
         What became of them.
 
     Raises:
-        UserError: there is no such part, or no run succeeded.
+        UserError: there is no such part.
     """
     planned = configurations(entry, out, scale)
     wanted = entry.of_part(part).runs
     places: dict[str, list[Cell]] = {}
     for cell in wanted:
         places.setdefault(str(planned[cell].run.out), []).append(cell)
-    results = _finished({cell: config for cell, config in planned.items() if cell not in wanted}, entry.enough)
-    failed: dict[Cell, str] = {}
+    results = _finished(planned, entry.enough)  # also of this part: a page has all of them from its first run on
+    failed: dict[Cell, Failure] = {}
 
     def found() -> Found:
         return Found({cell: results[cell] for cell in planned if cell in results}, dict(failed))
@@ -79,16 +79,14 @@ def run(
             cells = places[str(done.config.run.out)]
             if done.stopped_by is not None:
                 return found()._replace(stopped=True, stopped_by=done.stopped_by)
-            if done.result is None:
-                failed |= dict.fromkeys(cells, done.error or "")
-            else:
+            if done.failure is not None:
+                failed |= dict.fromkeys(cells, done.failure)
+            elif done.result is not None:
                 results |= dict.fromkeys(cells, done.result)
                 if not done.before:
                     each(found())
     except KeyboardInterrupt:
         return found()._replace(stopped=True)
-    if failed and not results:
-        raise UserError(f"{entry.name}: no run succeeded; the first one: {next(iter(failed.values()))}")
     return found()
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fedjax_sel.config import convert
 from fedjax_sel.core import frames
 from fedjax_sel.core.names import one_of
+from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction import page, runner
 from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
@@ -113,8 +114,10 @@ def run(
     found = Found({}, {})
     if entry.runs:
         found = runner.run(entry, part, folders.of_runs, scale, say, write, workers, progress)
+        if found.failed and not found.results:
+            raise UserError(f"{entry.name}: no run succeeded; the first one: {next(iter(found.failed.values()))}")
     return ReproductionResult(
-        entry.name, folders.pages / entry.name, write(found), found.results, found.failed,
+        entry.name, folders.pages / entry.name, write(found), found.results, _reasons(found),
         len(_expected(entry, found)), found.stopped, found.stopped_by,
     )  # fmt: skip
 
@@ -122,8 +125,8 @@ def run(
 class Asked(NamedTuple):
     """How much of an entry is asked for in Python, and by whom it is run; see `fedjax_sel.run_reproduction`."""
 
-    columns: Sequence[str] | None = None
-    rows: Sequence[str] | None = None
+    columns: str | Sequence[str] | None = None
+    rows: str | Sequence[str] | None = None
     seeds: int | Sequence[int] | None = None
     rounds: int | None = None
     share: float = 1.0
@@ -134,7 +137,8 @@ class Asked(NamedTuple):
     def flags(self) -> list[str]:
         """Return what the command is given for the same."""
         seeds = [self.seeds] if isinstance(self.seeds, int) else self.seeds
-        found = {"--columns": self.columns, "--rows": self.rows, "--seeds": seeds, "--rounds": self.rounds}
+        columns, rows = _names(self.columns), _names(self.rows)
+        found = {"--columns": columns, "--rows": rows, "--seeds": seeds, "--rounds": self.rounds}
         given = []
         for flag, value in found.items():
             given += [] if value is None else [flag, *map(str, [value] if isinstance(value, int) else value)]
@@ -158,6 +162,10 @@ def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> Repro
     return run(entry, part, folders, Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
 
 
+def _reasons(found: Found) -> dict[Cell, str]:
+    return {cell: failure.why for cell, failure in found.failed.items()}
+
+
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return None if given is None else (given,) if isinstance(given, str) else tuple(given)
 
@@ -177,7 +185,7 @@ def _heading(entry: Entry, scale: Scale, command: str, found: Found) -> list[str
     expected = _expected(entry, found)
     if len(found.results) < len(expected):
         lines += ["", f"**{len(found.results)} of {len(expected)} runs are finished.**"]
-    for cell, why in found.failed.items():
+    for cell, why in _reasons(found).items():
         lines += ["", f"Failed: {cell.column}, {cell.row}: {why}"]
     sources = {result.data_source for result in found.results.values()}
     if sources:

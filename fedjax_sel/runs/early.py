@@ -40,9 +40,10 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     known = told.newest(path) if (path / run_files.METRICS).exists() else None
     if known is None:
         return None  # nothing vouches for its rows
-    result = dataclasses.replace(folder.load(path), config=config)
-    if not enough(result):
+    result = folder.load_whole(path)
+    if result is None or not enough(result):
         return None
+    result = dataclasses.replace(result, config=config)
     data = provenance.of_experiment(experiment_of(config), known.get("server_validation"))
     folder.refuse_other_data(path, data)
     return result

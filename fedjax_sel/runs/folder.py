@@ -120,11 +120,34 @@ def load(path: Path) -> Result:
     Raises:
         UserError: there is no readable run, or it is damaged.
     """
+    try:
+        return _load(path)
+    except told.CutError as error:
+        raise _damaged(path, error) from error
+
+
+def load_whole(path: Path) -> Result | None:
+    """Return the result in a run folder, as `load` does; None where rounds are missing that the run told of.
+
+    Such a run can go on from a checkpoint before them.
+
+    Raises:
+        UserError: there is no readable run, or it is damaged in another way.
+    """
+    try:
+        return _load(path)
+    except told.CutError:
+        return None
+
+
+def _load(path: Path) -> Result:
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")
     config = stored_config(path)
     try:
         return _read(path, config, told.newest(path))
+    except told.CutError:
+        raise
     except UNREADABLE as error:
         raise _damaged(path, error) from error
 

@@ -29,12 +29,22 @@ Afterwards = Callable[[Result], Iterator[str]]
 FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
 
 
+class Failure(NamedTuple):
+    """Why there is no result."""
+
+    why: str
+    for_good: bool  # whether the same configuration would fail again: its numbers were no longer finite
+
+    def __str__(self) -> str:
+        return self.why
+
+
 class Done(NamedTuple):
     """What became of a run."""
 
     config: Config
     result: Result | None  # None where it failed
-    error: str | None = None
+    failure: Failure | None = None
     before: bool = False  # whether it was finished when it was asked for
     stopped_by: int | None = (
         None  # the signal that ended it early, 0 where Ctrl-C did at once; None: it came to its end
@@ -85,7 +95,7 @@ def run_all(
                 stopped_by = _do(afterwards(result), say)
         except FAILURES as error:
             say(f"failed: {error}")
-            yield Done(config, None, str(error))
+            yield Done(config, None, _failure(error))
             continue
         yield Done(config, result, before=before, stopped_by=stopped_by)
         if stopped_by is not None:
@@ -152,10 +162,10 @@ def _on_workers(
         for number, future in enumerate(distributed.as_completed(list(places)), start=1):
             name, config = places[future]
             error = future.exception()
-            why = str(error) if error is not None else future.result()
-            say(f"run {number} of {len(runs)}: {name}{'' if why is None else f' failed: {why}'}")
-            result = dataclasses.replace(folder.load(_path(config)), config=config) if why is None else None
-            yield Done(config, result, why)
+            failure = _failure(error) if error is not None else future.result()
+            say(f"run {number} of {len(runs)}: {name}{'' if failure is None else f' failed: {failure}'}")
+            result = dataclasses.replace(folder.load(_path(config)), config=config) if failure is None else None
+            yield Done(config, result, failure)
 
 
 def _connected(distributed: Any, address: str) -> Any:
@@ -180,7 +190,9 @@ def keep_to_share(workers: int, dask_worker: Any) -> None:
             os.sched_setaffinity(0, cores[int(dask_worker.name) % len(cores) :: workers])
 
 
-def run_one(nested: dict[str, Any], afterwards: Afterwards | None = None, enough: Enough | None = None) -> str | None:
+def run_one(
+    nested: dict[str, Any], afterwards: Afterwards | None = None, enough: Enough | None = None
+) -> Failure | None:
     """Run one configuration in this process, or find that it was run: what a worker does.
 
     Args:
@@ -200,8 +212,13 @@ def run_one(nested: dict[str, Any], afterwards: Afterwards | None = None, enough
             for _ in afterwards(result):
                 pass
     except FAILURES as error:
-        return str(error)
-    return None if ended else f"it was stopped after round {result.num_rounds}; the same command goes on"
+        return _failure(error)
+    stopped = f"it was stopped after round {result.num_rounds}; the same command goes on"
+    return None if ended else Failure(stopped, for_good=False)
+
+
+def _failure(error: BaseException) -> Failure:
+    return Failure(str(error), isinstance(error, NonFiniteUpdateError))
 
 
 def _path(config: Config) -> Path:

@@ -25,6 +25,6 @@ def about(rows, **others):
            "selection_seconds": 0.001}  # fmt: skip
     return {
         "title": "Made up", "other_than_usual": "", "commands": ["fedjax-sel leaderboard made-up"],
-        "num_classes": 10, "planned": list(rows), "failed": {}, "data_source": "nobody",
+        "num_classes": 10, "planned": list(rows), "failed": {}, "failed_for_good": [], "data_source": "nobody",
         "rows": {name: dict(row) for name in rows}, **others,
     }  # fmt: skip

@@ -119,6 +119,24 @@ def test_longer_runs_send_what_the_dear_ones_send():
         assert sent <= rounds * of_round <= 1.05 * sent, name
 
 
+def test_a_dearer_row_leaves_the_others_their_comparison(results):
+    rows = dict(series.read(results / "fmnist-1spc").rows)
+    rows["divfl"] = made_up.level(0.6, down=20_000_000, first_seed=7)  # more than any longer run
+    series.write(results / "fmnist-1spc", rows, made_up.about(rows, title="fmnist-1spc"))
+    text = pages.price_of_information(results, "../results")
+    section = text.partition("## As many megabytes")[2].partition("\n## ")[0]
+    (line,) = [line for line in section.splitlines() if line.startswith("| divfl |")]
+    assert line.endswith("| 0.600 |  |  |") and "than random better fedcor, worse none" in section
+
+
+def test_where_nobody_is_dear_it_is_said(results):
+    rows = {name: one for name, one in series.read(results / "fmnist-1spc").rows.items() if name != "fedcor"}
+    series.write(results / "fmnist-1spc", rows, made_up.about(rows, title="fmnist-1spc"))
+    text = pages.price_of_information(results, "../results").partition("## As many megabytes")[2].partition("\n## ")[0]
+    assert "No row sends more than 1.2 times random's megabytes" in text
+    assert "*Not run yet: Fashion-MNIST, two shards a client.*" in text
+
+
 def test_nothing_is_said_where_nothing_was_run(tmp_path):
     text = pages.price_of_information(tmp_path, "../results")
     assert text.count(wording.NONE) == 6

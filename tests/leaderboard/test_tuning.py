@@ -97,7 +97,10 @@ def test_equal_draws_and_missing_ones():
     del few.rows[tuning.row_of_draw("afl", 8)]
     with pytest.raises(UserError, match=r"^PART: 8 of 9 draws of afl are there; "):
         grids.GRIDS["tuned-fmnist-2spc"].choose(few)
-    few.about["failed"][tuning.row_of_draw("afl", 8)] = "its weights were not finite"
+    few.about["failed"][tuning.row_of_draw("afl", 8)] = "another process was writing"
+    with pytest.raises(UserError, match=r"^PART: 8 of 9 draws of afl are there; "):  # it was not tried
+        grids.GRIDS["tuned-fmnist-2spc"].choose(few)
+    few.about["failed_for_good"].append(tuning.row_of_draw("afl", 8))
     assert grids.GRIDS["tuned-fmnist-2spc"].choose(few)["afl"].selection.algo_args == ()
     few.about["rows"][tuning.row_of_draw("afl", 3)]["algo_args"] = {"alpha1": 0.5}
     with pytest.raises(

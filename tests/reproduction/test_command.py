@@ -1,6 +1,7 @@
 """`python -m fedjax_sel.reproduce`."""
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -10,11 +11,12 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.cli import command_line, reproduce
-from fedjax_sel.reproduction import entries, tables
+from fedjax_sel.reproduction import entries, runner, study, tables
 from fedjax_sel.reproduction.entries.fedcor import accuracy
-from fedjax_sel.reproduction.entry import Cell, Entry
+from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.runs import grid
+from tests.reporting import made_up
 from tests.reproduction.small import SMALL
 
 
@@ -119,6 +121,26 @@ def test_pages_lie_apart_from_runs_and_say_what_made_them(small, tmp_path):
     assert re.search(rf" \d+ seconds \({of_run['cores']} cores, .*, JAX {of_run['packages']['jax']}\)\.\n", text)
     again = fedjax_sel.run_reproduction(small, rounds=1, seeds=1, out=tmp_path / "again", runs=large)
     assert again.finished and len([*(large / "runs").iterdir()]) == 1 and not (tmp_path / "again" / "runs").exists()
+
+
+def test_a_page_never_has_less_than_what_is_finished(small, tmp_path, monkeypatch):
+    entry, wrote = entries.ENTRIES[small], []
+    cells = list(entry.runs)
+    done = {entry.runs[cells[3]].fingerprint()}  # it stands behind the others
+    make = made_up.result(0.8)
+
+    def done_before(config, enough=None):
+        return dataclasses.replace(make, config=config) if config.fingerprint() in done else None
+
+    monkeypatch.setattr(grid, "done_before", done_before)
+    monkeypatch.setattr(grid, "run_experiment", lambda config, *_: dataclasses.replace(make, config=config))
+    monkeypatch.setattr(grid, "_came_to_its_end", lambda result, enough: True)
+    runner.run(entry, Part(), tmp_path, Scale(), lambda line: None, lambda found: wrote.append(set(found.results)))
+    assert wrote[0] == {cells[0], cells[3]} and wrote[-1] == set(cells)
+
+
+def test_the_command_for_one_column_names_it(small):
+    assert study.Asked(columns="fmnist-1spc", rows=["md"]).flags() == ["--columns", "fmnist-1spc", "--rows", "md"]
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
 """A run that answers its question early ends there, and is not gone on with."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from fedjax_sel.reproduction.entries import ENTRIES, fl_dp3s
-from fedjax_sel.runs import early, grid
+from fedjax_sel.runs import early, grid, run_files
 from fedjax_sel.runs.experiment import run_experiment
 from tests.reporting import made_up
 from tests.reproduction.small import SMALL
@@ -42,6 +44,15 @@ def test_where_more_is_needed_it_goes_on_to_what_it_would_have_been(config, tmp_
     assert done.result.finished and done.result.num_rounds == ROUNDS
     np.testing.assert_array_equal(done.result.cohorts, whole.cohorts)
     np.testing.assert_array_equal(done.result.test_accuracy, whole.test_accuracy)
+
+
+def test_where_rows_were_cut_it_goes_on_from_a_checkpoint(config, tmp_path):
+    cut = config.replace(out=str(tmp_path / "cut"))
+    shutil.copytree(config.run.out, cut.run.out)
+    assert grid.done_before(cut, three_rounds) is not None
+    rows = tmp_path / "cut" / run_files.METRICS
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:-1]))
+    assert grid.done_before(cut, three_rounds) is None
 
 
 def test_nothing_is_enough_where_nothing_is(config):

@@ -23,7 +23,7 @@ def section(found: Mapping[str, Held]) -> list[str]:
     """Return the comparison with who asks nobody, or once, after as many megabytes as each dear row sends."""
     tables = {setting: _table(found.get(setting), found.get(longer_of(setting))) for setting in information.SETTINGS}
     parts = [part for setting, table in tables.items() if table for part in (f"{SETTINGS[setting].title}:", *table)]
-    missing = [setting for setting, table in tables.items() if not table]
+    missing = [setting for setting in tables if not {setting, longer_of(setting)} <= set(found)]
     return [*parts, SHORTER_STEPS, *wording.missing(missing)] if parts else [wording.NONE]
 
 
@@ -39,9 +39,9 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
     rows = [name for name in board.rows
             if contender(name).optimizer == "fedavg" and sent[name] > wording.DEAR * sent[BASELINE]]  # fmt: skip
     columns = {base: less(board, rows, one) for base, one in longer.rows.items()}
-    columns = {base: column for base, column in columns.items() if len(column) == len(rows) > 0}
-    if not columns:
-        return []
+    columns = {base: column for base, column in columns.items() if column}
+    if not rows or not columns:
+        return [f"No row sends more than {wording.DEAR:g} times random's megabytes, and less than a longer run."]
     heads = " | ".join(f"less {base} | its rounds" for base in columns)
     lines = [
         f"| | MB | accuracy after {board.rows[BASELINE].rounds} rounds | {heads} |",
@@ -49,7 +49,10 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
     ]
     for name in rows:
         paid = {base: measures.paid_rounds(longer.rows[base], sent[name]).mean() for base in columns}
-        cells = [f"{standings.difference(column[name], 3)} | {paid[base]:.0f}" for base, column in columns.items()]
+        cells = [
+            f"{standings.difference(column[name], 3)} | {paid[base]:.0f}" if name in column else " | "
+            for base, column in columns.items()
+        ]
         mean = measures.last_rounds(board.rows[name]).mean()
         lines.append(f"| {cell(name)} | {sent[name]:.0f} | {mean:.3f} | {' | '.join(cells)} |")
     words = [

@@ -25,7 +25,9 @@ SCORES = {
 
 LEADS = (
     "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its own "
-    f"optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}."
+    f"optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. "
+    "IQM: the interquartile mean, that of the middle half of all settings' seeds; its 95 % interval resamples seeds, "
+    "and is not corrected."
 )
 
 

@@ -29,6 +29,11 @@ Differences are paired by seed. Intervals are BCa bootstrap intervals at the lev
 comparison, p-values those of two-sided sign flips after that correction over a column. Better or worse stands only
 where both agree. Within chance does not mean equal."""
 
+PROFILES = (
+    "The share of all settings' seeds whose lead over random selection with the same seed is more than tau: further "
+    "right is better."
+)
+
 
 def write(out: Path) -> list[str]:
     """Write everything that is made of the series in a folder of results.
@@ -130,7 +135,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
             continue
         slug = group.replace(" ", "_").lower()
         page += [f"## {group}: {len(names)} settings together", across.LEADS, across.as_markdown(together)]
-        page += [f"![performance profiles](performance_profiles_{slug}.png)"]
+        page += [f"![performance profiles](performance_profiles_{slug}.png)", PROFILES]
         files[f"across_{slug}.csv"] = across.as_csv(together)
         files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(together))
     if boards:
@@ -163,13 +168,18 @@ def _too_few(table: Standings) -> bool:
 
 
 def _words() -> str:
+    fashion = settings.SETTINGS["fmnist-2spc"].config
     return (
         "Every strategy under the same settings: equal partitions, first weights and random streams of each seed, so "
         "that all differences are paired. Data, model and local training are FedCor's (for MNIST those for "
-        "Fashion-MNIST); 10 clients a round with one shard a client and under skewness 0.8, 5 otherwise; all updates "
+        f"Fashion-MNIST: a small MLP with a dropout of {fashion.model.model_dropout:g}); 10 clients a round "
+        "with one shard a client and under skewness 0.8, 5 otherwise; all updates "
         f"have the same weight; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, "
         f"because GPFL needs them. Nothing was tuned here. {settings.WHY_NOT_ALL}\n\n"
-        "`fedjax-sel leaderboard --list` shows the parts; `--pages` writes these pages again from the curves."
+        "`fedjax-sel leaderboard --list` shows the parts; `--pages` writes these pages again from the curves, and with "
+        "another `--out` a part is run again from nothing. It takes these strategies only; your own beside them in "
+        "such a setting: `fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 --server-validation "
+        f"{settings.SERVER_VALIDATION:g} --algos random clustered mypackage.module:factory --out runs/mine`."
     )
 
 

@@ -124,16 +124,16 @@ def as_csv(standings: Standings) -> str:
     writer = csv.writer(text, lineterminator="\n")
     names = [measure.name for measure in MEASURES if measure.name in standings.rows[0].numbers]
     writer.writerow(
-        ["row", "algo", "optimizer", "seeds", "rounds", "target", "equal_megabytes", "share_arrived", "megabytes_down",
-         "megabytes_up", "selection_milliseconds", *(f"{name}_{what}" for name in names for what in ("mean", "sd")),
-         *(f"{name}_verdict" for name in TESTED)]
+        ["row", "algo", "optimizer", "seeds", "rounds", "target", "equal_megabytes", "share_arrived", "at_least",
+         "megabytes_down", "megabytes_up", "selection_milliseconds",
+         *(f"{name}_{what}" for name in names for what in ("mean", "sd")), *(f"{name}_verdict" for name in TESTED)]
     )  # fmt: skip
     shared = standings.shared
     for row in standings.rows:
         who = contender(row.name)
         arrived = row.numbers["arrived"].mean() if shared.target is not None else np.nan
         start = [row.name, who.algo, who.optimizer, row.seeds, shared.rounds, shared.target, shared.megabytes, arrived,
-                 row.megabytes_down, row.megabytes_up, 1000 * row.selection_seconds]  # fmt: skip
+                 _at_least(row), row.megabytes_down, row.megabytes_up, 1000 * row.selection_seconds]  # fmt: skip
         spreads = [value for name in names for value in mean_and_sd(row.numbers[name])]
         verdicts = [standings.verdict(name, row.name) for name in TESTED]
         writer.writerow([plain(value) for value in (*start, *spreads, *verdicts)])
@@ -177,12 +177,17 @@ def as_markdown(standings: Standings) -> str:
             if measure.name == "rounds_to_target":
                 cells.append(f"{row.numbers['arrived'].mean():.0%}".replace("%", " %"))
             mean, deviation = mean_and_sd(row.numbers[measure.name])
-            late = measure.name.endswith("_to_target") and row.numbers["arrived"].min() < 1
-            cells.append(("≥ " if late else "") + _shown(mean, deviation, measure.digits))
+            bound = _at_least(row) if measure.name.endswith("_to_target") else ""
+            cells.append(f"{bound} {_shown(mean, deviation, measure.digits)}".lstrip())
         cells += [f"{row.megabytes_down:.0f}", f"{row.megabytes_up:.0f}"]
         cells.append("" if np.isnan(row.selection_seconds) else f"{1000 * row.selection_seconds:.2g}")
         lines.append(f"| {cell(row.name)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _at_least(row: Row) -> str:
+    """Return a sign where some seed does not arrive at the target, so that means to it are at least what is shown."""
+    return "≥" if row.numbers.get("arrived", np.ones(1)).min() < 1 else ""
 
 
 def pairs_as_markdown(standings: Standings) -> str:

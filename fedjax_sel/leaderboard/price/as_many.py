@@ -13,6 +13,11 @@ from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.settings import BASELINE, SETTINGS, contender
 from fedjax_sel.statistics import Comparison
 
+ABOUT = (
+    f"Rows that send more than {wording.DEAR:g} times random's megabytes in their rounds, each held against longer "
+    'runs of those who ask nobody, or once, which stop after as many megabytes: "less random" is the row\'s accuracy '
+    'less that of the longer run, and "its rounds" are how many that one gets for them.'
+)
 SHORTER_STEPS = (
     "Clients' step sizes halve after 150 and after 300 rounds, as in FedCor's paper: a run of more rounds ends with "
     "smaller steps than one of 150."
@@ -24,7 +29,7 @@ def section(found: Mapping[str, Held]) -> list[str]:
     tables = {setting: _table(found.get(setting), found.get(longer_of(setting))) for setting in information.SETTINGS}
     parts = [part for setting, table in tables.items() if table for part in (f"{SETTINGS[setting].title}:", *table)]
     missing = [setting for setting in tables if not {setting, longer_of(setting)} <= set(found)]
-    return [*parts, SHORTER_STEPS, *wording.missing(missing)] if parts else [wording.NONE]
+    return [ABOUT, *parts, SHORTER_STEPS, *wording.missing(missing)] if parts else [wording.NONE]
 
 
 def longer_of(setting: str) -> str:

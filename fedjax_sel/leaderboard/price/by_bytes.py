@@ -55,6 +55,11 @@ def _in_words(
             f"megabytes ({megabytes:.0f}) better {at[0]}; worse {at[1]}. Rounds that these pay for, of "
             f"{tables[name].shared.rounds}: {wording.listed(paid)}."
         )
-    dearest = max(dear, key=lambda row: dear[row])
-    lines.append(f"* The row that sends the most is {dearest}, with {dear[dearest]:.2f} times random's megabytes.")
+    most = max(dear.values())
+    dearest = [row for row, value in dear.items() if value > 0.99 * most]
+    of_settings = [f"{wording.times_random(dearest[0], [name], boards):.2f}" for name in names]
+    lines.append(
+        f"* Those that send the most are {wording.listed(dearest)}: {most:.2f} times random's megabytes in the mean "
+        f"over settings, which are {wording.listed(of_settings)} one by one."
+    )
     return "\n".join(lines)

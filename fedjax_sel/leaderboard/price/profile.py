@@ -19,7 +19,7 @@ PROFILED = "fl_dp3s"
 def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list[str]:
     """Return FL-DP3S's lead over random selection at shares of the equal megabytes."""
     columns = [f"lead at {100 * share:g} % of the equal MB" for share in wording.BUDGETS]
-    lines = ["| | MB of the profiles | " + " | ".join(columns) + " | ahead for good from (MB) |",
+    lines = ["| | MB to get the profiles | " + " | ".join(columns) + " | ahead for good from (MB) |",
              "|---|---|" + "---|" * (len(wording.BUDGETS) + 1)]  # fmt: skip
     paid, not_paid = [], []
     for name, held in boards.items():

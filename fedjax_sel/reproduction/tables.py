@@ -15,6 +15,20 @@ from fedjax_sel.runs.records import Result
 
 LAST_ROUNDS = 10
 LATE = 0.9  # of the rounds run: who does not arrive by their end may have a mean that lies so late
+ARRIVAL = (
+    "A number differs where some seed here does not arrive, but is not comparable there if it lies beyond "
+    f"{100 * LATE:.4g} % of the rounds run, or if these are fewer than the entry's."
+)
+
+
+def restriction(*rounds: int) -> str:
+    """Return what "restricted to" says on a page that counts rounds to a target.
+
+    Args:
+        *rounds: of the entry's runs.
+    """
+    words = " or ".join(map(str, rounds))
+    return f'"Restricted to {words}" is the mean in which a seed that does not arrive counts that many rounds.'
 
 
 def rounds_rows(
@@ -103,8 +117,7 @@ def best_rows(results: Results, winner: str, against: Collection[str] | None = N
         against: rows that the claim is about; None: all others.
         whole: whether the runs have all their rounds; else this is not their end.
     """
-    rows = contest_rows(results, winner, last_accuracy, "ends above", 3, True, against)
-    return rows if whole else [row._replace(verdict=verdicts.NOT_COMPARABLE) for row in rows]
+    return contest_rows(results, winner, last_accuracy, "ends above", 3, True, against, whole)
 
 
 def contest_rows(
@@ -115,6 +128,7 @@ def contest_rows(
     digits: int,
     higher_is_better: bool = True,
     against: Collection[str] | None = None,
+    whole: bool = True,
 ) -> list[Row]:
     """Return what paired differences say of "the winner is better than each of the others" in every setting.
 
@@ -128,6 +142,7 @@ def contest_rows(
         digits: behind the point, of differences.
         higher_is_better: whether the claim is that the winner's values are higher.
         against: rows that the claim is about; None: all others.
+        whole: whether the runs have all their rounds; else they are not comparable.
     """
     rows = []
     for column in _columns(results):
@@ -144,7 +159,7 @@ def contest_rows(
         for (name, other), one in zip(theirs.items(), found):
             means = f"{ours.mean():.{digits}f} against {other.mean():.{digits}f} (p = {one.p_holm:.2g})"
             difference = interval(one.difference, one.low, one.high, digits)
-            verdict = verdicts.of_order(one)
+            verdict = verdicts.of_order(one) if whole else verdicts.NOT_COMPARABLE
             rows.append(Row(column, f"{winner} {words} {name}", "yes", means, one.seeds, difference, verdict))
     return rows
 
@@ -161,16 +176,39 @@ def accuracy_rows(results: Results, papers: Mapping[float, Numbers], whole: bool
     for cell, result in results.items():
         for share, paper in papers.items():
             ours = accuracy_at(result, share)
-            theirs, difference, verdict = "", "", ""
             value = paper.cell(cell.row, cell.column) if _has(paper, cell) else None
-            if value is not None:
-                judged = verdicts.of_mean(value.value, None, 1, ours)
-                theirs = f"{value.value:.4f}"
-                difference = interval(judged.difference, judged.low, judged.high, 3)
-                verdict = judged.verdict if whole else verdicts.NOT_COMPARABLE
             what = f"{cell.row}: accuracy at {100 * share:.3g} % of the rounds"
-            rows.append(Row(cell.column, what, theirs, mean_and_sd(ours, 3), len(ours), difference, verdict))
+            rows.append(number_row(cell.column, what, None if value is None else value.value, ours, 3, whole))
     return rows
+
+
+def number_row(
+    setting: str,
+    what: str,
+    paper: float | None,
+    ours: np.ndarray,
+    digits: int,
+    whole: bool = True,
+    in_words: str = "{:.4f}",
+) -> Row:
+    """Return the row of a number of which a paper has one run, held against a run of ours.
+
+    Args:
+        setting: the row's.
+        what: the row's.
+        paper: the number; None where it has none.
+        ours: one value a seed, finite.
+        digits: behind the point, of ours and of the difference.
+        whole: whether the runs have all their rounds; else they are not comparable.
+        in_words: how the paper's number is written, as a format.
+    """
+    words = mean_and_sd(ours, digits)
+    if paper is None:
+        return Row(setting, what, "", words, len(ours), "", "")
+    judged = verdicts.of_mean(paper, None, 1, ours)
+    difference = interval(judged.difference, judged.low, judged.high, digits)
+    verdict = judged.verdict if whole else verdicts.NOT_COMPARABLE
+    return Row(setting, what, in_words.format(paper), words, len(ours), difference, verdict)
 
 
 def _columns(results: Results) -> list[str]:

@@ -17,6 +17,11 @@ AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable"
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 CONTRADICTED, UNDECIDED = "contradicted", "not told from chance"  # of orders: significantly the other way; neither way
 LEVEL = 0.95
+ORDER = (
+    "An order is reproduced if paired differences over seeds are told from chance by the sign-flip test after Holm's "
+    "correction (a family is one claim in a setting) and by the bootstrap interval, and contradicted if they are the "
+    f"other way. Fewer than {statistics.least_pairs(3)} seeds cannot tell three orders."
+)
 
 
 class Judged(NamedTuple):
@@ -69,6 +74,33 @@ def of_reaching(paper_reaches: bool, arrived: Sequence[bool] | np.ndarray) -> st
     return AGREES if bool(np.all(arrived)) == paper_reaches else DIFFERS
 
 
+def of_bound(
+    low: float, high: float, bound: float, above: bool = True, other: float | None = None, whole: bool = True
+) -> str:
+    """Return whether a mean lies on the side of a bound on which a claim has it.
+
+    Args:
+        low: end of its 95 % interval; NaN with one seed.
+        high: the other one.
+        bound: reproduced where all of the interval lies beyond it.
+        above: whether the claim is that the mean lies above.
+        other: contradicted where all of the interval lies on its other side; None: the bound itself.
+        whole: whether the runs have all their rounds.
+
+    Returns:
+        "reproduced" or "contradicted"; in between "not told from chance", or "not reproduced" where there are two
+        bounds; "not comparable" with one seed or fewer rounds.
+    """
+    if np.isnan(low) or np.isnan(high) or not whole:
+        return NOT_COMPARABLE
+    beyond = bound if other is None else other
+    if low > bound if above else high < bound:
+        return REPRODUCED
+    if high < beyond if above else low > beyond:
+        return CONTRADICTED
+    return UNDECIDED if other is None else NOT_REPRODUCED
+
+
 def of_closeness(low: float, high: float, margin: float) -> str:
     """Return whether a difference is small, as a paper claims.
 
@@ -78,8 +110,11 @@ def of_closeness(low: float, high: float, margin: float) -> str:
         margin: what counts as small.
 
     Returns:
-        "reproduced" where all of the interval is within the margin, "contradicted" where all is beyond it on one side.
+        "reproduced" where all of the interval is within the margin, "contradicted" where all is beyond it on one side,
+        else "not told from chance"; "not comparable" with one seed.
     """
+    if np.isnan(low) or np.isnan(high):
+        return NOT_COMPARABLE
     if low >= -margin and high <= margin:
         return REPRODUCED
     return CONTRADICTED if low > margin or high < -margin else UNDECIDED

@@ -79,6 +79,17 @@ def test_the_verdicts_on_covariances(monkeypatch, turn, throughout, mostly):
     assert list(judged("fedcor/fig9", monkeypatch, changes, **kept).values()) == [verdicts.NOT_COMPARABLE]
 
 
+def test_covariances_are_written_with_their_seeds(monkeypatch):
+    samples = np.random.default_rng(0).standard_normal((2, 100, 3))
+    monkeypatch.setattr(loss_changes, "read", lambda result, scale: {0: samples, 10: samples})
+    run = made_up.result(np.zeros((2, 4)))
+    config = run.config.replace(rounds=20, checkpoint_every=10, seeds=(7, 9))
+    page = ENTRIES["fedcor/fig3"].judge({CELL: dataclasses.replace(run, config=config, seeds=(7, 9))}, Scale())
+    lines = [line.split(",") for line in page.tables["cosines.csv"].splitlines()]
+    assert lines[0][:3] == ["setting", "seed", "round"]
+    assert [line[:3] for line in lines[1:]] == [["fmnist-2spc", "7", "0"], ["fmnist-2spc", "9", "0"]]
+
+
 def test_similarities_by_hand():
     rng = np.random.default_rng(0)
     samples = rng.standard_normal((1, 6, 2))

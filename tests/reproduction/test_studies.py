@@ -241,16 +241,22 @@ def test_slopes():
 
 
 def test_seconds_in_order():
-    def timed(seconds):
-        return dataclasses.replace(made_up.result(np.zeros((1, 4))), round_seconds=np.full(4, seconds / 4))
+    def timed(seconds, seeds):
+        return dataclasses.replace(made_up.result(np.zeros((seeds, 4))), round_seconds=np.full(4, seconds / 4))
 
-    def verdicts_of(*seconds):
+    def page_of(*seconds, seeds=1, **scale):
         runs = {
-            Cell(column, row): timed(value)
+            Cell(column, row): timed(value, seeds)
             for column in gpfl_time.COLUMNS
             for row, value in zip(("random", "gpfl", "pow_d", "fedcor"), seconds)
         }
-        return [row.verdict for row in ENTRIES["gpfl/fig6"].judge(runs, Scale()).rows if row.verdict]
+        return ENTRIES["gpfl/fig6"].judge(runs, Scale(**scale)).rows
+
+    def verdicts_of(*seconds, **how):
+        return [row.verdict for row in page_of(*seconds, **how) if row.verdict]
 
     assert verdicts_of(1.0, 2.0, 3.0, 4.0) == [verdicts.REPRODUCED] * 3
     assert verdicts_of(2.0, 1.0, 3.0, 3.0) == [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.UNDECIDED]
+    assert verdicts_of(1.0, 2.0, 3.0, 4.0, rounds=4) == [verdicts.NOT_COMPARABLE] * 3
+    assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0)} == {1}
+    assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0, seeds=3)} == {3}

@@ -110,8 +110,45 @@ def test_an_order_in_words(shift, seeds, verdict):
         (-0.05, -0.04, verdicts.CONTRADICTED),
         (0.04, 0.05, verdicts.CONTRADICTED),
         (-0.05, 0.01, verdicts.UNDECIDED),
-        (np.nan, np.nan, verdicts.UNDECIDED),
+        (np.nan, np.nan, verdicts.NOT_COMPARABLE),
     ],
 )
 def test_closeness(low, high, verdict):
     assert verdicts.of_closeness(low, high, 0.03) == verdict
+
+
+@pytest.mark.parametrize(
+    "low,high,above,below",
+    [
+        (0.6, 0.8, verdicts.REPRODUCED, verdicts.CONTRADICTED),
+        (0.2, 0.4, verdicts.CONTRADICTED, verdicts.REPRODUCED),
+        (0.4, 0.6, verdicts.UNDECIDED, verdicts.UNDECIDED),
+        (0.5, 0.5, verdicts.UNDECIDED, verdicts.UNDECIDED),
+        (np.nan, np.nan, verdicts.NOT_COMPARABLE, verdicts.NOT_COMPARABLE),
+    ],
+)
+def test_a_bound(low, high, above, below):
+    assert verdicts.of_bound(low, high, 0.5) == above
+    assert verdicts.of_bound(low, high, 0.5, above=False) == below
+    assert verdicts.of_bound(low, high, 0.5, whole=False) == verdicts.NOT_COMPARABLE
+
+
+@pytest.mark.parametrize(
+    "low,high,verdict",
+    [
+        (0.6, 0.8, verdicts.REPRODUCED),
+        (0.4, 0.6, verdicts.NOT_REPRODUCED),
+        (0.1, 0.3, verdicts.NOT_REPRODUCED),
+        (0.0, 0.1, verdicts.CONTRADICTED),
+    ],
+)
+def test_between_two_bounds_a_property_is_not_there(low, high, verdict):
+    assert verdicts.of_bound(low, high, 0.5, other=0.2) == verdict
+    assert verdicts.of_bound(-high, -low, -0.5, above=False, other=-0.2) == verdict
+
+
+def test_the_rule_of_orders_says_how_many_seeds():
+    differences = np.tile(np.arange(1.0, 8.0), (3, 1))
+    assert {one.verdict for one in statistics.compare(differences)} == {statistics.BETTER}
+    assert {one.verdict for one in statistics.compare(differences[:, 1:])} == {statistics.TOO_FEW_SEEDS}
+    assert "Fewer than 7 seeds cannot tell three orders." in verdicts.ORDER

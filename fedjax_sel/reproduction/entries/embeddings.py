@@ -52,10 +52,7 @@ def _judge(row: str, results: Results, scale: Scale) -> Page:
         found = np.array([purity(one, own) for one, own in zip(embeddings, labels)])
         by_chance = float(np.mean([chance(own) for own in labels]))
         low, high = map(float, statistics.mean_interval(found))
-        verdict = verdicts.REPRODUCED if low > MOST else verdicts.NOT_REPRODUCED
-        verdict = verdicts.CONTRADICTED if high < by_chance else verdict
-        if np.isnan(low) or not scale.whole_rounds:
-            verdict = verdicts.NOT_COMPARABLE
+        verdict = verdicts.of_bound(low, high, MOST, other=by_chance, whole=scale.whole_rounds)
         rows.append(
             Row(cell.column, f"{row}: nearest neighbours with the same label", "clusters (picture)",
                 f"{tables.mean_and_sd(found, 2)}; by chance {by_chance:.2f}", len(found),

@@ -3,10 +3,10 @@
 import numpy as np
 
 from fedjax_sel.papers import preset, published
-from fedjax_sel.reproduction import tables, verdicts
+from fedjax_sel.reproduction import tables
 from fedjax_sel.reproduction.entries.fedcor import PAPER_SEEDS, about, accuracy
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
-from fedjax_sel.reproduction.page import Page, Row
+from fedjax_sel.reproduction.page import Page
 
 PASSES = 100
 RULE = (
@@ -24,12 +24,7 @@ def _judge(results: Results, scale: Scale) -> Page:
         value = numbers[0].cell(cell.column, "accuracy")
         assert value is not None
         best = np.nanmax(result.measured[result.test_measure], axis=1)
-        judged = verdicts.of_mean(value.value, None, 1, best)
-        rows.append(
-            Row(cell.column, "best test accuracy", f"{value.value:.4f}", tables.mean_and_sd(best, 4), len(best),
-                tables.interval(judged.difference, judged.low, judged.high, 4),
-                judged.verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE)
-        )  # fmt: skip
+        rows.append(tables.number_row(cell.column, "best test accuracy", value.value, best, 4, scale.whole_rounds))
     return Page(rows, about(results), {"accuracy.png": accuracy(results)} if results else {})
 
 

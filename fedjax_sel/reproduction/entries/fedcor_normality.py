@@ -29,15 +29,16 @@ def rule(components: int) -> str:
     Args:
         components: that are looked at.
     """
-    which = "component" if components == 1 else f"{components} components"
+    which = "first principal component" if components == 1 else f"first {components} principal components"
+    stand = "stands" if components == 1 else "stand"
     return (
         f"In the last round of the warm-up {loss_changes.COHORTS} random cohorts are drawn; each client trains once, "
-        f"and a cohort's model is the mean of its clients'. The first principal {which} of the clients' loss changes "
-        "stand against the Gaussian with the same mean and deviation. It fits well if no probability that it gives is "
-        "wrong by much: reproduced if the 95 % interval over seeds of the greatest difference of the distribution "
-        f"functions lies below {FITS}, and contradicted if it lies above. To be Gaussian is a stricter claim: "
-        "contradicted if Anderson and Darling's test (its null by simulation) rejects any component after Holm's "
-        "correction over the components and seeds of a setting, else reproduced, as far as so many cohorts can tell."
+        f"and a cohort's model is the mean of its clients'. Of the clients' loss changes the {which} {stand} against "
+        "the Gaussian with the same mean and deviation. It fits well if no probability that it gives is wrong by much: "
+        "reproduced if the 95 % interval over seeds of the greatest difference of the distribution functions lies "
+        f"below {FITS}, and contradicted if it lies above. To be Gaussian is a stricter claim: contradicted if "
+        "Anderson and Darling's test (its null by simulation) rejects any component after Holm's correction over the "
+        "components and seeds of a setting, else reproduced, as far as so many cohorts can tell."
     )
 
 
@@ -76,11 +77,9 @@ def _judge(components: int, results: Results, scale: Scale) -> Page:
 
 def _fit(column: str, number: int, apart: np.ndarray, shares: np.ndarray, scale: Scale) -> Row:
     low, high = map(float, statistics.mean_interval(apart))
-    verdict = verdicts.REPRODUCED if high < FITS else verdicts.CONTRADICTED if low > FITS else verdicts.UNDECIDED
+    verdict = verdicts.of_bound(low, high, FITS, above=False, whole=scale.whole_rounds)
     what = f"component {number} ({100 * shares.mean():.0f} % of the variance): greatest difference to the Gaussian"
     ours = tables.mean_and_sd(apart, 3) + ("" if np.isnan(low) else f" ({low:.3f} to {high:.3f})")
-    if np.isnan(low) or not scale.whole_rounds:
-        verdict = verdicts.NOT_COMPARABLE
     return Row(column, what, "fits well (picture)", ours, len(apart), "", verdict)
 
 

@@ -97,7 +97,7 @@ def _judge_throughout(results: Results, scale: Scale) -> Page:
         rows.append(_row(column, one, "cosine of adjacent covariances", f"above {value.value:g}", words,
                          _comparable(verdict, one, results, column, scale)))  # fmt: skip
         rows += _beside(column, one)
-    return _page(rows, found)
+    return _page(rows, found, results)
 
 
 def _judge_mostly(results: Results, scale: Scale) -> Page:
@@ -112,7 +112,7 @@ def _judge_mostly(results: Results, scale: Scale) -> Page:
         rows.append(_row(column, one, f"share of pairs with a cosine above {value.value:g}", "most", words,
                          _comparable(verdict, one, results, column, scale)))  # fmt: skip
         rows += _beside(column, one)
-    return _page(rows, found)
+    return _page(rows, found, results)
 
 
 def _comparable(verdict: str, one: Similarities, results: Results, column: str, scale: Scale) -> str:
@@ -137,15 +137,16 @@ def _row(column: str, one: Similarities, what: str, paper: str, ours: str, verdi
     return Row(column, what, paper, ours, len(one.cosines), "", verdict)
 
 
-def _page(rows: list[Row], found: Mapping[str, Similarities]) -> Page:
+def _page(rows: list[Row], found: Mapping[str, Similarities], results: Results) -> Page:
     if not found:
         return Page(rows)
+    seeds = {cell.column: result.seeds for cell, result in results.items()}
     lines = ["setting,seed,round,cosine,as_printed,halves"]
     lines += [
-        f"{column},{seed},{round},{one.cosines[seed, place]:.6g},{one.printed[seed, place]:.6g},"
-        f"{one.halves[seed, place]:.6g}"
+        f"{column},{seed},{round},{one.cosines[number, place]:.6g},{one.printed[number, place]:.6g},"
+        f"{one.halves[number, place]:.6g}"
         for column, one in found.items()
-        for seed in range(len(one.cosines))
+        for number, seed in enumerate(seeds[column])
         for place, round in enumerate(one.rounds)
     ]
     note = (

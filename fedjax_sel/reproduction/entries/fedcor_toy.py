@@ -24,7 +24,7 @@ def _judge(results: Results, scale: Scale) -> Page:
     before, ind, cor, opt, random = played  # the global loss, [games] each
     setting = f"{GAMES} toys"
     low, high = map(float, statistics.mean_interval(ind - before))
-    verdict = verdicts.REPRODUCED if low > 0 else verdicts.CONTRADICTED if high < 0 else verdicts.UNDECIDED
+    verdict = verdicts.of_bound(low, high, 0)
     [contrast] = statistics.compare((cor - ind)[None], higher_is_better=False)
     rows = [
         Row(setting, "the two largest losses fail to reduce the global loss", "yes (picture)",
@@ -45,7 +45,7 @@ def _almost(before: np.ndarray, cor: np.ndarray, opt: np.ndarray) -> Row:
     some = opt < before  # else no pair reduces the loss
     share = (before - cor)[some] / (before - opt)[some]
     low, high = map(float, statistics.mean_interval(share))
-    verdict = verdicts.REPRODUCED if low > ALMOST else verdicts.CONTRADICTED if high < ALMOST else verdicts.UNDECIDED
+    verdict = verdicts.of_bound(low, high, ALMOST)
     words = f"{share.mean():.2f} ({low:.2f} to {high:.2f}) of the best pair's reduction, to {opt.mean():.3f}"
     return Row(
         f"{GAMES} toys", "its global loss is almost the lowest", "almost (picture)", words, len(share), "", verdict
@@ -78,7 +78,7 @@ def _pairs(rng: np.random.Generator) -> tuple[Any, ...]:
     every = [(i, j) for i in range(CLIENTS) for j in range(i)]
     change = {pair: _losses(_trained(weights, points, labels, pair), points, labels) - before for pair in every}
     samples = np.array([change[every[k]] for k in rng.integers(len(every), size=SAMPLES)])
-    mean, covariance = samples.mean(axis=0), np.cov(samples.T) + 1e-6 * np.eye(CLIENTS)
+    covariance = np.cov(samples.T) + 1e-6 * np.eye(CLIENTS)
     chosen: list[int] = []
     for _ in range(2):  # Eq. 16 with alpha = 1
         deviation = np.sqrt(np.diag(covariance).clip(1e-12))
@@ -87,7 +87,6 @@ def _pairs(rng: np.random.Generator) -> tuple[Any, ...]:
         pick = int(np.argmax(scores))
         chosen.append(pick)
         column = covariance[:, pick]
-        mean = mean - column / deviation[pick]
         covariance = covariance - np.outer(column, column) / column[pick]
     best = min(every, key=lambda pair: change[pair].mean())
     worst = tuple(np.argsort(before)[-2:])

@@ -9,13 +9,13 @@ import numpy as np
 from fedjax_sel import statistics
 from fedjax_sel.config import Config
 from fedjax_sel.reproduction import curves, tables, verdicts
-from fedjax_sel.reproduction.entries.fedcor import COLUMNS, ORDER, about, accuracy, configuration, task_of
+from fedjax_sel.reproduction.entries.fedcor import COLUMNS, about, accuracy, configuration, task_of
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 from fedjax_sel.runs.records import Result
+from fedjax_sel.strategies.fedcor import presets
 
 MARGIN = 0.03
-MAIN = {"fmnist": ("interval=10", "beta=0.95"), "cifar10": ("interval=50", "beta=0.9")}  # the main comparison's
 MEASURES: dict[str, Callable[[Result], np.ndarray]] = {
     "ends": tables.last_accuracy,
     "has an accuracy over all rounds": tables.mean_accuracy,
@@ -24,14 +24,21 @@ _CLOSE = (
     "Accuracies are the means of the last ten rounds, for where a run ends, and of all rounds, for how fast it got "
     'there. "Hardly changes" is reproduced if the 95 % interval of the paired difference to the main comparison\'s '
     f"value lies within {MARGIN} of zero, and contradicted if all of it lies beyond. Being above random is an order, "
-    f"a family for each setting and accuracy. {ORDER}"
+    "of each accuracy a claim."
 )
-INTERVALS = BETAS = _CLOSE
-FREQUENCY = (
+_FREQUENCY = (
     "Reproduced if the standard deviation over clients of the selection counts is smaller with each coefficient than "
-    f"with the next greater one. {ORDER}"
+    "with the next greater one."
 )
-BOTH = f"{FREQUENCY} {_CLOSE}"
+INTERVALS = BETAS = f"{_CLOSE} {verdicts.ORDER}"
+FREQUENCY = f"{_FREQUENCY} {verdicts.ORDER}"
+BOTH = f"{_FREQUENCY} {_CLOSE} {verdicts.ORDER}"
+
+
+def _main(task: str) -> tuple[str, str]:
+    """Return what the rows of the main comparison's interval and coefficient are called."""
+    numbers = presets.look_up("fedcor", "paper", task)
+    return f"interval={numbers.interval}", f"beta={numbers.anneal}"
 
 
 def _judge_close(results: Results, scale: Scale) -> Page:
@@ -56,7 +63,7 @@ def _close_rows(results: Results, scale: Scale) -> list[Row]:
     """Judge "it hardly matters": every variant against the one of the main comparison."""
     rows: list[Row] = []
     for cell, result in results.items():
-        main = next((row for row in MAIN[task_of(cell.column)] if Cell(cell.column, row) in results), None)
+        main = next((row for row in _main(task_of(cell.column)) if Cell(cell.column, row) in results), None)
         if main is None or cell.row in (main, "random"):
             continue
         for words, measure in MEASURES.items():

@@ -11,7 +11,7 @@ from fedjax_sel.papers import preset, published
 from fedjax_sel.papers.published import Numbers
 from fedjax_sel.reproduction import curves, tables, verdicts
 from fedjax_sel.reproduction.entries import gpfl_writers
-from fedjax_sel.reproduction.entries.fedcor import about, accuracy, task_of
+from fedjax_sel.reproduction.entries.fedcor import CURVES, about, accuracy, task_of
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 from fedjax_sel.runs.records import Result
@@ -38,11 +38,8 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
 WITHOUT_DROPOUT: dict[str, dict[str, Any]] = {
     f"{row} without dropout": {**AS_THEY_RAN[row], "model_dropout": 0.0} for row in ("random", "gpfl")
 }
-ORDER = (
-    "An order is reproduced if paired differences over seeds are told from chance by the sign-flip test after Holm's "
-    "correction (a family is a setting) and by the bootstrap interval, and contradicted if they are the other way. "
-    "Fewer than 7 seeds cannot tell three orders."
-)
+_SOON, _NEARLY, _LATE = (0.0, 50.0), (75.0, 125.0), (150.0, 250.0)  # rounds: within, nearly and about the text's
+_ABOUT = {"gpfl": _SOON, COHERENT: _SOON, "random": _NEARLY, "pow_d": _NEARLY, "fedcor": _LATE}
 TABLE = (
     "The table has one run a cell: it agrees if it lies in the 95 % prediction interval of a run of ours. The orders "
     "are those of the last ten rounds' accuracy, GPFL above each baseline: once with all as its authors ran them, once "
@@ -52,25 +49,23 @@ TABLE = (
     'seeds; "no more than 4 %" between GPFL\'s last ten rounds and their mean agrees if the 95 % interval of the mean '
     "over seeds does not lie above it. Added after the other runs, to look for a cause: GPFL and random selection "
     "without the network's dropout; whether the table's numbers of GPFL agree with these, and whether GPFL is above "
-    f"random selection there. {ORDER}"
+    f"random selection there. {verdicts.ORDER}"
 )
-CURVES = f"The orders are those of the mean test accuracy of the last ten rounds, and of all rounds. {ORDER}"
 BY_WRITER = (
     f"{CURVES} By writer the baselines are as published and GPFL is the coherent reading, on LEAF's files "
     f"({gpfl_writers.LEAF}) or on a stand-in ({gpfl_writers.STAND_IN}), whose orders are not comparable."
 )
 COVERED = (
-    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies below '
-    '50; "nearly 100" and "about 200" if it overlaps 75 to 125, 150 to 250; a seed that has not selected everyone '
-    "counts all rounds. The orders are GPFL sooner than random and power-of-choice, and FedCor later than each other. "
-    f"{ORDER}"
+    f'"Within {_SOON[1]:g}" agrees if the 95 % interval of the mean round in which the last client is first selected '
+    f'lies below {_SOON[1]:g}; "nearly {np.mean(_NEARLY):g}" and "about {np.mean(_LATE):g}" if it overlaps '
+    f"{_NEARLY[0]:g} to {_NEARLY[1]:g}, {_LATE[0]:g} to {_LATE[1]:g}; a seed that has not selected everyone counts all "
+    "rounds. The orders are GPFL sooner than random and power-of-choice, each of its readings a claim, and FedCor "
+    f"later than each other. {verdicts.ORDER}"
 )
 TAILS = (
     '"About 500", "about 120" and "an average around 20" agree if they lie in the 95 % prediction interval of a run of '
     "ours: of the selections of its most selected client, and of the mean over clients, which has no spread."
 )
-_ABOUT = {"gpfl": (0.0, 50.0), COHERENT: (0.0, 50.0), "random": (75.0, 125.0), "pow_d": (75.0, 125.0),
-          "fedcor": (150.0, 250.0)}  # fmt: skip
 
 
 def configuration(column: str, changes: dict[str, Any]) -> Config:
@@ -162,14 +157,9 @@ def _no_dropout_rows(results: Results, ends: Numbers, scale: Scale) -> list[Row]
         result, value = results.get(Cell(column, ours)), ends.cell("gpfl", column)
         if result is None or value is None:
             continue
+        what = f"{ours}: accuracy at 100 % of the rounds, beside the table's gpfl"
         found = tables.last_accuracy(result)
-        judged = verdicts.of_mean(value.value, None, 1, found)
-        rows.append(
-            Row(column, f"{ours}: accuracy at 100 % of the rounds, beside the table's gpfl", f"{value.value:.4f}",
-                tables.mean_and_sd(found, 3), len(found),
-                tables.interval(judged.difference, judged.low, judged.high, 3),
-                judged.verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE)
-        )  # fmt: skip
+        rows.append(tables.number_row(column, what, value.value, found, 3, scale.whole_rounds))
     return rows + tables.best_rows(results, ours, (random,), scale.whole_rounds)
 
 
@@ -196,13 +186,8 @@ def _text_rows(results: Results, gains: Numbers, steadiness: Numbers, scale: Sca
             continue
         best = max((tables.last_accuracy(one) for one in baselines if one is not None), key=np.mean)
         gain = tables.last_accuracy(gpfl) - best
-        judged = verdicts.of_mean(value.value, None, 1, gain)
-        rows.append(
-            Row(column, "gpfl: last ten rounds' accuracy less the best baseline's", f"{value.value:.4f}",
-                tables.mean_and_sd(gain, 3), len(gain),
-                tables.interval(judged.difference, judged.low, judged.high, 3),
-                judged.verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE)
-        )  # fmt: skip
+        what = "gpfl: last ten rounds' accuracy less the best baseline's"
+        rows.append(tables.number_row(column, what, value.value, gain, 3, scale.whole_rounds))
     return rows
 
 
@@ -215,7 +200,7 @@ def _swing(result: Result) -> np.ndarray:
 def _judge_curves(results: Results, scale: Scale) -> Page:
     rows = tables.best_rows(results, "gpfl", whole=scale.whole_rounds)
     words = "has a higher accuracy over all rounds than"
-    rows += tables.contest_rows(results, "gpfl", tables.mean_accuracy, words, 3)
+    rows += tables.contest_rows(results, "gpfl", tables.mean_accuracy, words, 3, whole=scale.whole_rounds)
     rows = [
         row._replace(verdict=verdicts.NOT_COMPARABLE) if row.setting == gpfl_writers.STAND_IN else row for row in rows
     ]
@@ -250,10 +235,11 @@ def _judge_coverage(results: Results, scale: Scale) -> Page:
         paper = f"within {most:.0f}" if least == 0 else f"about {(least + most) / 2:.0f}"
         rows.append(Row(cell.column, f"{cell.row}: round in which all clients were selected once", paper,
                         f"{rounds.mean():.0f} ({low:.0f} to {high:.0f})", len(rounds), "", verdict))  # fmt: skip
-    words = "has selected everyone {} than"
+    words, whole = "has selected everyone {} than", scale.whole_rounds
     for gpfl in ("gpfl", COHERENT):
-        rows += tables.contest_rows(results, gpfl, _covered, words.format("sooner"), 1, False, ("random", "pow_d"))
-    rows += tables.contest_rows(results, "fedcor", _covered, words.format("later"), 1, True)
+        sooner = words.format("sooner")
+        rows += tables.contest_rows(results, gpfl, _covered, sooner, 1, False, ("random", "pow_d"), whole)
+    rows += tables.contest_rows(results, "fedcor", _covered, words.format("later"), 1, whole=whole)
     if not results:
         return Page(rows)
     pictures = {"clients_seen.png": curves.by_round(results, _seen, "clients selected at least once", window=0)}
@@ -272,15 +258,9 @@ def _judge_tails(results: Results, scale: Scale) -> Page:
             ("mean selections of a client", centre, result.selection_counts.mean(axis=1)),
         ):
             value = paper.cell(name, paper.columns[0]) if name in paper.rows else None
-            theirs, verdict, difference = "", "", ""
-            if value is not None:
-                judged = verdicts.of_mean(value.value, None, 1, ours)
-                theirs, verdict = f"about {value.value:.0f}", judged.verdict
-                difference = tables.interval(judged.difference, judged.low, judged.high, 1)
-            if verdict and not scale.whole_rounds:
-                verdict = verdicts.NOT_COMPARABLE
-            rows.append(Row(cell.column, f"{cell.row}: {what}", theirs, tables.mean_and_sd(ours, 1), len(ours),
-                            difference, verdict))  # fmt: skip
+            number = None if value is None else value.value
+            rows.append(tables.number_row(cell.column, f"{cell.row}: {what}", number, ours, 1, scale.whole_rounds,
+                                          "about {:.0f}"))  # fmt: skip
     return Page(rows, about(results), {"frequency.png": curves.selection_frequency(results)} if results else {})
 
 

@@ -7,7 +7,7 @@ from fedjax_sel.papers.gpfl import RELEASED_LOGS
 from fedjax_sel.papers.published import Cell as Value
 from fedjax_sel.reproduction import tables, verdicts
 from fedjax_sel.reproduction.entries.fedcor import about, accuracy
-from fedjax_sel.reproduction.entries.gpfl import ORDER, SELECTIONS, as_published, as_they_ran
+from fedjax_sel.reproduction.entries.gpfl import SELECTIONS, as_published, as_they_ran
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
 
@@ -27,7 +27,7 @@ RULE = (
     f"The orders are those of each constant above {NONE}, of {BEST_SLOPE} above each other slope, and of {BEST_SLOPE} "
     "above each constant; once in the coherent reading and once as the released code runs. That code's logs have one "
     "seed: a number agrees if it lies in the 95 % prediction interval of a seed here. That accuracy goes on rising "
-    f"after 500 rounds cannot be seen in as many, and is not judged. {ORDER}"
+    f"after 500 rounds cannot be seen in as many, and is not judged. {verdicts.ORDER}"
 )
 
 
@@ -51,15 +51,13 @@ def _judge(results: Results, scale: Scale) -> Page:
     assert gain is not None
     for ending in ("", RELEASED):
         constants, slopes = ([name + ending for name in names] for names in (CONSTANTS, SLOPES))
-        rows += _gain_rows(results, constants, gain)
-        rows += _order_rows(results, constants, slopes)
-    rows += _log_rows(results)
-    if not scale.whole_rounds:
-        rows = [row._replace(verdict=verdicts.NOT_COMPARABLE if row.verdict else "") for row in rows]
+        rows += _gain_rows(results, constants, gain, scale)
+        rows += _order_rows(results, constants, slopes, scale)
+    rows += _log_rows(results, scale)
     return Page(rows, about(results), {"accuracy.png": accuracy(results)} if results else {})
 
 
-def _gain_rows(results: Results, constants: list[str], gain: Value) -> list[Row]:
+def _gain_rows(results: Results, constants: list[str], gain: Value, scale: Scale) -> list[Row]:
     """Judge the text's number: the best constant against none; nothing while one of them is missing."""
     ends = {name: tables.last_accuracy(results[Cell(SELECTIONS, name)]) for name in constants
             if Cell(SELECTIONS, name) in results}  # fmt: skip
@@ -68,38 +66,28 @@ def _gain_rows(results: Results, constants: list[str], gain: Value) -> list[Row]
     none, *others = constants
     best = max(others, key=lambda name: ends[name].mean())
     gained = ends[best] - ends[none]
-    judged = verdicts.of_mean(gain.value, None, 1, gained)
-    difference = tables.interval(judged.difference, judged.low, judged.high, 3)
-    return [
-        Row(SELECTIONS, f"accuracy with {best} less that with {none}", f"nearly {gain.value:.2f}",
-            tables.mean_and_sd(gained, 3), len(gained), difference, judged.verdict)
-    ]  # fmt: skip
+    what = f"accuracy with {best} less that with {none}"
+    return [tables.number_row(SELECTIONS, what, gain.value, gained, 3, scale.whole_rounds, "nearly {:.2f}")]
 
 
-def _order_rows(results: Results, constants: list[str], slopes: list[str]) -> list[Row]:
+def _order_rows(results: Results, constants: list[str], slopes: list[str], scale: Scale) -> list[Row]:
     """Judge the orders; each line of the rule is a family of its own."""
-    best = slopes[0]
-    rows: list[Row] = []
+    best, whole = slopes[0], scale.whole_rounds
     none, *others = constants
-    rows += tables.contest_rows(results, none, tables.last_accuracy, "ends below", 3, False, others)
-    rows += tables.best_rows(results, best, slopes[1:])
-    return rows + tables.best_rows(results, best, constants)
+    rows = tables.contest_rows(results, none, tables.last_accuracy, "ends below", 3, False, others, whole)
+    rows += tables.best_rows(results, best, slopes[1:], whole)
+    return rows + tables.best_rows(results, best, constants, whole)
 
 
-def _log_rows(results: Results) -> list[Row]:
+def _log_rows(results: Results, scale: Scale) -> list[Row]:
     """Hold the released code's runs against its released logs."""
     rows: list[Row] = []
     for name, value in RELEASED_LOGS.items():
         result = results.get(Cell(SELECTIONS, name + RELEASED))
         if result is None:
             continue
-        ours = tables.last_accuracy(result)
-        judged = verdicts.of_mean(value, None, 1, ours)
-        rows.append(
-            Row(SELECTIONS, f"{name}{RELEASED}: last ten rounds' accuracy", f"{value:.3f} (log)",
-                tables.mean_and_sd(ours, 3), len(ours),
-                tables.interval(judged.difference, judged.low, judged.high, 3), judged.verdict)
-        )  # fmt: skip
+        what, ours = f"{name}{RELEASED}: last ten rounds' accuracy", tables.last_accuracy(result)
+        rows.append(tables.number_row(SELECTIONS, what, value, ours, 3, scale.whole_rounds, "{:.3f} (log)"))
     return rows
 
 

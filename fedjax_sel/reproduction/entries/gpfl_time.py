@@ -23,8 +23,12 @@ def _seconds(result: Result) -> float:
 
 def _judge(results: Results, scale: Scale) -> Page:
     seconds = {cell: _seconds(result) for cell, result in results.items()}
-    rows = [Row(cell.column, f"{cell.row}: seconds of {results[cell].num_rounds} rounds", "", f"{value:.1f}", 1, "", "")
-            for cell, value in seconds.items()]  # fmt: skip
+    rows = [
+        Row(cell.column, f"{cell.row}: seconds of {results[cell].num_rounds} rounds", "", f"{value:.1f}",
+            len(results[cell].seeds), "", "")
+        for cell, value in seconds.items()
+    ]  # fmt: skip
+    seeds = max((len(result.seeds) for result in results.values()), default=0)
     columns = list(dict.fromkeys(cell.column for cell in seconds))
     for first, later in ORDER:
         pairs = [(seconds.get(Cell(column, first)), seconds.get(Cell(column, later))) for column in columns]
@@ -32,7 +36,7 @@ def _judge(results: Results, scale: Scale) -> Page:
         if not len(both):
             continue
         verdict = verdicts.UNDECIDED
-        if len(both) < len(COLUMNS) or np.isnan(both).any():
+        if len(both) < len(COLUMNS) or np.isnan(both).any() or not scale.whole_rounds:
             verdict = verdicts.NOT_COMPARABLE
         elif (both[:, 0] < both[:, 1]).all():
             verdict = verdicts.REPRODUCED
@@ -41,7 +45,7 @@ def _judge(results: Results, scale: Scale) -> Page:
         means = both.mean(axis=0)
         words = f"{means[0]:.1f} against {means[1]:.1f} s"
         what = f"{first} takes less time than {later}"
-        rows.append(Row("all settings", what, "yes (picture)", words, 1, f"{means[0] - means[1]:+.1f}", verdict))
+        rows.append(Row("all settings", what, "yes (picture)", words, seeds, f"{means[0] - means[1]:+.1f}", verdict))
     return Page(rows)
 
 

@@ -159,7 +159,7 @@ def contest_rows(
         for (name, other), one in zip(theirs.items(), found):
             means = f"{ours.mean():.{digits}f} against {other.mean():.{digits}f} (p = {one.p_holm:.2g})"
             difference = interval(one.difference, one.low, one.high, digits)
-            verdict = verdicts.of_order(one) if whole else verdicts.NOT_COMPARABLE
+            verdict = verdicts.of_order(one, whole)
             rows.append(Row(column, f"{winner} {words} {name}", "yes", means, one.seeds, difference, verdict))
     return rows
 

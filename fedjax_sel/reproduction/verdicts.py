@@ -120,15 +120,18 @@ def of_closeness(low: float, high: float, margin: float) -> str:
     return CONTRADICTED if low > margin or high < -margin else UNDECIDED
 
 
-def of_order(found: Comparison) -> str:
+def of_order(found: Comparison, whole: bool = True) -> str:
     """Return what paired differences say of an order that a paper claims.
 
     Args:
         found: the claimed winner minus another, in a family of `statistics.compare`.
+        whole: whether the runs have all their rounds.
 
     Returns:
         "reproduced" where the winner is better, "contradicted" where it is worse, else "not told from chance" or
-        "too few seeds".
+        "too few seeds"; "not comparable" with fewer rounds.
     """
+    if not whole:
+        return NOT_COMPARABLE
     words = {statistics.BETTER: REPRODUCED, statistics.WORSE: CONTRADICTED, statistics.WITHIN_CHANCE: UNDECIDED}
     return words.get(found.verdict, found.verdict)

@@ -154,6 +154,12 @@ def test_rules_say_what_of_a_claim_is_not_judged():
     assert '"most of all under 1SPC" are not judged' in ENTRIES["fedgp/fig2"].rule
 
 
+def test_the_rule_of_profiles_judges_each_pair():
+    rule = ENTRIES["fl_dp3s/fig4"].rule
+    assert "Reproduced for a pair if" in rule and "contradicted if it is the other way" in rule
+    assert "under the first and under the second" in rule
+
+
 def test_rules_name_components_in_english():
     assert "the first 5 principal components stand" in ENTRIES["fedcor/fig12"].rule
     assert "the first principal component stands" in ENTRIES["fedcor/fig2"].rule

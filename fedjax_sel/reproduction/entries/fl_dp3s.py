@@ -147,7 +147,7 @@ def _mean_rows(results: Results, paper: Numbers) -> list[Row]:
         value = paper.cell(cell.row, cell.column) if cell.row in paper.rows else None
         found = _round_of_mean(result)
         rows.append(
-            Row(cell.column, f"{cell.row}: round in which the mean over seeds is at {100 * TARGET:.4g} %",
+            Row(cell.column, f"{cell.row}: round in which the mean over seeds is at {_AIM}",
                 "" if value is None else f"{value.value:.0f}",
                 f"not in {result.num_rounds}" if np.isnan(found) else f"{found:.0f}", len(result.seeds), "", "")
         )  # fmt: skip
@@ -179,7 +179,7 @@ def _lead_rows(results: Results, scale: Scale) -> list[Row]:
             Row(data, f"the lead over random is greater under {pair[0]} than under {pair[1]}", "yes",
                 f"{more.mean():+.3f} against {less.mean():+.3f} (p = {one.p_holm:.2g})", one.seeds,
                 tables.interval(one.difference, one.low, one.high, 3),
-                verdicts.of_order(one) if scale.whole_rounds else verdicts.NOT_COMPARABLE)
+                verdicts.of_order(one, scale.whole_rounds))
             for pair, (more, less), one in zip(pairs, leads, found)
         ]  # fmt: skip
     return rows
@@ -242,7 +242,7 @@ def _judge_profiles(results: Results, scale: Scale) -> Page:
 def _judge_initializers(results: Results, scale: Scale) -> Page:
     rounds = {cell: _rounds(result) for cell, result in results.items()}
     rows = [
-        Row(cell.column, f"{cell.row}: rounds to {100 * TARGET:.4g} %", "", tables.mean_and_sd(values, 1), len(values),
+        Row(cell.column, f"{cell.row}: rounds to {_AIM}", "", tables.mean_and_sd(values, 1), len(values),
             "", "")
         for cell, values in rounds.items()
     ]  # fmt: skip

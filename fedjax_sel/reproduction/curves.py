@@ -24,33 +24,41 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
     Returns:
         The figure.
     """
+    shade = bands.shade(_most_together(results))
 
     def draw(axis: Any, result: Result, name: str, style: Style) -> None:
         every = np.asarray(values(result), np.float64)
-        found = bands.band(every, window=max(1, round(window * every.shape[1])))
+        averaged = max(1, round(window * every.shape[1]))
+        found = bands.band(every, window=averaged)
         rounds = np.arange(1, len(found.mean) + 1)
         axis.plot(rounds, found.mean, color=style.color, linestyle=style.line, label=texts.label(name), linewidth=1.4)
         if len(every) > 1:
-            axis.fill_between(rounds, found.low, found.high, color=style.color, alpha=0.15, linewidth=0)
+            axis.fill_between(rounds, found.low, found.high, color=style.color, alpha=shade, linewidth=0)
         axis.set_xlabel("round")
-        axis.set_ylabel(label)
+        axis.set_ylabel(label if averaged == 1 else f"{label}, running mean of {averaged} rounds")
 
     return panels(results, draw)
 
 
 def selection_frequency(results: Results) -> Any:
     """Draw how often clients are selected: a step curve of clients sorted by their rounds, mean over seeds."""
+    shade = bands.shade(_most_together(results))
 
     def draw(axis: Any, result: Result, name: str, style: Style) -> None:
         found = bands.band(np.sort(result.selection_counts, axis=1)[:, ::-1])
         clients = np.arange(1, len(found.mean) + 1)
         axis.step(clients, found.mean, where="mid", color=style.color, linestyle=style.line, label=texts.label(name))
         if len(result.seeds) > 1:
-            axis.fill_between(clients, found.low, found.high, step="mid", color=style.color, alpha=0.15, linewidth=0)
+            axis.fill_between(clients, found.low, found.high, step="mid", color=style.color, alpha=shade, linewidth=0)
         axis.set_xlabel("clients, by how often they train")
         axis.set_ylabel("rounds (mean over seeds)")
 
     return panels(results, draw)
+
+
+def _most_together(results: Results) -> int:
+    columns = [cell.column for cell in results]
+    return max(map(columns.count, columns), default=1)
 
 
 def panels(results: Results, draw: Callable[[Any, Result, str, Style], None]) -> Any:
@@ -64,7 +72,8 @@ def panels(results: Results, draw: Callable[[Any, Result, str, Style], None]) ->
 
     columns = list(dict.fromkeys(cell.column for cell in results))
     styles = styles_of(cell.row for cell in results)
-    figure = Figure(figsize=(5.2 * len(columns), 4.2), layout="constrained")
+    legend_width = 0.8 + 0.085 * max((len(texts.label(name)) for name in styles), default=0)
+    figure = Figure(figsize=(4.8 * len(columns) + legend_width, 4.2), layout="constrained")
     axes = figure.subplots(1, len(columns), squeeze=False)[0]
     for axis, column in zip(axes, columns):
         for cell, result in results.items():
@@ -72,5 +81,6 @@ def panels(results: Results, draw: Callable[[Any, Result, str, Style], None]) ->
                 draw(axis, result, cell.row, styles[cell.row])
         axis.set_title(texts.label(column))
         axis.grid(alpha=0.25)
-    axes[0].legend(frameon=False)
+    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles, loc="outside right upper", frameon=False)  # nothing lies over a curve
     return figure

@@ -68,7 +68,11 @@ def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
     return np.where(np.isnan(rounds), np.nan, totals[np.arange(len(totals)), index])
 
 
-def mean_of_last_rounds(values: ArrayLike, count: int) -> np.ndarray:
+LAST_ROUNDS = 10
+"""Rounds of a run's end whose mean is what it ends with, wherever one number stands for it."""
+
+
+def mean_of_last_rounds(values: ArrayLike, count: int = LAST_ROUNDS) -> np.ndarray:
     """Return the mean of what was measured in the last rounds; NaN for a seed where nothing was.
 
     Args:

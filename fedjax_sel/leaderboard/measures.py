@@ -13,7 +13,6 @@ from fedjax_sel import metrics, statistics
 from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.leaderboard.settings import BASELINE
 
-LAST_ROUNDS = 10
 LAST_THIRD = 3  # of few paid rounds that many-th count: ten would be half of the way to where the rest has got
 LAST_SHARE = 0.2  # of the rounds, whose measured worst deciles count
 SHARES = (0.25, 0.5, 1.0)  # of the equal megabytes
@@ -63,7 +62,7 @@ def target_of(baseline: Series) -> float | None:
 
 def last_rounds(series: Series) -> np.ndarray:
     """Return the mean test accuracy of the last ten rounds, [seeds]."""
-    return metrics.mean_of_last_rounds(series.test_accuracy, LAST_ROUNDS)
+    return metrics.mean_of_last_rounds(series.test_accuracy)
 
 
 def worst_decile(series: Series) -> np.ndarray:
@@ -96,7 +95,7 @@ def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarra
     """
     paid = paid_rounds(series, megabytes, spent)
     values = np.asarray(series.test_accuracy, np.float64)
-    counted = np.minimum(-(-paid // LAST_THIRD), LAST_ROUNDS)
+    counted = np.minimum(-(-paid // LAST_THIRD), metrics.LAST_ROUNDS)
     ends = zip(values, paid, counted)
     return np.array([one[end - count : end].mean() if end else guess for one, end, count in ends])
 
@@ -145,9 +144,9 @@ def rounds_to_target(series: Series, target: float) -> np.ndarray:
     """
     rounds = series.rounds
     running = np.full(series.test_accuracy.shape, np.nan)
-    if rounds >= LAST_ROUNDS:
-        windows = np.lib.stride_tricks.sliding_window_view(series.test_accuracy, LAST_ROUNDS, axis=1)
-        running[:, LAST_ROUNDS - 1 :] = metrics.mean_of_measured(windows, axis=2)
+    if rounds >= metrics.LAST_ROUNDS:
+        windows = np.lib.stride_tricks.sliding_window_view(series.test_accuracy, metrics.LAST_ROUNDS, axis=1)
+        running[:, metrics.LAST_ROUNDS - 1 :] = metrics.mean_of_measured(windows, axis=2)
     return metrics.rounds_to_target(running, target)
 
 

@@ -134,8 +134,10 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         if not together:
             continue
         slug = group.replace(" ", "_").lower()
-        page += [f"## {group}: {len(names)} settings together", across.LEADS, across.as_markdown(together)]
-        page += [f"![performance profiles](performance_profiles_{slug}.png)", PROFILES]
+        said = across.LEADS in page
+        page += [f"## {group}: {len(names)} settings together", *([] if said else [across.LEADS])]
+        page += [across.as_markdown(together), f"![performance profiles](performance_profiles_{slug}.png)"]
+        page += [] if said else [PROFILES]
         files[f"across_{slug}.csv"] = across.as_csv(together)
         files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(together))
     if boards:

@@ -16,7 +16,6 @@ from fedjax_sel import metrics
 from fedjax_sel.core.texts import cell
 from fedjax_sel.runs.records import Result
 
-LAST_ROUNDS = 10
 NOT_REACHED = "N/A"
 NOTES = """± is the sample standard deviation over seeds. N/A: some seed never got there; beside it stands how many did.
 Rounds and megabytes (10^6 bytes) to a target are counted up to the first round that reaches it, without smoothing, and
@@ -120,7 +119,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         rounds=result.num_rounds,
         target_accuracy=target,
         final=spread(metrics.last_measured(result.measured[result.test_measure])),
-        last_rounds=spread(metrics.mean_of_last_rounds(result.measured[result.test_measure], LAST_ROUNDS)),
+        last_rounds=spread(metrics.mean_of_last_rounds(result.measured[result.test_measure])),
         rounds_to_target=None if rounds_to_target is None else spread(rounds_to_target),
         megabytes_down_to_target=until_target(down),
         megabytes_up_to_target=until_target(up),
@@ -236,7 +235,7 @@ def by_optimizer(rows: Sequence[Row]) -> str:
         rows: of one setting, at least one.
     """
     target = rows[0].target_accuracy
-    numbers = {f"mean test {rows[0].measure} of the last {LAST_ROUNDS} rounds": ("last_rounds", 4)}
+    numbers = {f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": ("last_rounds", 4)}
     if target is not None:
         share = _share(rows[0])
         numbers |= {
@@ -279,7 +278,7 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
     target = rows[0].target_accuracy
     found = {
         f"final test {rows[0].measure}": [_mean_and_deviation(row.final, 4) for row in rows],
-        f"mean of the last {LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds, 4) for row in rows],
+        f"mean of the last {metrics.LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds, 4) for row in rows],
     }
     if target is not None:
         share = _share(rows[0])

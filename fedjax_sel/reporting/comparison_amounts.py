@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel import metrics
 from fedjax_sel.core import texts
-from fedjax_sel.reporting.comparison import LAST_ROUNDS, NOT_REACHED, Row, Spread
+from fedjax_sel.reporting.comparison import NOT_REACHED, Row, Spread
 from fedjax_sel.reporting.comparison_panels import Panel, figure, headline, save
 from fedjax_sel.reporting.styles import Style
 
@@ -18,7 +19,9 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
     settings = list(dict.fromkeys(row.setting for row in rows))
     algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
     better = 1.0 if rows[0].higher_is_better else -1.0
-    numbers = {f"mean test {rows[0].measure} of the last {LAST_ROUNDS} rounds": ("last_rounds", "{:.3f}", better)}
+    numbers = {
+        f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": ("last_rounds", "{:.3f}", better)
+    }
     if any(row.target_accuracy is not None for row in rows):
         numbers["rounds to the target"] = ("rounds_to_target", "{:.0f}", -1.0)
     width = 1.6 + 1.05 * len(optimizers)

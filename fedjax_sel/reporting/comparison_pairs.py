@@ -9,12 +9,12 @@ import numpy as np
 
 from fedjax_sel import metrics, statistics
 from fedjax_sel.core.texts import cell
-from fedjax_sel.reporting.comparison import LAST_ROUNDS, NOT_REACHED, Row, conditions
+from fedjax_sel.reporting.comparison import NOT_REACHED, Row, conditions
 from fedjax_sel.runs.records import Result
 from fedjax_sel.statistics import Comparison
 
 BASELINE = "random"
-LAST_ROUNDS_MEASURE, RESTRICTED_ROUNDS = f"last_{LAST_ROUNDS}_rounds", "rounds_to_target_restricted"
+LAST_ROUNDS_MEASURE, RESTRICTED_ROUNDS = f"last_{metrics.LAST_ROUNDS}_rounds", "rounds_to_target_restricted"
 _DIGITS = {LAST_ROUNDS_MEASURE: 4, RESTRICTED_ROUNDS: 1}
 
 
@@ -59,10 +59,8 @@ def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
 
 def _of_last_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]]) -> list[Pair]:
     first, result = baseline
-    values = [
-        metrics.mean_of_last_rounds(one.measured[one.test_measure], LAST_ROUNDS) for _, one in [baseline, *others]
-    ]
-    words = f"test {result.measure_in_words}, mean of the last {LAST_ROUNDS} rounds"
+    values = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for _, one in [baseline, *others]]
+    words = f"test {result.measure_in_words}, mean of the last {metrics.LAST_ROUNDS} rounds"
     return [
         Pair(row.setting, row.optimizer, row.algo, first.algo, LAST_ROUNDS_MEASURE, words, None, None, None, compared)
         for (row, _), compared in zip(others, _family(values, result.higher_is_better))

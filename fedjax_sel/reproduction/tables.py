@@ -13,7 +13,6 @@ from fedjax_sel.reproduction.entry import Cell, Results
 from fedjax_sel.reproduction.page import Row
 from fedjax_sel.runs.records import Result
 
-LAST_ROUNDS = 10
 LATE = 0.9  # of the rounds run: who does not arrive by their end may have a mean that lies so late
 ARRIVAL = (
     "A number differs where some seed here does not arrive, but is not comparable there if it lies beyond "
@@ -224,7 +223,7 @@ def accuracy_at(result: Result, share: float) -> np.ndarray:
     """
     values = np.asarray(result.measured[result.test_measure], np.float64)
     if share >= 1:
-        return metrics.mean_of_last_rounds(values, LAST_ROUNDS)
+        return metrics.mean_of_last_rounds(values)
     return values[:, max(0, round(share * values.shape[1]) - 1)]
 
 

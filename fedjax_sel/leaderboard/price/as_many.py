@@ -11,6 +11,7 @@ from fedjax_sel.leaderboard.price import wording
 from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.settings import BASELINE, SETTINGS, contender
+from fedjax_sel.papers.fedcor import FASHION_MNIST
 from fedjax_sel.statistics import Comparison
 
 ABOUT = (
@@ -18,9 +19,10 @@ ABOUT = (
     'runs of those who ask nobody, or once, which stop after as many megabytes: "less random" is the row\'s accuracy '
     'less that of the longer run, and "its rounds" are how many that one gets for them.'
 )
+_HALVED_AFTER = FASHION_MNIST.training.learning_rate_milestones
 SHORTER_STEPS = (
-    "Clients' step sizes halve after 150 and after 300 rounds, as in FedCor's paper: a run of more rounds ends with "
-    "smaller steps than one of 150."
+    f"Clients' step sizes halve after {' and after '.join(map(str, _HALVED_AFTER))} rounds, as in FedCor's paper: a "
+    f"run of more rounds ends with smaller steps than one of {_HALVED_AFTER[0]}."
 )
 
 

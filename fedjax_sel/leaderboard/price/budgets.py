@@ -72,6 +72,6 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         "rounds that they pay for, of ten at most), among the rows that were run. "
         '"Not told apart" are rows that are not shown to be worse; that does not '
         "prove that they are equal. The best row was chosen on the same seeds, so that chance flatters its lead, also "
-        "where it stands alone."
+        "where it stands alone. In the picture a colour is the row in bold, also where others are not told apart."
     )
     return [*parts, words, f"![the best strategy for a budget]({link}/budgets.png)"]

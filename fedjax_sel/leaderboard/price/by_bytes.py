@@ -12,7 +12,8 @@ from fedjax_sel.leaderboard.standings import Standings
 
 def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> list[str]:
     """Return what the same megabytes buy, all settings of a data set together."""
-    parts = []
+    parts: list[str] = []
+    all_together: list[str] = []
     for title, names in across.groups(boards).items():
         together = across.of_settings({name: tables[name] for name in names})
         if not together:
@@ -25,16 +26,15 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
             leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
             shown = across.counted(one.verdicts[measure])
             lines.append(f"| {cell(one.name)} | {dear[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
-        parts += [f"{title}, {len(names)} settings: interquartile means over settings and seeds. {across.LEADS}"]
-        parts += ["\n".join(lines), _in_words(names, boards, tables, dear)]
+        parts += [f"{title}, {len(names)} settings: interquartile means over settings and seeds.", "\n".join(lines)]
+        all_together += [name for name in names if name not in all_together]
     if not parts:
         return [wording.NONE]
-    return [*parts, f"![accuracy by megabytes]({link}/accuracy_by_megabytes.png)"]
+    return [across.LEADS, *parts, _in_words(all_together, boards, tables),
+            f"![accuracy by megabytes]({link}/accuracy_by_megabytes.png)"]  # fmt: skip
 
 
-def _in_words(
-    names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings], dear: Mapping[str, float]
-) -> str:
+def _in_words(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
     lines = []
     for name in names:
         told = {
@@ -55,6 +55,8 @@ def _in_words(
             f"megabytes ({megabytes:.0f}) better {at[0]}; worse {at[1]}. Rounds that these pay for, of "
             f"{tables[name].shared.rounds}: {wording.listed(paid)}."
         )
+    everywhere = [row for row in boards[names[0]].rows if all(row in boards[name].rows for name in names)]
+    dear = {row: wording.times_random(row, names, boards) for row in everywhere}
     most = max(dear.values())
     dearest = [row for row, value in dear.items() if value > 0.99 * most]
     of_settings = [f"{wording.times_random(dearest[0], [name], boards):.2f}" for name in names]

@@ -54,7 +54,8 @@ def _judge_profiles(results: Results, scale: Scale) -> Page:
             tables.interval(one.difference, one.low, one.high, 2), verdicts.of_order(one))
         for (first, second), apart, other, one in zip(pairs, across, usual, found)
     ]  # fmt: skip
-    return Page(rows, (), {"profiles.png": _figure(profiles, "unit of the layer", "output, seed 0")})
+    note = "The picture's panels share one scale of colours: where a panel is pale, profiles are small."
+    return Page(rows, [note], {"profiles.png": _figure(profiles, "unit of the layer", "output, seed 0")})
 
 
 def _between_clients(profiles: np.ndarray) -> np.ndarray:

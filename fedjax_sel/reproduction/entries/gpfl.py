@@ -193,7 +193,7 @@ def _text_rows(results: Results, gains: Numbers, steadiness: Numbers, scale: Sca
 
 def _swing(result: Result) -> np.ndarray:
     """Return the greatest deviation of the last ten rounds' accuracies from their mean, [seeds]."""
-    last = np.asarray(result.measured[result.test_measure], np.float64)[:, -tables.LAST_ROUNDS :]
+    last = np.asarray(result.measured[result.test_measure], np.float64)[:, -metrics.LAST_ROUNDS :]
     return np.abs(last - last.mean(axis=1, keepdims=True)).max(axis=1)
 
 

@@ -66,8 +66,8 @@ def results(tmp_path):
 
 def test_the_page_says_what_the_numbers_show(results):
     text = pages.price_of_information(results, "../results")
-    assert "Ahead of random selection: fedcor interval=10, fedcor interval=80. Worse than the usual interval: " \
-           "fedcor interval=80, fedcor interval=never." in text  # fmt: skip
+    assert "Ahead of random selection: fedcor interval=10; fedcor interval=80. Worse than the usual interval: " \
+           "fedcor interval=80; fedcor interval=never." in text  # fmt: skip
     assert "| fedcor interval=80 | 1.50 |" in text and "| 50 % |" in text
     assert "the difference to random selection falls for fedcor, and rises for none" in text
     # fedcor sends 6 MB a round for 20 rounds, random selection and FL-DP3S 2 MB for 70 and 50: too few for the latter

@@ -43,10 +43,10 @@ def section(found: Mapping[str, Held]) -> list[str]:
             )
         parts += [f"{SETTINGS[setting].title}:", "\n".join(lines)]
         ahead, worse = wording.told(leads, statistics.BETTER), wording.told(kept, statistics.WORSE)
-        words = f"Ahead of random selection: {wording.listed(ahead)}. "
-        words += f"Worse than the usual interval: {wording.listed(worse)}."
+        words = f"Ahead of random selection: {wording.listed(ahead, '; ')}. "
+        words += f"Worse than the usual interval: {wording.listed(worse, '; ')}."
         if lasting:
             better = wording.told(lasting, statistics.BETTER)
-            words += f" Better than random selection with as many MB: {wording.listed(better)}."
+            words += f" Better than random selection with as many MB: {wording.listed(better, '; ')}."
         parts.append(words)
     return [*parts, *wording.missing(missing)] if parts else [wording.NONE]

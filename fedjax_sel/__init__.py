@@ -158,9 +158,9 @@ def load(path: str) -> "Result":
     import dataclasses
     from pathlib import Path
 
-    from fedjax_sel.runs import folder, weights
+    from fedjax_sel.runs import reading, weights
 
-    result = folder.load(Path(path))
+    result = reading.load(Path(path))
     # Those in the folder of a run that goes on are of the rounds before.
     return dataclasses.replace(result, weights=weights.read(Path(path))) if result.finished else result
 

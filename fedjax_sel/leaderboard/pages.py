@@ -30,8 +30,8 @@ comparison, p-values those of two-sided sign flips after that correction over a 
 where both agree. Within chance does not mean equal."""
 
 PROFILES = (
-    "The share of all settings' seeds whose lead over random selection with the same seed is more than tau: further "
-    "right is better."
+    "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "
+    "than tau: further right is better."
 )
 
 
@@ -129,17 +129,18 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         page += ["## The settings", _list(boards, tables)]
     if boards and (missing := [one.title for name, one in settings.SETTINGS.items() if name not in boards]):
         page.append(f"Not run yet: {'; '.join(missing)}.")
-    for group, names in across.groups(boards).items():
-        together = across.of_settings({name: tables[name] for name in names})
-        if not together:
+    groups = across.groups(boards)
+    together = {group: across.of_settings({name: tables[name] for name in names}) for group, names in groups.items()}
+    if any(together.values()):
+        page += ["## Settings together", across.LEADS, PROFILES]
+    for group, rows in together.items():
+        if not rows:
             continue
         slug = group.replace(" ", "_").lower()
-        said = across.LEADS in page
-        page += [f"## {group}: {len(names)} settings together", *([] if said else [across.LEADS])]
-        page += [across.as_markdown(together), f"![performance profiles](performance_profiles_{slug}.png)"]
-        page += [] if said else [PROFILES]
-        files[f"across_{slug}.csv"] = across.as_csv(together)
-        files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(together))
+        page += [f"### {group}: {len(groups[group])} settings", across.as_markdown(rows)]
+        page.append(f"![performance profiles](performance_profiles_{slug}.png)")
+        files[f"across_{slug}.csv"] = across.as_csv(rows)
+        files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(rows))
     if boards:
         page += ["## Accuracy against megabytes", "![accuracy by megabytes](accuracy_by_megabytes.png)"]
         shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards

@@ -32,6 +32,40 @@ class Outcome(NamedTuple):
     stopped_by: int = 0  # the signal
 
 
+@dataclasses.dataclass
+class _Board:
+    """What a grid's folder holds, and is written there after each run."""
+
+    folder: Path
+    planned: Mapping[str, Config]
+    rows: dict[str, Series]
+    about: dict[str, Any]
+
+    def add(self, results: Mapping[str, Result]) -> None:
+        for name, result in results.items():
+            self.rows[name] = series.of_result(result)
+            self.about["rows"][name] = _about_row(result)
+            self.about["data_source"] = result.data_source
+
+    def note(self, failed: Mapping[str, independent.Failure]) -> None:
+        """Keep why rows are not there, until they are; a later command may not have tried them again."""
+        known = {**self.about.get("failed", {}), **{name: failure.why for name, failure in failed.items()}}
+        for_good = {*self.about.get("failed_for_good", ()), *(name for name, one in failed.items() if one.for_good)}
+        for_good -= {name for name, one in failed.items() if not one.for_good}
+        self.about["failed"] = {
+            name: why for name, why in known.items() if name in self.planned and name not in self.rows
+        }
+        self.about["failed_for_good"] = [name for name in self.about["failed"] if name in for_good]
+
+    def write(self) -> None:
+        order = [
+            *(name for name in self.planned if name in self.rows),
+            *(name for name in self.rows if name not in self.planned),
+        ]
+        if order:
+            series.write(self.folder, {name: self.rows[name] for name in order}, self.about)
+
+
 def run(
     grid: Grid,
     out: Path,
@@ -60,87 +94,66 @@ def run(
         UserError: its folder holds results of another scale, or another process writes to it; what it follows from is
             not there; or no run succeeded, now or before.
     """
+    planned = _planned(grid, out, scale, data_dir)
     folder = out / grid.name
-    given = _rows(grid, out)
     series.make(folder)
     with FolderLock() as lock:  # each write is of all rows, which nobody else may add to meanwhile
         lock.take(folder)
-        return _run(grid, given, folder, runs, scale, command, say, algos, data_dir, workers)
+        board = _board(folder, planned)
+        board.about |= {
+            "title": grid.title,
+            "other_than_usual": scale.in_words(),
+            "commands": list(dict.fromkeys([*board.about.get("commands", []), command])),
+            "num_classes": grid.num_classes,
+            "planned": list(planned),
+        }
+        board.note({})
+        missing = {name: config for name, config in planned.items() if name not in board.rows}
+        wanted = {name: one for name, one in missing.items() if algos is None or one.selection.algo in algos}
+        if len(planned) > len(wanted):
+            say(f"{grid.name}: {len(wanted)} of {len(planned)} rows to run; {len(board.rows)} are in {folder}")
+        found = _run(grid, wanted, runs, say, board, workers) if wanted else None
+        if found is not None and found.stopped:
+            return Outcome(len(board.rows), dict(board.about["failed"]), True, found.stopped_by)
+        _time_selection(grid, board, say)
+        board.write()
+        return Outcome(len(board.rows), dict(board.about["failed"]))
 
 
 def _run(
     grid: Grid,
-    given: Mapping[str, Config],
-    folder: Path,
+    wanted: Mapping[str, Config],
     runs: Path,
-    scale: Scale,
-    command: str,
     say: Callable[[str], None],
-    algos: Collection[str] | None,
-    data_dir: str | None,
+    board: _Board,
     workers: independent.Workers | None,
-) -> Outcome:
-    if grid.own_seeds and scale.seeds is not None:
-        own = next(iter(given.values())).run.seeds
-        scale = dataclasses.replace(scale, seeds=own[: len(scale.seeds)])
-    planned = {name: scale.apply(config) for name, config in given.items()}
-    if data_dir is not None:
-        planned = {name: config.replace(data_dir=data_dir) for name, config in planned.items()}
-    rows, about = _held(folder, planned)
-    about = {
-        **about,
-        "title": grid.title,
-        "other_than_usual": scale.in_words(),
-        "commands": list(dict.fromkeys([*about.get("commands", []), command])),
-        "num_classes": grid.num_classes,
-        "planned": list(planned),
-    }
-    _note_failures(about, rows, {})
-    wanted = {
-        name: config
-        for name, config in planned.items()
-        if name not in rows and (algos is None or config.selection.algo in algos)
-    }
-    if len(planned) > len(wanted):
-        say(f"{grid.name}: {len(wanted)} of {len(planned)} rows to run; {len(rows)} are in {folder}")
-    if not wanted:
-        return _timed(grid, planned, folder, rows, about, say)
-
+) -> runner.Found:
     def keep(found: runner.Found) -> None:
-        for cell, result in found.results.items():
-            rows[cell.row] = series.of_result(result)
-            about["rows"][cell.row] = _about_row(result)
-            about["data_source"] = result.data_source
-        _note_failures(about, rows, {cell.row: failure for cell, failure in found.failed.items()})
-        _write(folder, planned, rows, about)
+        board.add({cell.row: result for cell, result in found.results.items()})
+        board.note({cell.row: failure for cell, failure in found.failed.items()})
+        board.write()
 
     entry = Entry(grid.name, "", {Cell(grid.name, name): config for name, config in wanted.items()}, _no_page, "")
     found = runner.run(entry, Part(), runs, Scale(), say, keep, workers)
     keep(found)
-    if found.failed and not rows:
+    if found.failed and not board.rows:
         raise UserError(f"{grid.name}: no run succeeded; the first one: {next(iter(found.failed.values()))}")
-    if found.stopped:
-        return Outcome(len(rows), dict(about["failed"]), True, found.stopped_by)
-    return _timed(grid, planned, folder, rows, about, say)
+    return found
 
 
-def _note_failures(about: dict[str, Any], rows: Collection[str], new: Mapping[str, independent.Failure]) -> None:
-    """Keep why rows are not there, until they are; a later command may not have tried them again."""
-    known = {**about.get("failed", {}), **{name: failure.why for name, failure in new.items()}}
-    for_good = {*about.get("failed_for_good", ()), *(name for name, one in new.items() if one.for_good)}
-    for_good -= {name for name, one in new.items() if not one.for_good}
-    about["failed"] = {name: why for name, why in known.items() if name in about["planned"] and name not in rows}
-    about["failed_for_good"] = [name for name in about["failed"] if name in for_good]
-
-
-def _rows(grid: Grid, out: Path) -> Mapping[str, Config]:
-    """Return what a grid runs, which may follow from another one's results."""
-    if grid.choose is None:
-        return grid.rows
-    held = series.read(out / grid.after)
-    if held is None:
-        raise UserError(f"PART: {grid.name} follows from {grid.after}, which is not in {out}; run that first")
-    return grid.choose(held)
+def _planned(grid: Grid, out: Path, scale: Scale, data_dir: str | None) -> dict[str, Config]:
+    """Return what a grid runs, as it is asked for; it may follow from another one's results."""
+    rows = grid.rows
+    if grid.choose is not None:
+        held = series.read(out / grid.after)
+        if held is None:
+            raise UserError(f"PART: {grid.name} follows from {grid.after}, which is not in {out}; run that first")
+        rows = grid.choose(held)
+    if grid.own_seeds and scale.seeds is not None:
+        own = next(iter(rows.values())).run.seeds
+        scale = dataclasses.replace(scale, seeds=own[: len(scale.seeds)])
+    planned = {name: scale.apply(config) for name, config in rows.items()}
+    return planned if data_dir is None else {name: one.replace(data_dir=data_dir) for name, one in planned.items()}
 
 
 def _no_page(results: Any, scale: Scale) -> Page:
@@ -148,7 +161,7 @@ def _no_page(results: Any, scale: Scale) -> Page:
     return Page([])
 
 
-def _held(folder: Path, planned: Mapping[str, Config]) -> tuple[dict[str, Series], dict[str, Any]]:
+def _board(folder: Path, planned: Mapping[str, Config]) -> _Board:
     """Return the rows that are there already, and what is said of them.
 
     Raises:
@@ -156,7 +169,7 @@ def _held(folder: Path, planned: Mapping[str, Config]) -> tuple[dict[str, Series
     """
     held = series.read(folder)
     if held is None:
-        return {}, {"rows": {}}
+        return _Board(folder, planned, {}, {"rows": {}})
     for name in held.rows:
         if name in planned and held.about["rows"][name]["configuration"] != _identity(planned[name]):
             one = held.rows[name]
@@ -164,7 +177,7 @@ def _held(folder: Path, planned: Mapping[str, Config]) -> tuple[dict[str, Series
                 f"--out: {folder} holds {name} with {one.rounds} rounds and {len(one.seeds)} seeds, or other settings, "
                 "than are asked for now; give another --out, or remove that folder"
             )
-    return dict(held.rows), held.about
+    return _Board(folder, planned, dict(held.rows), held.about)
 
 
 def _identity(config: Config) -> str:
@@ -185,29 +198,15 @@ def _about_row(result: Result) -> dict[str, Any]:
     }
 
 
-def _timed(
-    grid: Grid,
-    planned: Mapping[str, Config],
-    folder: Path,
-    rows: dict[str, Series],
-    about: dict[str, Any],
-    say: Callable[[str], None],
-) -> Outcome:
+def _time_selection(grid: Grid, board: _Board, say: Callable[[str], None]) -> None:
     """Time selection alone, of one replicate, of the rows whose selection is not timed yet."""
-    missing = [name for name in rows if name in planned and "selection_seconds" not in about["rows"][name]]
-    if grid.timed and missing:
-        say(f"{grid.name}: selection is timed apart")
-        for name in missing:
-            config = planned[name].replace(seeds=planned[name].run.seeds[:1])
-            with contextlib.suppress(*independent.FAILURES):  # the next command tries again
-                about["rows"][name]["selection_seconds"] = selection_cost.selection_seconds(config, TIMED_SECONDS)
-                _write(folder, planned, rows, about)
-    if rows:
-        _write(folder, planned, rows, about)
-    return Outcome(len(rows), dict(about["failed"]))
-
-
-def _write(folder: Path, planned: Mapping[str, Config], rows: dict[str, Series], about: dict[str, Any]) -> None:
-    order = [*(name for name in planned if name in rows), *(name for name in rows if name not in planned)]
-    if order:
-        series.write(folder, {name: rows[name] for name in order}, about)
+    about = board.about["rows"]
+    untimed = [name for name in board.rows if name in board.planned and "selection_seconds" not in about[name]]
+    if not (grid.timed and untimed):
+        return
+    say(f"{grid.name}: selection is timed apart")
+    for name in untimed:
+        config = board.planned[name].replace(seeds=board.planned[name].run.seeds[:1])
+        with contextlib.suppress(*independent.FAILURES):  # the next command tries again
+            about[name]["selection_seconds"] = selection_cost.selection_seconds(config, TIMED_SECONDS)
+            board.write()

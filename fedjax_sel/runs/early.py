@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedjax_sel.config import Config
 from fedjax_sel.experiment import experiment_of
-from fedjax_sel.runs import folder, following, provenance, run_files, told
+from fedjax_sel.runs import folder, following, provenance, reading, run_files, told
 from fedjax_sel.runs.records import Result
 
 Enough = Callable[[Result], bool]
@@ -40,7 +40,7 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     known = told.newest(path) if (path / run_files.METRICS).exists() else None
     if known is None:
         return None  # nothing vouches for its rows
-    result = folder.load_whole(path)
+    result = reading.load_whole(path)
     if result is None or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)

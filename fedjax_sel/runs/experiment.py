@@ -16,7 +16,7 @@ from fedjax_sel.devices import hosts
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
-from fedjax_sel.runs import checkpoint, folder, provenance, records, resume, weights
+from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, resume, weights
 from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.collector import Collector
 from fedjax_sel.runs.interruption import Interruption
@@ -157,7 +157,7 @@ def start_jax(config: Config) -> None:
 
 
 def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:
-    """Return the result of a finished run in a folder; see `folder.finished_result`. The same on every machine.
+    """Return the result of a finished run in a folder; see `reading.finished_result`. The same on every machine.
 
     Args:
         out: the folder.
@@ -170,7 +170,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         return None
 
     def look() -> dict | None:
-        done = folder.finished_result(out, config, lambda share: data or provenance.of_experiment(experiment, share))
+        done = reading.finished_result(out, config, lambda share: data or provenance.of_experiment(experiment, share))
         if done is None:
             return None
         folder.restore_config(out)

@@ -18,8 +18,6 @@ import contextlib
 import os
 import platform
 import sys
-import warnings
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,19 +26,17 @@ import jax
 import numpy as np
 
 from fedjax_sel import devices
-from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
+from fedjax_sel.config import Config
 from fedjax_sel.core import commit, files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told, verdict
+from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.provenance import Digests
-from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, RESULT
 from fedjax_sel.version import __version__
 
 SECONDS_TO_LOSE = 60.0
-UNREADABLE = (OSError, ValueError, KeyError)  # what a damaged file makes its reader raise
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
@@ -54,138 +50,6 @@ def default_path(config: Config) -> Path:
     dataset = config.data.dataset.split(":")[0].replace("/", "-")
     algo = config.selection.algo.replace(":", "-")
     return Path("runs") / f"{dataset}-{scheme}-{algo}-{config.fingerprint()}"
-
-
-def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
-    """Return the result of a finished run, once its files and its data are found to be what they were.
-
-    Args:
-        path: the folder.
-        config: what is to be run.
-        digests_now: the share of the training set that the server keeps (None: as the strategy needs it) -> digests of
-            the data that are given now; asked only of a finished run.
-
-    Returns:
-        The result, or None where the folder is absent, empty, or holds an unfinished run of this configuration.
-
-    Raises:
-        UserError: the folder holds something else, or a run of other data, is damaged, or cannot be used.
-    """
-    try:
-        if path.exists() and not path.is_dir():
-            raise UserError(f"--out: {path} is a file; give a folder")
-        if not path.exists() or is_empty(path):
-            return None
-    except OSError as error:
-        raise UserError(f"--out: cannot use {path} ({error.strerror or error}); give another folder") from error
-    stored = stored_config(path)
-    if stored.fingerprint() != config.fingerprint():
-        raise UserError(
-            f"--out: {path} holds a run of another configuration ({_difference(stored, config)}); give "
-            "another folder, or the values there"
-        )
-    if stored.run.rounds > config.run.rounds:
-        raise UserError(
-            f"--rounds: {path} holds a run of {stored.run.rounds} rounds, and {config.run.rounds} are fewer; give "
-            "another folder, or as many"
-        )
-    known = told.newest(path)
-    done = stored.run.rounds if known is None else known["rounds"]
-    if done < config.run.rounds or not (path / METRICS).exists() or not (path / COHORTS).exists():
-        return None
-    try:
-        result = _read(path, config, known)
-    except told.CutError:  # there may be a checkpoint before the rounds that are missing
-        return None
-    except UNREADABLE as error:
-        raise _damaged(path, error) from error
-    if not result.finished:
-        return None
-    verdict.refuse_what_was_skipped(result, config.replace(out=str(path)))
-    made_from = told.made_from(path, known)
-    if made_from is not None:
-        try:
-            now = digests_now(None if known is None else known.get("server_validation"))
-        except UserError as error:
-            raise UserError(
-                f"{error}; the run in {path} is finished, and fedjax-sel report shows it without its data"
-            ) from error
-        provenance.refuse_others(path, made_from, now)
-    return result
-
-
-def load(path: Path) -> Result:
-    """Return the result in a run folder, finished or not, of the rounds that the run told of.
-
-    Raises:
-        UserError: there is no readable run, or it is damaged.
-    """
-    try:
-        return _load(path)
-    except told.CutError as error:
-        raise _damaged(path, error) from error
-
-
-def load_whole(path: Path) -> Result | None:
-    """Return the result in a run folder, as `load` does; None where rounds are missing that the run told of.
-
-    Such a run can go on from a checkpoint before them.
-
-    Raises:
-        UserError: there is no readable run, or it is damaged in another way.
-    """
-    try:
-        return _load(path)
-    except told.CutError:
-        return None
-
-
-def _load(path: Path) -> Result:
-    if not path.is_dir():
-        raise UserError(f"{path}: no such folder; give the --out of a run")
-    config = stored_config(path)
-    try:
-        return _read(path, config, told.newest(path))
-    except told.CutError:
-        raise
-    except UNREADABLE as error:
-        raise _damaged(path, error) from error
-
-
-def _read(path: Path, config: Config, known: Manifest | None) -> Result:
-    """Read the rounds that a manifest tells of; without one, all; raise one of UNREADABLE where they are damaged."""
-    if known is None:
-        warnings.warn(
-            f"{path}: nothing tells whether its rows are what they were, since {RESULT} and the checkpoints are lost "
-            "or damaged",
-            stacklevel=3,
-        )
-    whole = known is not None and known["rounds"] == config.run.rounds
-    text, cohorts = told.rows_and_cohorts(path, config, known, whole)
-    return rows.parse(config, told.source(path, known), text, cohorts, told.higher_is_better(known))
-
-
-def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(
-        f"{path}: the run is damaged or has no rounds ({error}); bring the file back, or run it again in another "
-        "folder or with --resume never, which sets this one aside"
-    )
-
-
-def rounds_so_far(path: Path, config: Config, known: Manifest) -> Result:
-    """Return the rounds before a checkpoint.
-
-    Args:
-        path: the folder.
-        config: of the run.
-        known: the checkpoint's manifest.
-
-    Raises:
-        ValueError: they are not what the checkpoint says.
-        OSError: they cannot be read.
-    """
-    text, cohorts = told.rows_and_cohorts(path, config, known, whole=False)
-    return rows.parse(config, told.source(path, known), text, cohorts, told.higher_is_better(known))
 
 
 def refuse_other_data(path: Path, now: Digests) -> None:
@@ -227,7 +91,7 @@ def is_worth_keeping(path: Path) -> bool:
         return rows.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
     except FileNotFoundError:
         return (path / COHORTS).exists()
-    except UNREADABLE:
+    except told.UNREADABLE:
         return True
 
 
@@ -269,16 +133,6 @@ def restore_config(path: Path) -> None:
     if config_was_lost(path):
         with contextlib.suppress(OSError):
             run_files.write_json(path / CONFIG, stored_config(path).to_json())
-
-
-def _difference(stored: Config, wanted: Config) -> str:
-    pairs = zip(stored.effective().flat().items(), wanted.effective().flat().values())
-    changed = [
-        f"{name} {old!r} there, {new!r} here"
-        for (name, old), new in pairs
-        if old != new and name not in NOT_OF_THE_TRAJECTORY
-    ]
-    return "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
 
 
 def make(path: Path) -> None:

@@ -17,7 +17,7 @@ import jax
 from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
-from fedjax_sel.runs import early, folder
+from fedjax_sel.runs import early, reading
 from fedjax_sel.runs.early import Enough
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.interruption import Interruption
@@ -164,7 +164,7 @@ def _on_workers(
             error = future.exception()
             failure = _failure(error) if error is not None else future.result()
             say(f"run {number} of {len(runs)}: {name}{'' if failure is None else f' failed: {failure}'}")
-            result = dataclasses.replace(folder.load(_path(config)), config=config) if failure is None else None
+            result = dataclasses.replace(reading.load(_path(config)), config=config) if failure is None else None
             yield Done(config, result, failure)
 
 

@@ -12,7 +12,7 @@ from fedjax_sel.core import files, plugin_sources, plugins
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, folder, provenance, records, run_files, verdict
+from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, run_files, verdict
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.records import Result
@@ -162,7 +162,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
             f"the rounds from here on may differ in rounding from those of an uninterrupted run: {'; '.join(changed)}"
         )
     try:
-        earlier = folder.rounds_so_far(out, problem.config, manifest)
+        earlier = reading.rounds_so_far(out, problem.config, manifest)
     except (OSError, ValueError, KeyError) as error:
         raise DamagedError(f"the {rounds} rounds before it are not whole in {out} ({error})") from error
     verdict.refuse_what_was_skipped(earlier, problem.config)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import folder
+from fedjax_sel.runs import folder, reading
 from fedjax_sel.runs.records import Result
 
 # What a strategy is compared by, and how a run is computed and looked at.
@@ -29,7 +29,7 @@ def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = 
 
     Args:
         folders: of runs, finished or not.
-        read: gives the rounds in a folder; None: `folder.load`.
+        read: gives the rounds in a folder; None: `reading.load`.
 
     Returns:
         The settings, at least one.
@@ -39,7 +39,7 @@ def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = 
     """
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
     for path in folders:
-        result = (read or folder.load)(path)
+        result = (read or reading.load)(path)
         if not result.num_rounds:
             raise UserError(f"{path}: the run has no whole round yet; wait for one, or leave it out")
         conditions = _conditions(result, folder.made_from(path))

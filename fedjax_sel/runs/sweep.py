@@ -23,7 +23,7 @@ from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.runs import folder, provenance
+from fedjax_sel.runs import folder, provenance, reading
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.jobs import Job
 from fedjax_sel.runs.provenance import Digests
@@ -101,7 +101,7 @@ def _check_folder(one: Checked) -> None:
     path, config = _path(one.job), one.job.config
     if config.run.resume == "never":
         return
-    folder.finished_result(path, config, lambda _: one.data)
+    reading.finished_result(path, config, lambda _: one.data)
     if path.is_dir():
         folder.refuse_other_data(path, one.data)
 

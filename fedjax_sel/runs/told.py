@@ -18,6 +18,8 @@ from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, MOST_BYTES, RESULT, read_json
 
+UNREADABLE = (OSError, ValueError, KeyError)  # what a damaged file makes its reader raise
+
 
 class CutError(ValueError):
     """Rounds are missing that a manifest tells of."""

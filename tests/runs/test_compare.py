@@ -22,7 +22,7 @@ from fedjax_sel.cli import command_line, compare
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots
-from fedjax_sel.runs import folder, jobs, sweep
+from fedjax_sel.runs import jobs, reading, sweep
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
@@ -155,7 +155,7 @@ def test_differences_to_the_first_strategy_stand_behind_the_table(compared, caps
     assert code == 0 and comparison.NOTES_ON_PAIRS in page
     with (out / "comparison_pairs.csv").open() as file:
         accuracy, rounds = csv.DictReader(file)
-    first, second = (folder.load(out / name).test_accuracy for name in ("random-variant=md", "fl_dp3s"))
+    first, second = (reading.load(out / name).test_accuracy for name in ("random-variant=md", "fl_dp3s"))
     assert float(accuracy["difference"]) == pytest.approx((second - first).mean(), abs=1e-6)
     assert (accuracy["measure"], rounds["measure"]) == ("last_10_rounds", "rounds_to_target_restricted")
     assert (rounds["seeds"], rounds["horizon"], rounds["verdict"]) == ("2", "3", "too few seeds")
@@ -166,11 +166,11 @@ def test_runs_differ_in_their_strategy_only_and_equal_runs_of_their_own(compared
     partitions, configs = [], []
     for name in ("random-variant=md", "fl_dp3s"):
         partitions.append(json.loads((compared / name / "data.json").read_text())["partitions"])
-        configs.append(folder.load(compared / name).config.flat())
+        configs.append(reading.load(compared / name).config.flat())
     assert partitions[0] == partitions[1]
     changed = {key for config in configs for key in config if config[key] != configs[0][key]}
     assert changed == {"algo", "algo_args", "out"}
-    result = folder.load(compared / "fl_dp3s")
+    result = reading.load(compared / "fl_dp3s")
     alone = fedjax_sel.run(result.config.replace(out=None))
     np.testing.assert_array_equal(alone.test_accuracy, result.test_accuracy)
     np.testing.assert_array_equal(alone.cohorts, result.cohorts)
@@ -179,7 +179,7 @@ def test_runs_differ_in_their_strategy_only_and_equal_runs_of_their_own(compared
 def test_the_tables_numbers_are_those_of_the_runs(compared):
     rows = table(compared)
     assert list(rows) == [("quickstart", algo) for algo in ("random[variant=md]", "fl_dp3s")]
-    result = folder.load(compared / "fl_dp3s")
+    result = reading.load(compared / "fl_dp3s")
     row = rows["quickstart", "fl_dp3s"]
     down = result.ledger.bytes_down / 1e6
     reached = (result.test_accuracy >= 0.05).argmax(axis=1)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 import fedjax_sel
 from fedjax_sel.cli import command_line, report, show
 from fedjax_sel.reporting import comparison, comparison_plots, plots
-from fedjax_sel.runs import folder
+from fedjax_sel.runs import reading
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     algo="random", rounds=12, chunk=3, seeds=2, num_clients=10, num_selected=3, local_epochs=1, available=0.05,
@@ -39,7 +39,7 @@ def test_its_cell_is_empty_and_is_read_back_as_nan(run):
         rows = list(csv.DictReader(file))
     cells = np.array([row["gemd"] for row in rows]).reshape(12, 2).T
     np.testing.assert_array_equal(cells == "", np.isnan(result.gemd))
-    np.testing.assert_array_equal(folder.load(out).gemd, result.gemd)
+    np.testing.assert_array_equal(reading.load(out).gemd, result.gemd)
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_a_run_goes_on_over_such_rounds(run, tmp_path):
     first = fedjax_sel.run(SMALL.replace(rounds=6, out=out))
     assert np.isnan(first.gemd).any()
     np.testing.assert_array_equal(fedjax_sel.run(SMALL.replace(out=out)).gemd, run[1].gemd)
-    np.testing.assert_array_equal(folder.load(tmp_path / "shorter").gemd, run[1].gemd)
+    np.testing.assert_array_equal(reading.load(tmp_path / "shorter").gemd, run[1].gemd)
 
 
 def test_means_are_over_the_rounds_that_have_one(run):

@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, NonFiniteUpdateError, UserError
-from fedjax_sel.runs import experiment, folder, rows
+from fedjax_sel.runs import experiment, folder, reading, rows
 
 SMALL = Config().replace(rounds=5, chunk=2, seeds="3 1", num_clients=20, num_selected=4, target_accuracy=0.2)
 
@@ -114,7 +114,7 @@ def test_an_update_that_is_not_finite_stops_the_run_and_names_it(tmp_path):
     with pytest.raises(NonFiniteUpdateError, match=r"round \d+, seed 3: the update of client .* learning rate 1e\+20"):
         fedjax_sel.run(SMALL.replace(out=str(out), learning_rate=1e20))
     # nothing of the broken round is kept, so the run does not pass for a finished one
-    result = folder.load(out)
+    result = reading.load(out)
     assert not result.finished and result.num_rounds < 5
     with pytest.raises(NonFiniteUpdateError):
         fedjax_sel.run(SMALL.replace(out=str(out), learning_rate=1e20))

@@ -11,7 +11,7 @@ import fedjax_sel
 from fedjax_sel import Config, UserError, data
 from fedjax_sel.cli import command_line, compare, report, train
 from fedjax_sel.data import cache
-from fedjax_sel.runs import checkpoint, experiment, folder
+from fedjax_sel.runs import checkpoint, experiment, reading
 from fedjax_sel.runs.records import Result
 
 SMALL = Config().replace(
@@ -154,7 +154,7 @@ def test_without_any_digest_a_run_is_read_with_a_warning(here):
     (run / "result.json").unlink(missing_ok=True)
     shutil.rmtree(run / "checkpoints")
     with pytest.warns(UserWarning, match="nothing tells whether its rows are what they were"):
-        assert folder.load(run).finished
+        assert reading.load(run).finished
     with pytest.warns(UserWarning, match="nothing tells"):
         result = fedjax_sel.run(SMALL.replace(dataset="blobs", data_dir="A", out="out/random"))
     assert result.finished
@@ -166,10 +166,10 @@ def test_the_rounds_of_an_interrupted_run_are_checked_too(here):
     run = here / "out" / "random"
     (run / "result.json").unlink(missing_ok=True)
     shutil.rmtree(checkpoint.list_all(run / "checkpoints")[0])  # of the last round
-    assert folder.load(run).num_rounds == 4
+    assert reading.load(run).num_rounds == 4
     edited(run)
     with pytest.raises(UserError, match=r"damaged .*metrics.csv was changed"):
-        folder.load(run)
+        reading.load(run)
 
 
 def test_other_data_under_the_same_name_are_refused(here, capsys):
@@ -238,7 +238,7 @@ def test_a_configuration_that_was_lost_comes_back(here, capsys, how):
     fewer["run"]["rounds"] = 3
     texts = {"empty": "", "another": json.dumps(nested), "fewer rounds": json.dumps(fewer), "deep": "[" * 100_000}
     file.write_text(texts[how]) if how in texts else file.unlink()
-    assert folder.load(here / "out" / "random").config.training.learning_rate == 0.05
+    assert reading.load(here / "out" / "random").config.training.learning_rate == 0.05
     code, printed, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
     assert code == 0 and "finished before" in printed, error
     assert file.read_bytes() == content
@@ -271,5 +271,5 @@ def test_what_only_describes_a_finished_run_may_be_lost(here, capsys):
         (here / "out" / "random" / name).unlink()
     code, printed, _ = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
     assert code == 0 and "finished before" in printed
-    result: Result = folder.load(here / "out" / "random")
+    result: Result = reading.load(here / "out" / "random")
     assert result.data_source == "synthetic Gaussian blobs"

@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, UserError
-from fedjax_sel.runs import checkpoint, experiment, folder, lock, records, writer
+from fedjax_sel.runs import checkpoint, experiment, folder, lock, reading, records, writer
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -185,7 +185,7 @@ def test_a_run_whose_rows_are_removed_ends_like_one_whose_were_not(whole, tmp_pa
     monkeypatch.setattr(experiment, "Writer", Careless)
     fedjax_sel.run(SMALL.replace(out=str(tmp_path / "run")))
     assert_ends_like(tmp_path / "run", whole)
-    assert folder.load(tmp_path / "run").finished
+    assert reading.load(tmp_path / "run").finished
 
 
 @pytest.mark.parametrize("rows", [7, pytest.param(0, marks=pytest.mark.slow)])

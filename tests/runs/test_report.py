@@ -8,7 +8,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import tasks
 from fedjax_sel.cli import command_line, report
-from fedjax_sel.runs import folder
+from fedjax_sel.runs import folder, reading
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
 from fedjax_sel.tasks import measures
@@ -34,7 +34,7 @@ def found(config):
 @pytest.fixture
 def reported(capsys, monkeypatch, tmp_path):
     """Reports folders by name: what is printed, and the pictures."""
-    monkeypatch.setattr(folder, "load", lambda path: found(BASE.replace(out=str(path), **RUNS[path.name])))
+    monkeypatch.setattr(reading, "load", lambda path: found(BASE.replace(out=str(path), **RUNS[path.name])))
     monkeypatch.setattr(folder, "made_from", lambda path: {"0": path.name if path.name == "gpfl" else "all"})
 
     def report_on(*names):

@@ -12,7 +12,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.cli import command_line, train
-from fedjax_sel.runs import checkpoint, experiment, folder, writer
+from fedjax_sel.runs import checkpoint, experiment, folder, reading, writer
 from fedjax_sel.runs.lock import FolderLock
 
 SMALL = Config().replace(
@@ -71,7 +71,7 @@ def test_a_run_goes_on_to_the_same_bits(whole, unfinished):
     result = fedjax_sel.run(SMALL.replace(out=str(unfinished)))
     assert_equal(result, whole[1])
     assert (np.diff(result.elapsed_seconds) > 0).all()
-    assert_equal(folder.load(unfinished), whole[1])
+    assert_equal(reading.load(unfinished), whole[1])
     environment = json.loads((unfinished / "environment.json").read_text())
     assert [entry["after_round"] for entry in environment["resumed"]] == [4]
 
@@ -83,7 +83,7 @@ def test_the_first_chunk_of_every_process_is_left_out_of_its_speed(whole, unfini
     np.testing.assert_array_equal(np.isnan(result.round_seconds), [True] * 2 + [False] * 5)
     np.testing.assert_allclose(result.round_seconds[2:], np.diff(result.elapsed_seconds)[1:], rtol=1e-6)
     goes_on = fedjax_sel.run(SMALL.replace(out=str(unfinished)))
-    for found in (goes_on, folder.load(unfinished)):
+    for found in (goes_on, reading.load(unfinished)):
         known = ~np.isnan(found.round_seconds)
         np.testing.assert_array_equal(known, [False, False, True, True, False, False, True])
         speed = 2 * 3 / found.round_seconds[known].sum()
@@ -105,7 +105,7 @@ def test_a_run_that_an_earlier_version_began_goes_on_in_its_own_columns(tmp_path
     rows = (out / "metrics.csv").read_text().splitlines()
     assert len(rows) == 1 + 2 * 7 and len({row.count(",") for row in rows}) == 1
     assert rows[0].endswith(",elapsed_seconds")
-    again = folder.load(out)
+    again = reading.load(out)
     np.testing.assert_array_equal(again.cohorts, whole[1].cohorts)
     assert np.isnan(again.round_seconds).all() and again.round_seconds.shape == (7,)
     assert np.isnan([again.seed_rounds_per_second, again.compilation_seconds]).all()
@@ -131,7 +131,7 @@ def test_a_row_that_was_cut_anywhere_does_not_count(whole, unfinished, length):
     rows = (unfinished / "metrics.csv").read_text().splitlines(keepends=True)
     assert rows[-1].startswith("1,6,")
     (unfinished / "metrics.csv").write_text("".join([*rows[:-1], rows[-1][:length]]))
-    assert folder.load(unfinished).num_rounds == 4  # as many as have cohorts
+    assert reading.load(unfinished).num_rounds == 4  # as many as have cohorts
     if length == 2:
         assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
 
@@ -168,7 +168,7 @@ def test_more_rounds_continue_a_finished_run(whole, tmp_path):
     np.testing.assert_array_equal(longer.cohorts[:, :7], whole[1].cohorts)
     np.testing.assert_array_equal(longer.cohorts, at_once.cohorts)
     np.testing.assert_allclose(longer.test_loss, at_once.test_loss, rtol=1e-5)
-    assert_equal(folder.load(out), longer)
+    assert_equal(reading.load(out), longer)
     with pytest.raises(UserError, match="holds a run of 12 rounds, and 7 are fewer"):
         fedjax_sel.run(SMALL.replace(out=str(out)))
 
@@ -334,7 +334,7 @@ def test_an_update_that_is_not_finite_leaves_the_last_finite_checkpoint(tmp_path
         newest = checkpoint.list_all(out / "checkpoints")[0]
         manifest, arrays = checkpoint.read(newest)
         assert manifest["rounds"] == 4 and all(np.isfinite(array).all() for array in arrays.values())
-        assert folder.load(out).num_rounds == 5
+        assert reading.load(out).num_rounds == 5
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
@@ -348,7 +348,7 @@ def test_on_a_gpu_a_deterministic_run_goes_on_to_the_same_bits(tmp_path):
         shutil.rmtree(place)
     folder.write_cohorts(out, np.load(out / "cohorts.npy")[:, :2])
     subprocess.run([*start, str(out)], check=True)
-    assert_equal(folder.load(out), folder.load(tmp_path / "whole"))
+    assert_equal(reading.load(out), reading.load(tmp_path / "whole"))
 
 
 KEYED = """

@@ -11,7 +11,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, NonFiniteUpdateError, UserError
 from fedjax_sel.cli import command_line, train
-from fedjax_sel.runs import checkpoint, folder
+from fedjax_sel.runs import checkpoint, reading
 from fedjax_sel.strategies.base import CANDIDATES, Request, Selection, Strategy, always
 
 SMALL = Config().replace(
@@ -102,7 +102,7 @@ def test_a_strategy_that_names_nobody_ends_the_run(fault, tmp_path):
     config = SMALL.replace(algo=PLUGIN, algo_args={"fault": fault}, out=str(out))
     with pytest.raises(UserError, match=rf"--algo {PLUGIN}: round 4, seed 3: {NAMES[fault]}.*fedjax_sel.testing"):
         fedjax_sel.run(config)
-    assert folder.load(out).num_rounds == 3
+    assert reading.load(out).num_rounds == 3
     assert newest_state(out)[0] == 2
 
 
@@ -181,7 +181,7 @@ def test_a_step_of_the_server_that_is_not_finite_ends_the_run(case, policy, tmp_
     if case == "weights":
         rounds, arrays = newest_state(out)
         assert rounds == 2 and all(np.isfinite(array).all() for array in arrays.values())
-        assert folder.load(out).num_rounds == 3
+        assert reading.load(out).num_rounds == 3
     else:
         assert not checkpoint.list_all(out / "checkpoints")
 

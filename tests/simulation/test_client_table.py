@@ -8,7 +8,7 @@ import fedjax_sel
 from fedjax_sel.devices import memory
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.runs import experiment, folder, writer
+from fedjax_sel.runs import experiment, reading, writer
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.simulation.client_table import HostTable, Kept
 
@@ -83,7 +83,7 @@ def test_a_run_goes_on_in_either_place(changes, tmp_path):
         result = fedjax_sel.run(config.replace(host_client_state=where))
         for name in ("cohorts", "test_loss"):
             np.testing.assert_array_equal(getattr(result, name), getattr(whole, name))
-    assert folder.load(tmp_path / "run").num_rounds == 7
+    assert reading.load(tmp_path / "run").num_rounds == 7
 
 
 def test_what_devices_do_not_hold_stays_with_the_host(monkeypatch):

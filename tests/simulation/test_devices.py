@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 import fedjax_sel
 from fedjax_sel import devices
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import folder
+from fedjax_sel.runs import reading
 
 # Few steps of Adam, whose many would amplify rounding until another client is ahead.
 ARGUMENTS = [
@@ -42,7 +42,7 @@ def start(out, *more, cores=1, **environment):
 def result(process, out):
     output, error = process.communicate(timeout=300)
     assert process.returncode == 0, output + error
-    return folder.load(Path(out))
+    return reading.load(Path(out))
 
 
 def assert_same(found, expected):
@@ -117,7 +117,7 @@ def test_two_machines_give_the_run_of_one_and_one_set_of_files(alone, layout, tm
     ]  # fmt: skip
     outputs = [machine.communicate(timeout=300) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], outputs
-    assert_same(folder.load(tmp_path / "run"), alone)
+    assert_same(reading.load(tmp_path / "run"), alone)
     assert "final test accuracy" in outputs[0][0] and "final test accuracy" not in outputs[1][0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
     rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()

@@ -16,7 +16,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.weights import Weights
 from fedjax_sel.numerics import kdpp
-from fedjax_sel.runs import experiment, folder, writer
+from fedjax_sel.runs import experiment, reading, writer
 from fedjax_sel.simulation import information, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
@@ -613,7 +613,7 @@ def test_a_run_under_every_optimizer_goes_on_to_the_same_bits(algo, optimizer, t
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(experiment, "Writer", Dying)
         fedjax_sel.run(config)
-    assert folder.load(tmp_path / "run").num_rounds == 2
+    assert reading.load(tmp_path / "run").num_rounds == 2
     result = fedjax_sel.run(config)
     for name in ("test_loss", "cohorts"):
         np.testing.assert_array_equal(getattr(result, name), getattr(whole, name))

@@ -27,7 +27,9 @@ LEADS = (
     "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its own "
     f"optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. "
     "IQM: the interquartile mean, that of the middle half of all settings' seeds; its 95 % interval resamples seeds, "
-    "and is not corrected."
+    "is not corrected, and speaks of other seeds in these settings, not of other settings. It leaves out the quarter "
+    "of the runs with the greatest leads, which may be all those of a setting; the plain mean beside it has them. What "
+    "is better or worse is corrected in each setting and measure, not over them: a single one of many may be chance."
 )
 
 
@@ -80,7 +82,9 @@ def _numbers(one: Together) -> dict[str, float]:
     found = {}
     for score, leads in one.leads.items():
         low, high = map(float, statistics.interquartile_mean_interval(leads))
-        found |= {f"{score}_iqm": statistics.interquartile_mean(leads), f"{score}_low": low, f"{score}_high": high}
+        middle = statistics.interquartile_mean(leads)
+        found |= {f"{score}_iqm": middle, f"{score}_low": low, f"{score}_high": high}
+        found[f"{score}_mean"] = float(leads.mean())
     return found
 
 
@@ -89,7 +93,7 @@ def as_csv(together: list[Together]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     kinds = (statistics.BETTER, statistics.WORSE)
-    names = [f"{score}_{end}" for score in SCORES for end in ("iqm", "low", "high")]
+    names = [f"{score}_{end}" for score in SCORES for end in ("iqm", "low", "high", "mean")]
     writer.writerow(["row", "settings", *names, *(f"{measure}_{kind}" for measure in TESTED for kind in kinds)])
     for one in together:
         numbers = _numbers(one)
@@ -115,6 +119,8 @@ def counted(verdicts: list[str]) -> str:
 def as_markdown(together: list[Together]) -> str:
     """Return the rows for people."""
     headings = [f"{words}: IQM" for words in SCORES.values()]
+    first = next(iter(SCORES))
+    headings.insert(1, f"{SCORES[first]}: mean")
     headings += [f"{words}: better / worse" for words, _ in TESTED.values()]
     lines = ["| | " + " | ".join(headings) + " |", "|---|" + "---|" * len(headings)]
     for one in together:
@@ -124,6 +130,8 @@ def as_markdown(together: list[Together]) -> str:
             value, low, high = (numbers[f"{score}_{end}"] for end in ("iqm", "low", "high"))
             ends = "" if np.isnan(low) or one.name == BASELINE else f" ({low:+.3f} to {high:+.3f})"
             cells.append(f"{value:+.3f}{ends}")
+            if score == first:
+                cells.append(f"{numbers[f'{score}_mean']:+.3f}")
         cells += [counted(one.verdicts[measure]) for measure in TESTED]
         lines.append(f"| {cell(one.name)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -16,7 +16,7 @@ UNDER_SERVER_OPTIMIZER = ("random", "fedcor", "fl_dp3s", "pow_d")
 
 WHY_NOT_ALL = (
     f"All run under FedAvg, and some once more under {SERVER_OPTIMIZER}, the best of results/optimizers for FedCor in "
-    "both of its settings, with its default learning rate: "
+    "both of its settings (five seeds of two of these settings, the same test images), with its default learning rate: "
     f"{', '.join(UNDER_SERVER_OPTIMIZER)}: who asks nobody, who asks everybody, who asks once, and who asks some. All "
     "eleven under both optimizers would take nearly twice as long and answer the same question, whether selection "
     "still matters once the server's step is a better one."

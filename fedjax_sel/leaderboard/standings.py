@@ -82,7 +82,8 @@ class Standings(NamedTuple):
 def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[str, float]) -> Standings:
     """Return a setting's standings.
 
-    A family of Holm's correction is one measure of all rows.
+    A family of Holm's correction is one measure of all rows, whatever their optimizers: more than answer one question,
+    which costs power and tells nothing wrong.
 
     Args:
         rows: series by name.

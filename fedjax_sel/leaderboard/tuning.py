@@ -130,7 +130,7 @@ RANGES: dict[str, tuple[Ranges, ...]] = {
         {
             "exploration": Uniform(0.3, 1.0),
             "exploration_decay": Uniform(0.9, 0.999),
-            "exploration_min": Uniform(0.0, 0.5),
+            "exploration_min": Uniform(0.0, 0.3),
             "cap": Uniform(0.8, 1.0),
             "cut": Uniform(0.5, 1.0),
             "explore_pool": Uniform(1.0, 10.0),

@@ -7,6 +7,7 @@ together, for the others. `benchmarks/convolutions.py` times the other forms bes
 """
 
 import math
+import zlib
 from collections.abc import Callable
 from functools import partial
 
@@ -20,12 +21,16 @@ from fedjax_sel.models.pooling import max_pool, pool_tiles
 
 Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
-INITIALIZERS = ("pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal")
+DEFAULT_INITIALIZER = "pytorch"
+INITIALIZERS = (DEFAULT_INITIALIZER, "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal")
 """`pytorch`: what torch.nn.Linear and Conv2d do by default, uniform in +-1/sqrt(fan_in)."""
 
 
 def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
     """Return an initialiser of weights by name (FL-DP3S section 4.2 compares the last four).
+
+    Of one key two of them draw independent numbers: else the weights of two would be the same ones rescaled, and what
+    does not depend on the scale would not depend on the initialiser either.
 
     Args:
         name: one of INITIALIZERS.
@@ -43,14 +48,20 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
         "xavier-normal": 2.0 / (fan_in + fan_out),
     }
     deviation = math.sqrt(variances[name])
-    if name.endswith("normal"):
-        return lambda key, shape, dtype=jnp.float32: deviation * jax.random.normal(key, shape, dtype)
-    return _uniform(math.sqrt(3.0) * deviation)
+    draw = _normal(deviation) if name.endswith("normal") else _uniform(math.sqrt(3.0) * deviation)
+    if name == DEFAULT_INITIALIZER:
+        return draw
+    own = zlib.crc32(name.encode())
+    return lambda key, shape, dtype=jnp.float32: draw(jax.random.fold_in(key, own), shape, dtype)
 
 
 def bias_initializer(fan_in: int) -> Initializer:
     """Return the uniform law in +-1/sqrt(fan_in), PyTorch's default, whatever initialises the weights."""
     return _uniform(1.0 / math.sqrt(fan_in))
+
+
+def _normal(deviation: float) -> Initializer:
+    return lambda key, shape, dtype=jnp.float32: deviation * jax.random.normal(key, shape, dtype)
 
 
 def _uniform(limit: float) -> Initializer:

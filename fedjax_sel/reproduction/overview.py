@@ -48,13 +48,15 @@ def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str
 def finding(rows: Path) -> str:
     """Return how often each verdict was given, such as "3 agree, 1 differs", and how many of the runs it is of.
 
+    What no paper has, but is asked beside it, is not counted.
+
     Args:
         rows: the `rows.csv` of an entry, which may not be there.
     """
     if not rows.exists():
         return NOT_RUN
     with rows.open(newline="", encoding="utf-8") as file:
-        found = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["verdict"])
+        found = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["paper"] and row["verdict"])
     order = [verdict for verdict in (*_MANY, *sorted(found)) if verdict in found]
     counted = [f"{found[one]} {_MANY.get(one, one) if found[one] > 1 else one}" for one in dict.fromkeys(order)]
     page = rows.with_name("README.md")

@@ -15,7 +15,9 @@ from fedjax_sel.runs.records import Result
 
 LATE = 0.9  # of the rounds run: who does not arrive by their end may have a mean that lies so late
 ARRIVAL = (
-    "A number differs where some seed here does not arrive, but is not comparable there if it lies beyond "
+    "Where the paper has a number, all of its seeds arrive. If some here do not, it differs where so many would fall "
+    "on our seeds alone with a probability of at most 5 %, and is not told from chance otherwise (until the first runs "
+    "were judged: it differed wherever one did not arrive); it is not comparable if it lies beyond "
     f"{100 * LATE:.4g} % of the rounds run, or if these are fewer than the entry's."
 )
 
@@ -63,7 +65,7 @@ def rounds_rows(
             if not arrived.all() and (late or not whole):
                 verdict = verdicts.NOT_COMPARABLE
             elif value is None or not arrived.all():
-                verdict = verdicts.of_reaching(value is not None, arrived)
+                verdict = verdicts.of_reaching(value is not None, paper_seeds, arrived)
             else:
                 judged = verdicts.of_mean(value.value, value.spread, paper_seeds, rounds)
                 difference, verdict = interval(judged.difference, judged.low, judged.high, 1), judged.verdict
@@ -107,7 +109,51 @@ def order_rows(
     return rows
 
 
-def best_rows(results: Results, winner: str, against: Collection[str] | None = None, whole: bool = True) -> list[Row]:
+def gain_rows(
+    results: Results,
+    winner: str,
+    other: str,
+    targets: Mapping[str, float],
+    ranges: Mapping[str, tuple[float, float]],
+    less: float = 0.0,
+    whole: bool = True,
+) -> list[Row]:
+    """Return by how much the winner is faster, in rounds to a target, beside the range that a paper's text gives.
+
+    Args:
+        results: finished runs.
+        winner: the row of the paper's own strategy.
+        other: the row that it is held against.
+        targets: of the columns.
+        ranges: column -> least and most.
+        less: what is taken off the ratio of the rounds: 1 where the text says "faster by".
+        whole: whether the runs have all their rounds.
+    """
+    rows = []
+    for column, (least, most) in ranges.items():
+        ours, theirs = results.get(Cell(column, winner)), results.get(Cell(column, other))
+        if ours is None or theirs is None:
+            continue
+        late, soon = (restricted_rounds(one, targets[column]) for one in (theirs, ours))
+        low, high = map(float, statistics.ratio_interval(late, soon))
+        words = f"{late.mean() / soon.mean() - less:.2f} ({low - less:.2f} to {high - less:.2f})"
+        verdict = verdicts.AGREES if low - less <= most and high - less >= least else verdicts.DIFFERS
+        what = f"rounds of {other} over rounds of {winner}{f', less {less:g}' if less else ''}"
+        known = whole and not np.isnan(low)
+        rows.append(
+            Row(column, what, f"{least:g} to {most:g}", words, len(soon), "", verdict if known else
+                verdicts.NOT_COMPARABLE)
+        )  # fmt: skip
+    return rows
+
+
+def best_rows(
+    results: Results,
+    winner: str,
+    against: Collection[str] | None = None,
+    whole: bool = True,
+    claimed: bool = True,
+) -> list[Row]:
     """Return what paired differences say of "the winner ends with a higher accuracy than each of the others".
 
     Args:
@@ -115,8 +161,9 @@ def best_rows(results: Results, winner: str, against: Collection[str] | None = N
         winner: the row of the strategy that the paper claims to be best.
         against: rows that the claim is about; None: all others.
         whole: whether the runs have all their rounds; else this is not their end.
+        claimed: whether the paper claims it; else it is our question.
     """
-    return contest_rows(results, winner, last_accuracy, "ends above", 3, True, against, whole)
+    return contest_rows(results, winner, last_accuracy, "ends above", 3, True, against, whole, claimed)
 
 
 def contest_rows(
@@ -128,6 +175,7 @@ def contest_rows(
     higher_is_better: bool = True,
     against: Collection[str] | None = None,
     whole: bool = True,
+    claimed: bool = True,
 ) -> list[Row]:
     """Return what paired differences say of "the winner is better than each of the others" in every setting.
 
@@ -142,6 +190,7 @@ def contest_rows(
         higher_is_better: whether the claim is that the winner's values are higher.
         against: rows that the claim is about; None: all others.
         whole: whether the runs have all their rounds; else they are not comparable.
+        claimed: whether the paper claims it; else it is our question, and nothing is reproduced or contradicted.
     """
     rows = []
     for column in _columns(results):
@@ -158,8 +207,9 @@ def contest_rows(
         for (name, other), one in zip(theirs.items(), found):
             means = f"{ours.mean():.{digits}f} against {other.mean():.{digits}f} (p = {one.p_holm:.2g})"
             difference = interval(one.difference, one.low, one.high, digits)
-            verdict = verdicts.of_order(one, whole)
-            rows.append(Row(column, f"{winner} {words} {name}", "yes", means, one.seeds, difference, verdict))
+            verdict = verdicts.of_order(one, whole) if claimed or not whole else one.verdict
+            paper = "yes" if claimed else ""
+            rows.append(Row(column, f"{winner} {words} {name}", paper, means, one.seeds, difference, verdict))
     return rows
 
 

@@ -64,14 +64,29 @@ def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequen
     return Judged(difference, low, high, AGREES if low <= 0 <= high else DIFFERS)
 
 
-def of_reaching(paper_reaches: bool, arrived: Sequence[bool] | np.ndarray) -> str:
-    """Return whether "N/A" stands where it stands in the paper: where some seed does not reach the target.
+def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] | np.ndarray) -> str:
+    """Return whether seeds arrive at a target here as they do in the paper, which says "N/A" where some do not.
+
+    If all seeds are alike, those that do not arrive fall on any of the paper's and ours with the same probability. That
+    they all fall on one side (ours, or for an N/A of the paper's its own, one at least) has to be improbable.
 
     Args:
-        paper_reaches: whether the paper has a number there.
-        arrived: whether a seed here reaches the target, bool [seeds].
+        paper_reaches: whether the paper has a number there: all of its seeds arrive.
+        paper_seeds: how many these are.
+        arrived: whether a seed here reaches the target, bool [seeds]; where the paper has a number, not all.
+
+    Returns:
+        "agrees" where some seed does not arrive, here and there; "differs" where all do on one side, and that has a
+        probability of at most 5 %; else "not told from chance".
     """
-    return AGREES if bool(np.all(arrived)) == paper_reaches else DIFFERS
+    late, seeds = int(np.sum(~np.asarray(arrived, bool))), len(arrived)
+    if late and not paper_reaches:
+        return AGREES
+    if paper_reaches:
+        probability = float(stats.hypergeom.pmf(late, seeds + paper_seeds, late, seeds))
+    else:
+        probability = paper_seeds / (seeds + paper_seeds)
+    return DIFFERS if probability <= 1 - LEVEL else UNDECIDED
 
 
 def of_bound(

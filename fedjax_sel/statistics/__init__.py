@@ -33,7 +33,7 @@ from fedjax_sel.statistics.families import (
     holm,
     least_pairs,
 )
-from fedjax_sel.statistics.paired import Interval, mean_interval, sign_flip_test
+from fedjax_sel.statistics.paired import Interval, mean_interval, ratio_interval, sign_flip_test
 
 __all__ = [
     "ALPHA",
@@ -51,6 +51,7 @@ __all__ = [
     "least_pairs",
     "mean_interval",
     "performance_profile",
+    "ratio_interval",
     "restricted",
     "restricted_mean",
     "restricted_mean_interval",

@@ -65,6 +65,38 @@ def mean_interval(values: ArrayLike, level: float = 0.95, resamples: int = RESAM
     return Interval(*ends.reshape(2, *values.shape[:-1]))
 
 
+def ratio_interval(
+    above: ArrayLike, below: ArrayLike, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """Return the BCa bootstrap interval of a ratio of two means over the same seeds, at the level of `mean_interval`.
+
+    Args:
+        above: the numerator's values, one a seed, finite, [n].
+        below: the denominator's, positive, [n].
+        level: the coverage asked for, in (0, 1).
+        resamples: of the bootstrap.
+        seed: of its generator.
+
+    Returns:
+        The interval; NaN for a single seed, of width zero where all seeds have the same ratio.
+
+    Raises:
+        ValueError: there is no value, or one that is not finite.
+    """
+    both = np.stack([finite(above), finite(below)])
+    seeds = both.shape[-1]
+    if seeds == 1:
+        return Interval(np.array(np.nan), np.array(np.nan))
+    if np.ptp(both[0] / both[1]) == 0:
+        return Interval(*[np.asarray(both[0, 0] / both[1, 0])] * 2)
+
+    def of_seeds(chosen: np.ndarray, axis: int) -> np.ndarray:
+        numerators, denominators = both[:, chosen.astype(int)].mean(axis=axis if axis < 0 else axis + 1)
+        return numerators / denominators
+
+    return Interval(*map(np.asarray, bootstrap(np.arange(seeds), of_seeds, level, resamples, seed)))
+
+
 def bootstrap(
     sample: np.ndarray, statistic: Callable[..., Any], level: float, resamples: int, seed: int, method: str = "BCa"
 ) -> tuple[np.ndarray, np.ndarray]:

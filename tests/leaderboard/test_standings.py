@@ -86,6 +86,8 @@ def test_settings_together():
     line = next(line for line in lines if line["row"] == "fl_dp3s")
     assert line["last_rounds_accuracy_better"] == "2" and line["settings"] == "2"
     assert float(line["last_rounds_accuracy_low"]) < float(line["last_rounds_accuracy_iqm"])
+    assert float(line["last_rounds_accuracy_mean"]) == pytest.approx(0.055, abs=2e-3)  # and the middle half's:
+    assert float(line["last_rounds_accuracy_iqm"]) == pytest.approx(0.055, abs=5e-3)
     assert len({text.count("|") for text in across.as_markdown(together).splitlines()}) == 1
     assert across.of_settings({"a": table(), "b": table({"afl": ROWS["pow_d"]})}) == []
 

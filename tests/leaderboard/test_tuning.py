@@ -7,7 +7,7 @@ import pytest
 
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.leaderboard import grids, tuning
+from fedjax_sel.leaderboard import grids, tuning, tuning_page
 from fedjax_sel.leaderboard.grids import GRIDS
 from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.settings import ALGOS, SEEDS, SETTINGS
@@ -42,6 +42,19 @@ def test_no_draw_has_what_has_no_effect():
     for one in tuning.drawn("clustered"):
         assert "unseen" not in one or "distance" not in one  # who is unseen is grouped by angles alone
         assert one.get("variant") != "size" or len(one) == 1
+
+
+def test_who_keeps_the_usual_settings_is_compared_with_nobody():
+    """A difference of zeros would take power from the others."""
+    rows = {"random": made_up.level(0.5), "afl": made_up.level(0.6, up=3_000_000), "pow_d": made_up.level(0.7)}
+    about = made_up.about(rows)
+    about["rows"]["afl"]["algo_args"] = {"alpha1": 0.5}
+    usual = Held({**rows, "afl": made_up.level(0.5, up=2_000_000)}, made_up.about(rows))
+    text = tuning_page.of_best("tuned-x", {"tuned-x": Held(rows, about), "x": usual})[-1]
+    lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[4:] for line in text.splitlines()[2:]}
+    assert lines["afl"][0].startswith("**+0.100") and lines["afl"][1:] == ["80", "60 |"]
+    assert lines["pow_d"] == ["", "40", " |"] and lines["random"] == ["", "40", " |"]
+    assert "p = 0.002)" in lines["afl"][0] or "p = 0.002:" in lines["afl"][0]  # a family of one
 
 
 @pytest.mark.parametrize(

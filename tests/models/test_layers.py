@@ -142,6 +142,16 @@ def test_initialisers_have_their_standard_deviation(name):
     assert largest > 1.2 if name.endswith("normal") else 0.99 < largest <= 1.0
 
 
+def test_initialisers_draw_independently():
+    """Else FL-DP3S's kernels would be alike because the weights are."""
+    drawn = [
+        layers.kernel_initializer(name, 300, 100)(jax.random.key(0), (300, 100), jnp.float32).ravel()
+        for name in layers.INITIALIZERS
+    ]
+    correlations = np.corrcoef(np.stack(drawn))[np.triu_indices(len(drawn), 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(drawn[0].size)
+
+
 @pytest.mark.parametrize("rate", [0.5, 0.25, 0.3, 0.9])
 def test_dropout_rate_scale_and_independence(rate):
     dropout = layers.Dropout(rate)

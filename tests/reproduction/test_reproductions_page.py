@@ -40,7 +40,8 @@ def test_every_verdict_is_explained():
 
 
 def test_a_finding_counts_verdicts(tmp_path):
-    rows = [Row("a", "b", "", "", 1, "", verdict) for verdict in ("agrees", "", "differs", "agrees")]
+    rows = [Row("a", "b", "yes", "", 1, "", verdict) for verdict in ("agrees", "", "differs", "agrees")]
+    rows.append(Row("a", "what no paper says", "", "", 1, "", "worse"))
     page.write(tmp_path / "fedgp" / "fig1", [], Page(rows))
     part = ["**1 of 4 runs is finished.**", "", "**3 of 4 runs are finished.**", ""]
     page.write(tmp_path / "fedgp" / "fig2", part, Page(rows[2:3]))

@@ -15,6 +15,7 @@ from fedjax_sel.reproduction.entries import (
     fedcor_toy,
     fl_dp3s,
     fl_dp3s_profiles,
+    gpfl,
     gpfl_descent,
     gpfl_statistics,
     gpfl_time,
@@ -78,7 +79,13 @@ def test_profiles_and_kernels(monkeypatch):
     kernels["xavier-normal"] = rng.normal(size=(8, 20, 20))
     monkeypatch.setattr(fl_dp3s_profiles, "_profiles", lambda results: made)
     monkeypatch.setattr(fl_dp3s_profiles, "_kernels", lambda results: kernels)
-    assert {row.verdict for row in ENTRIES["fl_dp3s/fig4"].judge({}, Scale()).rows} == {verdicts.REPRODUCED}
+    rows = ENTRIES["fl_dp3s/fig4"].judge({}, Scale()).rows
+    assert len(rows) == 6 and {row.verdict for row in rows} == {verdicts.REPRODUCED}
+    for name in made:
+        made[name] = clients + 0.01 * rng.normal(size=clients.shape)
+    rows = ENTRIES["fl_dp3s/fig4"].judge({}, Scale()).rows
+    assert {row.verdict for row in rows} == {verdicts.CONTRADICTED}
+    assert all(" of what clients differ, 0.0" in row.ours for row in rows)
     for row in ENTRIES["fl_dp3s/fig5"].judge({}, Scale()).rows:
         assert row.verdict == (verdicts.CONTRADICTED if "xavier-normal" in row.what else verdicts.REPRODUCED)
 
@@ -105,8 +112,8 @@ def test_only_the_papers_momentum_is_judged():
     "after,expected",
     [
         ((1.2, 0.52, 0.5), [verdicts.REPRODUCED] * 3),
-        ((0.9, 0.6, 0.5), [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.CONTRADICTED]),
-        ((0.6, 0.9, 0.5), [verdicts.CONTRADICTED] * 3),
+        ((0.9, 0.6, 0.5), [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.NOT_REPRODUCED]),
+        ((0.6, 0.9, 0.5), [verdicts.CONTRADICTED, verdicts.CONTRADICTED, verdicts.NOT_REPRODUCED]),
     ],
 )
 def test_the_verdicts_on_the_toy(monkeypatch, after, expected):
@@ -213,6 +220,41 @@ def test_what_gpfls_text_says_of_its_table():
     assert verdicts_of(noisy - 0.1, 0.06) == [verdicts.DIFFERS, verdicts.DIFFERS]
 
 
+def test_who_fluctuates_least():
+    wave = np.where(np.arange(20) % 2, 1.0, -1.0)
+    swings = {"gpfl": 0.01, "random": 0.03, "fedcor": 0.002}
+    runs = {
+        Cell(column, row): made_up.result(0.5 + np.random.default_rng(0).uniform(1, 1.1, (8, 1)) * swing * wave)
+        for column in ("fmnist-2spc", "cifar10-2spc")
+        for row, swing in swings.items()
+    }
+    rows = [row for row in ENTRIES["gpfl/table2"].judge(runs, Scale()).rows if "fluctuates" in row.what]
+    assert [(row.setting, row.what.split()[-1], row.verdict) for row in rows] == [
+        ("fmnist-2spc", "random", verdicts.REPRODUCED),
+        ("fmnist-2spc", "fedcor", verdicts.CONTRADICTED),
+    ]  # the text says it of FEMINST alone
+
+
+def test_tails_and_peaks():
+    rng = np.random.default_rng(0)
+    cohorts = rng.integers(0, 40, (6, 1000, 1))  # 25 selections of each of 40 clients
+    run = made_up.result(np.full((6, 1000), 0.5), cohorts)
+    run = dataclasses.replace(run, config=run.config.replace(num_clients=40))
+    rows = ENTRIES["gpfl/fig5"].judge({Cell("fmnist-2spc", row): run for row in ("random", "gpfl")}, Scale()).rows
+    told = {row.what: (row.paper, row.verdict) for row in rows}
+    assert told["random: mean selections of a client"] == ("about 20", verdicts.AGREES)
+    assert told["random: selections at the histogram's peak"] == ("about 25", verdicts.AGREES)
+    assert told["random: clients at the histogram's peak"] == (
+        "about 10",
+        verdicts.DIFFERS,
+    )  # of 40 clients not so many
+    assert told["gpfl: selections of the most selected client"] == ("about 500", verdicts.DIFFERS)
+    assert told["gpfl: mean selections of a client"] == ("", "")
+    assert gpfl.peak(np.array([3, 3, 3])) == (3.0, 3.0)
+    where, height = gpfl.peak(np.array([10, 10, 10, 10, 11, 9, 30]))
+    assert where == pytest.approx(10, abs=1) and 0 < height < 7
+
+
 @pytest.mark.parametrize(
     "rounds,verdict",
     [
@@ -257,6 +299,7 @@ def test_seconds_in_order():
 
     assert verdicts_of(1.0, 2.0, 3.0, 4.0) == [verdicts.REPRODUCED] * 3
     assert verdicts_of(2.0, 1.0, 3.0, 3.0) == [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.UNDECIDED]
+    assert verdicts_of(0.95, 1.0, 0.95, 3.0) == [verdicts.UNDECIDED, verdicts.UNDECIDED, verdicts.REPRODUCED]
     assert verdicts_of(1.0, 2.0, 3.0, 4.0, rounds=4) == [verdicts.NOT_COMPARABLE] * 3
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0)} == {1}
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0, seeds=3)} == {3}

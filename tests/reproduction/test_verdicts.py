@@ -74,17 +74,23 @@ def test_a_paper_that_is_far_off_differs():
 
 
 @pytest.mark.parametrize(
-    "paper_reaches,arrived,verdict",
+    "paper_reaches,late,verdict",
     [
-        (True, [True, True], verdicts.AGREES),
-        (True, [True, False], verdicts.DIFFERS),
-        (False, [True, False], verdicts.AGREES),
-        (False, [False, False], verdicts.AGREES),
-        (False, [True, True], verdicts.DIFFERS),
+        (True, 1, verdicts.UNDECIDED),  # of 15 seeds the one is among our ten with probability 2/3
+        (True, 5, verdicts.UNDECIDED),  # 252 of 3003
+        (True, 6, verdicts.DIFFERS),  # 210 of 5005: less than 5 %
+        (False, 1, verdicts.AGREES),
+        (False, 10, verdicts.AGREES),
+        (False, 0, verdicts.UNDECIDED),  # the one of 15 is among the paper's five with probability 1/3
     ],
 )
-def test_na_stands_where_some_seed_does_not_arrive(paper_reaches, arrived, verdict):
-    assert verdicts.of_reaching(paper_reaches, arrived) == verdict
+def test_na_stands_where_some_seed_does_not_arrive(paper_reaches, late, verdict):
+    assert verdicts.of_reaching(paper_reaches, 5, [False] * late + [True] * (10 - late)) == verdict
+
+
+def test_a_single_seed_of_a_paper_that_is_late_among_many_here_that_are_not():
+    assert verdicts.of_reaching(False, 1, [True] * 18) == verdicts.UNDECIDED
+    assert verdicts.of_reaching(False, 1, [True] * 19) == verdicts.DIFFERS
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ as its probes get rarer, what absent clients and lost reports do, when FL-DP3S's
 strategy to take for which budget.
 The settings, the strategies' numbers and the rules are those of the [leaderboard]({link}/README.md). Everything below
 is made of its results by `python tools/price_of_information.py`; better and worse stand only where a sign-flip test
-after Holm's correction and a bootstrap interval agree, and where they do not, nothing is told from chance."""
+after Holm's correction and a bootstrap interval agree, and where they do not, nothing is told from chance. A family
+of that correction is what one column compares in one setting, and in the tables by budget what one setting's budgets
+or one budget's strategies compare: a comparison that the leaderboard makes among more can have another p here."""
 
 
 def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> str:

@@ -19,14 +19,16 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         if not together:
             continue
         dear = {one.name: wording.times_random(one.name, names, boards) for one in together}
-        lines = ["| | times random's MB | lead over random, last 10 rounds | at equal MB | at equal MB up | "
-                 "at equal MB: better / worse |", "|---|---|---|---|---|---|"]  # fmt: skip
+        lines = ["| | times random's MB | lead over random, last 10 rounds | its mean | at equal MB | at equal MB up | "
+                 "at equal MB: better / worse |", "|---|---|---|---|---|---|---|"]  # fmt: skip
         measure = "accuracy_at_100_percent_of_megabytes"
         for one in sorted(together, key=lambda one: dear[one.name]):
             leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
+            leads.insert(1, f"{next(iter(one.leads.values())).mean():+.3f}")
             shown = across.counted(one.verdicts[measure])
             lines.append(f"| {cell(one.name)} | {dear[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
-        parts += [f"{title}, {len(names)} settings: interquartile means over settings and seeds.", "\n".join(lines)]
+        parts += [f"{title}, {len(names)} settings: interquartile means, and one mean, over settings and seeds."]
+        parts.append("\n".join(lines))
         all_together += [name for name in names if name not in all_together]
     if not parts:
         return [wording.NONE]

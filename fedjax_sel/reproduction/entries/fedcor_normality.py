@@ -88,7 +88,7 @@ def _test(column: str, p: np.ndarray, scale: Scale) -> Row:
     rejected = int((adjusted <= statistics.ALPHA).sum())
     verdict = verdicts.CONTRADICTED if rejected else verdicts.REPRODUCED
     ours = f"{rejected} of {adjusted.size} rejected (least p = {adjusted.min():.2g})"
-    return Row(column, "the components are Gaussian", "yes (picture)", ours, len(p), "",
+    return Row(column, "the components are Gaussian", "to first order (Lemma 1)", ours, len(p), "",
                verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE)  # fmt: skip
 
 

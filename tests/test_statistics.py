@@ -288,6 +288,7 @@ def test_ratios_have_an_interval_over_seeds():
     wide = statistics.ratio_interval(2 * rng.permutation(below), below)  # what the pairs do not share
     assert wide.low < low and high < wide.high
     assert statistics.ratio_interval([2.0, 4.0], [1.0, 2.0]) == (2.0, 2.0)
+    assert statistics.ratio_interval([2.0, 0.0, 4.0], [1.0, 0.0, 2.0]) == (2.0, 2.0)  # a value may be zero
     assert np.isnan(statistics.ratio_interval([2.0], [1.0])).all()
 
 

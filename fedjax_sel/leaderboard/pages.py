@@ -14,6 +14,7 @@ from fedjax_sel.leaderboard.standings import Standings
 from fedjax_sel.reporting import png
 from fedjax_sel.runs import run_files
 
+_COMPARISONS = len(settings.ALGOS) - 1 + len(settings.UNDER_SERVER_OPTIMIZER)  # of a whole setting
 NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
 seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
 its last ten reaches it. A seed that does not arrive counts all rounds, and all
@@ -30,9 +31,10 @@ other work.
 Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
 comparison (close to 1 they are a little too narrow: docs/statistics.md), p-values those of two-sided sign flips after
 that correction over a column, of which several questions share one: the strategies under FedAvg, those under the
-other optimizer, and what that does alone. Of 14 comparisons and ten seeds the least p is {14 * 2 / 2**10:.3f}, where
-all ten seeds agree. Better or worse stands only where interval and p agree. Within chance does not mean equal, nor that
-there is no loss: the interval says how much there may be."""
+other optimizer, and what that does alone. Of {_COMPARISONS} comparisons and
+{settings.SEEDS} seeds the least p is {_COMPARISONS * 2 / 2**settings.SEEDS:.3f}, where all seeds agree. Better or worse
+stands only where interval and p agree. Within chance does not mean equal, nor that there is no loss: the interval says
+how much there may be."""
 
 PROFILES = (
     "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "

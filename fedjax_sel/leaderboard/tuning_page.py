@@ -63,8 +63,8 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[algo])
         for algo, series in rows.items()
         if usual is not None
-        and tuned.about["rows"][algo]["algo_args"] != usual.about["rows"][algo]["algo_args"]  # else the same runs
         and algo in usual.rows
+        and tuned.about["rows"][algo]["algo_args"] != usual.about["rows"][algo]["algo_args"]  # else the same runs
         and usual.rows[algo].seeds == series.seeds
         and usual.rows[algo].rounds == series.rounds
     }

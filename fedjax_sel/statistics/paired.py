@@ -72,7 +72,7 @@ def ratio_interval(
 
     Args:
         above: the numerator's values, one a seed, finite, [n].
-        below: the denominator's, positive, [n].
+        below: the denominator's, of a mean that is far from zero, [n].
         level: the coverage asked for, in (0, 1).
         resamples: of the bootstrap.
         seed: of its generator.
@@ -87,8 +87,9 @@ def ratio_interval(
     seeds = both.shape[-1]
     if seeds == 1:
         return Interval(np.array(np.nan), np.array(np.nan))
-    if np.ptp(both[0] / both[1]) == 0:
-        return Interval(*[np.asarray(both[0, 0] / both[1, 0])] * 2)
+    ratio = np.asarray(both[0].mean() / both[1].mean())
+    if np.allclose(both[0], ratio * both[1], rtol=_TIES, atol=0):  # else the bootstrap has no distribution
+        return Interval(ratio, ratio)
 
     def of_seeds(chosen: np.ndarray, axis: int) -> np.ndarray:
         numerators, denominators = both[:, chosen.astype(int)].mean(axis=axis if axis < 0 else axis + 1)

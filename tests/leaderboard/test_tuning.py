@@ -54,6 +54,9 @@ def test_who_keeps_the_usual_settings_is_compared_with_nobody():
     lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[4:] for line in text.splitlines()[2:]}
     assert lines["afl"][0].startswith("**+0.100") and lines["afl"][1:] == ["80", "60 |"]
     assert lines["pow_d"] == ["", "40", " |"] and lines["random"] == ["", "40", " |"]
+    del usual.rows["afl"], usual.about["rows"]["afl"]  # not run with the usual settings, or not yet
+    text = tuning_page.of_best("tuned-x", {"tuned-x": Held(rows, about), "x": usual})[-1]
+    assert "| afl | alpha1=0.5 |  | 0.600 |  | 80 |  |" in text
     assert "p = 0.002)" in lines["afl"][0] or "p = 0.002:" in lines["afl"][0]  # a family of one
 
 

@@ -5,6 +5,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from fedjax_sel.papers import published
 from fedjax_sel.reproduction import overview, page, verdicts
 from fedjax_sel.reproduction.entries import ENTRIES
@@ -25,6 +27,17 @@ def test_every_published_result_and_every_rule_is_there():
     rows = re.findall(r"^\| (\w+/\w+) \|", TEXT, flags=re.MULTILINE)
     assert rows == list(published.ENTRIES)
     assert all(entry.rule in TEXT for entry in ENTRIES.values())
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((ROOT / "results" / "papers").glob("*/*/")), ids=lambda one: "/".join(one.parts[-2:])
+)
+def test_the_pages_of_results_have_the_claims_rules_and_readings_of_their_entries(folder):
+    entry = ENTRIES[f"{folder.parent.name}/{folder.name}"]
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert all(words in text for words in (entry.published.claim, entry.rule, entry.published.reading)), (
+        f"write it again: fedjax-sel reproduce {entry.name}"
+    )
 
 
 def test_its_commands_name_entries():

@@ -15,8 +15,8 @@ from fedjax_sel.reproduction.entries import (
     fedcor_toy,
     fl_dp3s,
     fl_dp3s_profiles,
-    gpfl,
     gpfl_descent,
+    gpfl_selections,
     gpfl_statistics,
     gpfl_time,
     gpfl_writers,
@@ -250,8 +250,8 @@ def test_tails_and_peaks():
     )  # of 40 clients not so many
     assert told["gpfl: selections of the most selected client"] == ("about 500", verdicts.DIFFERS)
     assert told["gpfl: mean selections of a client"] == ("", "")
-    assert gpfl.peak(np.array([3, 3, 3])) == (3.0, 3.0)
-    where, height = gpfl.peak(np.array([10, 10, 10, 10, 11, 9, 30]))
+    assert gpfl_selections.peak(np.array([3, 3, 3])) == (3.0, 3.0)
+    where, height = gpfl_selections.peak(np.array([10, 10, 10, 10, 11, 9, 30]))
     assert where == pytest.approx(10, abs=1) and 0 < height < 7
 
 

@@ -39,9 +39,9 @@ INITIALIZERS = ("kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-n
 _AIM = f"{100 * TARGET:.4g} %"
 EARLY = (
     f"Training accuracy is measured in every {MEASURED_EVERY}th round, so that a run arrives up to "
-    f"{MEASURED_EVERY - 1} rounds late. A run may end as soon as every seed has been at {_AIM} training accuracy and the mean over seeds, too. Accuracy "
-    "over the rounds is the mean training accuracy up to the first round in which one of the runs compared may have "
-    "ended so, whether or not it did. "
+    f"{MEASURED_EVERY - 1} rounds late. A run may end as soon as every seed has been at {_AIM} and the mean over "
+    "seeds, too. Accuracy over the rounds is the mean training accuracy up to the first round in which one of the "
+    "runs compared may have ended so, whether or not it did. "
 )
 ROUNDS_TO = (
     f"{EARLY}Of {PAPERS} the paper gives mean rounds to {_AIM} of {PAPER_SEEDS} seeds without a deviation: one agrees "

@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from fedjax_sel import metrics, statistics
 from fedjax_sel.config import Config
 from fedjax_sel.papers import preset, published
 from fedjax_sel.papers.published import Numbers
-from fedjax_sel.reproduction import curves, tables, verdicts
+from fedjax_sel.reproduction import tables, verdicts
 from fedjax_sel.reproduction.entries import gpfl_writers
 from fedjax_sel.reproduction.entries.fedcor import CURVES, about, accuracy, task_of
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
@@ -22,10 +21,8 @@ COLUMNS = ("fmnist-1spc", "fmnist-2spc", "fmnist-dir")
 CIFAR10 = ("cifar10-1spc", "cifar10-2spc", "cifar10-dir")
 WITHOUT = "cifar10-1spc"  # the setting that the claim leaves out
 COPIED = Cell("cifar10-dir", "fedcor")  # whose numbers at 15 and 50 % are those of 2SPC
-SELECTIONS = "fmnist-2spc"  # the setting of fig4 and fig5, which the paper does not name
+SELECTIONS = "fmnist-2spc"  # the setting of fig4, fig5 and fig7, which the paper does not name
 COHERENT = "gpfl, coherent reading"
-PRINTED = "gpfl, Eq. 8 as printed"
-AS_PRINTED: dict[str, Any] = {"algo": "gpfl", "algo_args": {"preset": "gpfl-ref", "outcome": "printed"}}
 AS_THEY_RAN: dict[str, dict[str, Any]] = {
     "random": {"algo": "random"},
     "pow_d": {"algo": "pow_d", "algo_args": {"variant": "train-first", "num_candidates": 10}},
@@ -41,8 +38,6 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
 WITHOUT_DROPOUT: dict[str, dict[str, Any]] = {
     f"{row} without dropout": {**AS_THEY_RAN[row], "model_dropout": 0.0} for row in ("random", "gpfl")
 }
-ROUGHLY = 0.25  # what "about" and "nearly" may be off by
-_ROWS_OF_GPFL = ("gpfl", COHERENT, PRINTED)
 TABLE = (
     "The table has one run a cell: it agrees if it lies in the 95 % prediction interval of a run of ours. The orders "
     "are those of the last ten rounds' accuracy, GPFL above each baseline: once with all as its authors ran them, once "
@@ -60,19 +55,6 @@ TABLE = (
 BY_WRITER = (
     f"{CURVES} By writer the baselines are as published and GPFL is the coherent reading, on LEAF's files "
     f"({gpfl_writers.LEAF}) or on a stand-in ({gpfl_writers.STAND_IN}), whose orders are not comparable."
-)
-_NEAR = f"overlaps what is within {100 * ROUGHLY:g} % of the number"
-COVERED = (
-    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies below '
-    f'50; "nearly 100" and "about 200" if it {_NEAR}; a seed that has not selected everyone counts all rounds. The '
-    "orders are GPFL sooner than random and power-of-choice, each of its readings a family, and FedCor later than each "
-    f"other. Eq. 8 as printed was added after the first runs. {verdicts.ORDER}"
-)
-TAILS = (
-    '"About 500", "about 120", "an average around 20" and the peaks agree if the 95 % interval of the mean over seeds '
-    f"{_NEAR} (so since the first runs were judged; before, a mean of 25 differed from 20). They are of the selections "
-    "of the most selected client, of the mean over clients, and of the histogram of selections, smoothed by a kernel: "
-    "where it is highest, and how many clients it has there. Eq. 8 as printed was added then, too."
 )
 
 
@@ -127,11 +109,6 @@ _WRITERS = {
     for column in gpfl_writers.COLUMNS
     for row, changes in gpfl_writers.STRATEGIES.items()
 }
-_SELECTIONS = {
-    **{cell: config for cell, config in _RUNS.items() if cell.column == SELECTIONS},
-    Cell(SELECTIONS, COHERENT): _OTHERS[Cell(SELECTIONS, COHERENT)],
-    Cell(SELECTIONS, PRINTED): as_they_ran(SELECTIONS, AS_PRINTED),
-}
 
 
 def _judge_table(results: Results, scale: Scale) -> Page:
@@ -149,12 +126,12 @@ def _judge_table(results: Results, scale: Scale) -> Page:
     rows += _no_dropout_rows(claimed, numbers[2], scale)
     return Page(
         rows,
-        [_who("as published, with the text's plain mean"), *about(results)],
+        [who("as published, with the text's plain mean"), *about(results)],
         {"accuracy.png": accuracy(results)} if results else {},
     )
 
 
-def _who(others: str) -> str:
+def who(others: str) -> str:
     """Return what the names of rows mean.
 
     Args:
@@ -226,104 +203,8 @@ def _judge_curves(results: Results, scale: Scale) -> Page:
     rows = [
         row._replace(verdict=verdicts.NOT_COMPARABLE) if row.setting == gpfl_writers.STAND_IN else row for row in rows
     ]
-    notes = [_who("as published"), *about(results)]
+    notes = [who("as published"), *about(results)]
     return Page(rows, notes, {"accuracy.png": accuracy(results)} if results else {})
-
-
-def _seen(result: Result) -> np.ndarray:
-    """Return how many clients were selected at least once, [seeds, rounds]."""
-    return metrics.clients_seen(result.cohorts, result.config.partition.num_clients)
-
-
-def _until_covered(result: Result) -> np.ndarray:
-    """Return the round in which the last client is first selected, [seeds]; NaN where one never is."""
-    return metrics.rounds_until_all_seen(_seen(result), result.config.partition.num_clients)
-
-
-def _covered(result: Result) -> np.ndarray:
-    """Return the round in which the last client is first selected, or all of the rounds, [seeds]."""
-    return statistics.restricted(_until_covered(result), result.num_rounds)
-
-
-_OTHERS_HERE = "the coherent reading, and theirs with Eq. 8 as printed"
-
-
-def _judge_coverage(results: Results, scale: Scale) -> Page:
-    rows: list[Row] = []
-    numbers = published.get("gpfl/fig4").numbers
-    assert numbers is not None
-    for cell, result in results.items():
-        value = numbers[0].cell("gpfl" if cell.row in _ROWS_OF_GPFL else cell.row, "rounds")
-        assert value is not None
-        rounds, arrived = _covered(result), np.isfinite(_until_covered(result))
-        low, high = map(float, statistics.mean_interval(rounds))
-        verdict = (verdicts.AGREES if high <= value.value else verdicts.DIFFERS) if value.bound == "at most" else (
-            _near(value.value, low, high)
-        )  # fmt: skip
-        if np.isnan(low) or (not scale.whole_rounds and not arrived.all()):
-            verdict = verdicts.NOT_COMPARABLE
-        paper = f"within {value.value:.0f}" if value.bound == "at most" else f"about {value.value:.0f}"
-        words = f"{rounds.mean():.0f} ({low:.0f} to {high:.0f})"
-        if not arrived.all():
-            words = f"{arrived.sum()} of {len(rounds)} seeds within {result.num_rounds}"
-            words += f"; {rounds.mean():.0f} restricted to them" if arrived.any() else ""
-        rows.append(Row(cell.column, f"{cell.row}: round in which all clients were selected once", paper, words,
-                        len(rounds), "", verdict))  # fmt: skip
-    words, whole = "has selected everyone {} than", scale.whole_rounds
-    for gpfl in _ROWS_OF_GPFL:
-        sooner = words.format("sooner")
-        rows += tables.contest_rows(results, gpfl, _covered, sooner, 1, False, ("random", "pow_d"), whole)
-    rows += tables.contest_rows(results, "fedcor", _covered, words.format("later"), 1, whole=whole)
-    if not results:
-        return Page(rows)
-    pictures = {"clients_seen.png": curves.by_round(results, _seen, "clients selected at least once", window=0)}
-    return Page(rows, [_who(_OTHERS_HERE), *about(results)], pictures)
-
-
-def _near(number: float, low: float, high: float) -> str:
-    """Return whether an interval overlaps what is about a number."""
-    fits = low <= (1 + ROUGHLY) * number and high >= (1 - ROUGHLY) * number
-    return verdicts.AGREES if fits else verdicts.DIFFERS
-
-
-def peak(counts: np.ndarray) -> tuple[float, float]:
-    """Return where a smoothed histogram of selections is highest, and how many clients it has there.
-
-    Args:
-        counts: selections of each client, int [N].
-    """
-    if np.ptp(counts) == 0:
-        return float(counts[0]), float(len(counts))
-    selections = np.linspace(counts.min(), counts.max(), 501)
-    clients = len(counts) * stats.gaussian_kde(counts)(selections)
-    highest = int(np.argmax(clients))
-    return float(selections[highest]), float(clients[highest])
-
-
-def _judge_tails(results: Results, scale: Scale) -> Page:
-    rows: list[Row] = []
-    numbers = published.get("gpfl/fig5").numbers
-    assert numbers is not None
-    tails, peaks, centre = numbers
-    for cell, result in results.items():
-        name = "gpfl" if cell.row in _ROWS_OF_GPFL else cell.row
-        highest = np.array([peak(counts) for counts in result.selection_counts], np.float64)
-        for what, paper, quantity, ours in (
-            ("selections of the most selected client", tails, "longest tail", result.selection_counts.max(axis=1)),
-            ("mean selections of a client", centre, "mean", result.selection_counts.mean(axis=1)),
-            ("selections at the histogram's peak", peaks, "selections", highest[:, 0]),
-            ("clients at the histogram's peak", peaks, "clients", highest[:, 1]),
-        ):
-            value = paper.cell(name, quantity) if name in paper.rows else None
-            low, high = map(float, statistics.mean_interval(ours))
-            verdict = "" if value is None else _near(value.value, low, high)
-            if value is not None and (np.isnan(low) or not scale.whole_rounds):
-                verdict = verdicts.NOT_COMPARABLE
-            number = "" if value is None else f"about {value.value:.0f}"
-            words = f"{tables.mean_and_sd(ours, 1)} ({low:.1f} to {high:.1f})"
-            rows.append(Row(cell.column, f"{cell.row}: {what}", number, words, len(ours), "", verdict))
-    pictures = {"frequency.png": curves.selection_frequency(results)} if results else {}
-    return Page(rows, [_who(_OTHERS_HERE), *about(results)], pictures)
 
 
 ENTRIES = (
@@ -331,6 +212,4 @@ ENTRIES = (
           "Fashion-MNIST about an hour; CIFAR-10 days on a CPU"),
     Entry("gpfl/fig3", BY_WRITER, {**_RUNS, **_WRITERS}, _judge_curves,
           "none beside gpfl/table2; by writer a day on a CPU", on_request=gpfl_writers.COLUMNS),
-    Entry("gpfl/fig4", COVERED, _SELECTIONS, _judge_coverage, "none beside gpfl/table2"),
-    Entry("gpfl/fig5", TAILS, _SELECTIONS, _judge_tails, "none beside gpfl/table2"),
 )  # fmt: skip

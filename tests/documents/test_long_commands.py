@@ -1,0 +1,54 @@
+"""Commands that wait for hours or for a GPU begin, on real data, and a round of the first strategy ends."""
+
+import os
+import re
+import shlex
+
+import pytest
+
+from fedjax_sel.cli import command_line, leaderboard, reproduce
+from fedjax_sel.leaderboard import grids
+from fedjax_sel.reproduction.entries import ENTRIES
+from fedjax_sel.reproduction.entry import Part
+from tests.documents.pages import ROOT
+
+DATA_DIR = os.environ.get("TFDS_DATA_DIR")
+TEXT = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(
+    r"\| `fedjax-sel ((?:reproduce|leaderboard) .*)` \|$",
+    TEXT.partition("## What waits for hours")[2].partition("\n## ")[0],
+    flags=re.MULTILINE,
+)
+
+
+def pieces():
+    """Each entry or part that a command names, with the flags that leave one strategy and one round of it."""
+    for command in COMMANDS:
+        program, *words = shlex.split(command)
+        if "--data-dir" in words:  # a user's own files
+            continue
+        flags = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
+        names, asked = words[:flags], words[flags:]
+        columns = asked[asked.index("--columns") + 1 :] if "--columns" in asked else []
+        columns = columns[: next((place for place, word in enumerate(columns) if word.startswith("--")), None)]
+        if program == "leaderboard":
+            for grid in grids.chosen(names):
+                yield program, [grid.name, "--algos", "random"]
+        for name in names if program == "reproduce" else ():
+            part = ENTRIES[name].of_part(Part(tuple(columns) or None))
+            yield program, [name, *(["--columns", *columns] if columns else []), "--rows", part.rows[0]]
+
+
+def test_there_are_some():
+    assert {program for program, _ in pieces()} == {"reproduce", "leaderboard"} and len(list(pieces())) > 8
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA_DIR, reason="TFDS_DATA_DIR is not set")
+@pytest.mark.parametrize("piece", list(pieces()), ids=lambda piece: " ".join((piece[0], *piece[1])))
+def test_they_begin(piece, tmp_path):
+    program, arguments = piece
+    main = {"reproduce": reproduce.main, "leaderboard": leaderboard.main}[program]
+    short = ["--rounds", "1", "--seeds", "1", "--data-dir", DATA_DIR, "--out", str(tmp_path)]
+    assert command_line.guarded(main, [*arguments, *short]) == 0
+    assert (tmp_path / arguments[0] / "README.md").exists()

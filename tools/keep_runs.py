@@ -13,16 +13,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
+from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.runs import manifest, reading, run_files
+from fedjax_sel.runs.lock import FolderLock
 
 LEFT_OUT = (run_files.CHECKPOINTS, run_files.CURVES, run_files.PARAMS)
 """What a page does not need: states, a picture, the final model."""
+ENOUGH = {entry.enough for entry in ENTRIES.values() if entry.enough is not None}
+"""When a run of an entry may have ended before its last round."""
 
 
 def keep(run: Path, place: Path) -> Path:
-    """Copy a run.
+    """Copy a run, whole or not at all.
 
     Args:
         run: its folder.
@@ -32,27 +35,29 @@ def keep(run: Path, place: Path) -> Path:
         The copy.
 
     Raises:
-        UserError: the run is damaged, or its last rounds are not those that its `result.json` tells of; or there is
-            something under that name.
+        UserError: the run is damaged, goes on, or has not come to its end; or there is something under that name.
     """
-    rounds = reading.load(run).num_rounds
-    try:
-        told = manifest.read(run / run_files.RESULT)
-    except manifest.DamagedError as error:
-        raise UserError(f"{run}: {error}; go on with the run until it ends") from error
-    if told["rounds"] != rounds:
-        raise UserError(f"{run}: {run_files.RESULT} tells of {told['rounds']} of {rounds} rounds; go on with the run")
-    copy = place / run.name
-    if copy.exists():
-        raise UserError(f"--to: {copy} is there already; remove it, or leave {run} out")
-    shutil.copytree(run, copy, ignore=lambda folder, names: [name for name in names if _is_left_out(name)])
-    run_files.write_json(copy / run_files.CONFIG, without_folders(files.read_json(run / run_files.CONFIG)))
-    manifest.write(copy / run_files.RESULT, {**told, "config": without_folders(told["config"])})
-    about = files.read_json(run / run_files.ENVIRONMENT)
+    result, copy = reading.load(run), place / run.name
+    with FolderLock() as lock:
+        lock.take(run)
+        try:
+            told = manifest.read(run / run_files.RESULT)
+        except manifest.DamagedError as error:
+            raise UserError(f"{run}: {error}; go on with the run until it ends") from error
+        if not result.finished and not any(enough(result) for enough in ENOUGH):
+            raise UserError(f"{run}: it has {result.num_rounds} of {result.config.run.rounds} rounds; go on with it")
+        if copy.exists():
+            raise UserError(f"--to: {copy} is there already; remove it, or leave {run} out")
+        about = run_files.read_json(run / run_files.ENVIRONMENT) or {}
+        unfinished = run_files.temporary(copy)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(run, unfinished, ignore=lambda folder, names: {*filter(_is_left_out, names)})
+    run_files.write_json(unfinished / run_files.CONFIG, without_folders(result.config.to_json()))
+    manifest.write(unfinished / run_files.RESULT, {**told, "config": without_folders(told["config"])})
     resumed = [{name: one[name] for name in one if name != "command"} for one in about.pop("resumed", ())]
     about.pop("command", None)
-    run_files.write_json(copy / run_files.ENVIRONMENT, about | ({"resumed": resumed} if resumed else {}))
-    return copy
+    run_files.write_json(unfinished / run_files.ENVIRONMENT, about | ({"resumed": resumed} if resumed else {}))
+    return unfinished.rename(copy)
 
 
 def _is_left_out(name: str) -> bool:

@@ -125,7 +125,7 @@ def _reproduce(
 
     found = study.run(entry, part, folders, scale, command, _say, workers)
     if found.stopped:
-        done = f"{len(found.results)} of {len(entry.runs)} runs of {entry.name} are finished and in {folders.of_runs}"
+        done = f"{len(found.results)} of {found.planned} runs of {entry.name} are finished and in {folders.of_runs}"
         _say(f"Interrupted: {done}; the same command goes on")
         return found
     for row in found.page.rows:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
-from fedjax_sel.leaderboard import series
+from fedjax_sel.leaderboard import grids, series
 from fedjax_sel.leaderboard.grids import Grid
 from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.reproduction import runner
@@ -94,6 +94,7 @@ def run(
         UserError: its folder holds results of another scale, or another process writes to it; what it follows from is
             not there; or no run succeeded, now or before.
     """
+    scale = _own(grid, scale)
     planned = _planned(grid, out, scale, data_dir)
     folder = out / grid.name
     series.make(folder)
@@ -136,7 +137,7 @@ def _run(
     entry = Entry(grid.name, "", {Cell(grid.name, name): config for name, config in wanted.items()}, _no_page, "")
     found = runner.run(entry, Part(), runs, Scale(), say, keep, workers)
     keep(found)
-    if found.failed and not board.rows:
+    if found.failed and not board.rows and not found.stopped:
         raise UserError(f"{grid.name}: no run succeeded; the first one: {next(iter(found.failed.values()))}")
     return found
 
@@ -148,12 +149,23 @@ def _planned(grid: Grid, out: Path, scale: Scale, data_dir: str | None) -> dict[
         held = series.read(out / grid.after)
         if held is None:
             raise UserError(f"PART: {grid.name} follows from {grid.after}, which is not in {out}; run that first")
+        there, here = held.about.get("other_than_usual", ""), _own(grids.GRIDS[grid.after], scale).in_words()
+        if there != here:
+            raise UserError(
+                f"PART: {grid.name} follows from {grid.after}, which {out} has with {there or 'all of its work'}, not "
+                f"{here or 'all of it'}; ask for the same, or give another --out"
+            )
         rows = grid.choose(held)
-    if grid.own_seeds and scale.seeds is not None:
-        own = next(iter(rows.values())).run.seeds
-        scale = dataclasses.replace(scale, seeds=own[: len(scale.seeds)])
     planned = {name: scale.apply(config) for name, config in rows.items()}
     return planned if data_dir is None else {name: one.replace(data_dir=data_dir) for name, one in planned.items()}
+
+
+def _own(grid: Grid, scale: Scale) -> Scale:
+    """Return how much of a grid is run: one with seeds of its own has as many of those as are asked for."""
+    if not grid.own_seeds or scale.seeds is None:
+        return scale
+    own = next(iter(grid.rows.values())).run.seeds
+    return dataclasses.replace(scale, seeds=own[: len(scale.seeds)])
 
 
 def _no_page(results: Any, scale: Scale) -> Page:

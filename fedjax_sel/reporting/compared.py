@@ -175,8 +175,10 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
     if result is None:
         say(f"failed: {done.error}")
         return dataclasses.replace(found, failed=(*found.failed, f"{job.algo}, {job.conditions}: {done.error}"))
+    if done.stopped_by is not None:
+        found = dataclasses.replace(found, stopped=True, stopped_by=done.stopped_by)
     if not result.finished:
-        return dataclasses.replace(found, stopped=True, stopped_by=result.stopped_by)
+        return found
     row = comparison.row(job.setting, job.algo, result, done.selection_seconds, job.optimizer)
     rows, results = (*found.rows, row), (*found.results, result)
     titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}

@@ -17,7 +17,7 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
 
     Args:
         results: finished runs.
-        values: of a run, [seeds, rounds].
+        values: of a run, [seeds, rounds]; NaN where nothing was measured.
         label: of the vertical axis.
         window: of the running mean, as a share of the rounds; 0 for none.
 
@@ -25,13 +25,22 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
         The figure.
     """
     shade = bands.shade(_most_together(results))
+    # Of rounds, the same for all runs, of which some may have ended early.
+    averaged = max(1, round(window * max((result.config.run.rounds for result in results.values()), default=0)))
 
     def draw(axis: Any, result: Result, name: str, style: Style) -> None:
         every = np.asarray(values(result), np.float64)
-        averaged = max(1, round(window * every.shape[1]))
-        found = bands.band(every, window=averaged)
-        rounds = np.arange(1, len(found.mean) + 1)
-        axis.plot(rounds, found.mean, color=style.color, linestyle=style.line, label=texts.label(name), linewidth=1.4)
+        known = ~np.isnan(every).all(axis=0)  # a measure may be taken in some rounds only
+        every, rounds = every[:, known], np.flatnonzero(known) + 1
+        if not len(rounds):
+            return
+        places = max(1, round(averaged * len(rounds) / result.num_rounds))
+        found = bands.band(every, window=places)
+        marker = "o" if len(rounds) == 1 else None
+        axis.plot(
+            rounds, found.mean, color=style.color, linestyle=style.line, marker=marker, label=texts.label(name),
+            linewidth=1.4,
+        )  # fmt: skip
         if len(every) > 1:
             axis.fill_between(rounds, found.low, found.high, color=style.color, alpha=shade, linewidth=0)
         axis.set_xlabel("round")

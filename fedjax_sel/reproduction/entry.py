@@ -5,7 +5,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import UserError
@@ -84,12 +84,16 @@ Runs = Mapping[Cell, Config]
 Results = Mapping[Cell, Result]
 
 
-class Measure(Protocol):
-    """What is measured on a finished run, in pieces, each with a line for the person or none."""
+class Measure(NamedTuple):
+    """What is measured on a finished run, and kept in its folder for the judge.
 
-    def __call__(self, result: Result, scale: Scale) -> Iterator[str]:
-        """Measure, and keep what is found in the run's folder."""
-        ...
+    Attributes:
+        take: (result, scale) -> after every piece of work a line for the person, or none; finds what is there.
+        is_there: (result, scale) -> whether all of it is kept.
+    """
+
+    take: Callable[[Result, Scale], Iterator[str]]
+    is_there: Callable[[Result, Scale], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +106,7 @@ class Entry:
         runs: what has to be run, without folders; empty where nothing is trained.
         judge: the page of finished runs, of which some may be missing.
         cost: what it takes here, in words.
-        measure: what is measured on each finished run and kept in its folder, for the judge to read; see
-            `runs.grid.Afterwards`.
+        measure: what is measured on each finished run, without which it is not judged; see `runs.grid.Afterwards`.
         on_request: columns that are run only where `--columns` names them: they take a user's own files, or what few
             have at hand.
         enough: when a run may end before its last round, since nothing that the judge looks at can change any more;
@@ -136,7 +139,11 @@ class Entry:
 
     def afterwards(self, scale: Scale) -> Callable[[Result], Iterator[str]] | None:
         """Return what is done on each finished run; None where nothing is."""
-        return None if self.measure is None else functools.partial(self.measure, scale=scale)
+        return None if self.measure is None else functools.partial(_measured, self.measure, scale)
+
+    def is_measured(self, result: Result, scale: Scale) -> bool:
+        """Return whether there is all that is measured on a finished run."""
+        return self.measure is None or self.measure.is_there(result, scale)
 
     def replace(self, **changes: Any) -> "Entry":
         """Return the entry with other values of fields of its configurations, such as `data_dir`."""
@@ -164,6 +171,10 @@ class Entry:
     def _is_of(self, cell: Cell, part: Part) -> bool:
         asked = cell.column not in self.on_request if part.columns is None else cell.column.startswith(part.columns)
         return asked and (part.rows is None or cell.row in part.rows)
+
+
+def _measured(measure: Measure, scale: Scale, result: Result) -> Iterator[str]:
+    return measure.take(result, scale)
 
 
 def folder_of(out: Path, config: Config) -> Path:

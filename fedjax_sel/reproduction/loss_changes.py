@@ -16,9 +16,9 @@ import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.core import files
-from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.reproduction.entry import Scale
+from fedjax_sel.reproduction import state
+from fedjax_sel.reproduction.entry import Measure, Scale
 from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import layout, run
@@ -56,6 +56,11 @@ def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
     return {round: changes for round, changes in found.items() if changes is not None}
 
 
+def is_there(result: Result, scale: Scale) -> bool:
+    """Return whether all that is measured of a run is there."""
+    return all(_read(_file(result, round, scale)) is not None for round in rounds_of(result.config))
+
+
 def measure(result: Result, scale: Scale) -> Iterator[str]:
     """Measure what is missing of a run.
 
@@ -67,7 +72,7 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
         After every piece of work a line for the person, which may be empty.
 
     Raises:
-        DamagedRunError: a checkpoint is missing.
+        DamagedRunError: a checkpoint is missing or damaged.
         UserError: the folder cannot be written to.
     """
     every = rounds_of(result.config)
@@ -91,35 +96,20 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
             _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
         }
         np.savez(content, **arrays)
-        _write(_file(result, round, scale), content.getvalue())
+        state.write(_file(result, round, scale), content.getvalue())
         yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
+
+
+MEASURE = Measure(measure, is_there)
 
 
 def _after(result: Result, rounds: int, shapes: Carry) -> Carry:
     """Return the state that a run had after so many rounds."""
-    folder = _folder(result)
-    for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
-        if checkpoint.rounds_of(place) == rounds:
-            return checkpoint.fill(shapes, checkpoint.read(place)[1])
-    raise DamagedRunError(f"{folder}: it has no checkpoint after round {rounds}; remove it to run it again")
-
-
-def _folder(result: Result) -> Path:
-    return Path(str(result.config.run.out))
+    return checkpoint.fill(shapes, state.checkpointed(result, rounds))
 
 
 def _file(result: Result, round: int, scale: Scale) -> Path:
-    return _folder(result) / FOLDER / f"round-{round:08d}-{cohorts(scale)}.npz"
-
-
-def _write(place: Path, content: bytes) -> None:
-    try:
-        place.parent.mkdir(exist_ok=True)
-        run_files.write(place, content)
-    except OSError as error:
-        raise UserError(
-            f"--out: cannot write to {place.parent} ({error.strerror or error}); make room or move it"
-        ) from error
+    return state.folder_of(result) / FOLDER / f"round-{round:08d}-{cohorts(scale)}.npz"
 
 
 def _read(place: Path) -> np.ndarray | None:

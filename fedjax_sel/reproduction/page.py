@@ -37,6 +37,18 @@ class Page(NamedTuple):
     tables: Mapping[str, str] = MappingProxyType({})  # file name -> CSV, of what the pictures show
 
 
+def make(folder: Path) -> None:
+    """Make a page's folder, where it is missing.
+
+    Raises:
+        UserError: it cannot be made there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
 def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     """Write a page and what it shows; each file whole or not at all.
 
@@ -48,15 +60,19 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     Raises:
         UserError: it cannot be written there.
     """
+    make(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in csv_files(page).items():
             run_files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
             run_files.write(folder / name, png.of(figure))
         run_files.write(folder / "README.md", as_markdown(heading, page).encode())
     except OSError as error:
-        raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it")
 
 
 def csv_files(page: Page) -> dict[str, str]:

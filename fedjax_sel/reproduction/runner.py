@@ -1,14 +1,13 @@
 """The runs of entries: finished ones are read, others go on, and what several entries need is run once."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from fedjax_sel.config import Config
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale, folder_of
 from fedjax_sel.runs import grid
-from fedjax_sel.runs.early import Enough
 from fedjax_sel.runs.grid import Failure
 from fedjax_sel.runs.records import Result
 
@@ -67,7 +66,7 @@ def run(
     places: dict[str, list[Cell]] = {}
     for cell in wanted:
         places.setdefault(str(planned[cell].run.out), []).append(cell)
-    results = _finished(planned, entry.enough)  # also of this part: a page has all of them from its first run on
+    results = _finished(entry, planned, scale)  # also of this part: a page has all of them from its first run on
     failed: dict[Cell, Failure] = {}
 
     def found() -> Found:
@@ -90,12 +89,31 @@ def run(
     return found()
 
 
-def _finished(planned: dict[Cell, Config], enough: Enough | None) -> dict[Cell, Result]:
-    """Return the results of runs that are there; others do not matter now."""
+def with_others(entry: Entry, out: Path, scale: Scale, found: Found) -> Found:
+    """Return what is known with the runs that other processes have finished meanwhile.
+
+    Args:
+        entry: of which table or figure.
+        out: of all that is reproduced.
+        scale: how much of it.
+        found: what this process knows.
+    """
+    planned = configurations(entry, out, scale)
+    results = {**found.results, **_finished(entry, _without(planned, found.results), scale)}
+    failed = {cell: why for cell, why in found.failed.items() if cell not in results}
+    return found._replace(results={cell: results[cell] for cell in planned if cell in results}, failed=failed)
+
+
+def _without(planned: dict[Cell, Config], known: Mapping[Cell, object]) -> dict[Cell, Config]:
+    return {cell: config for cell, config in planned.items() if cell not in known}
+
+
+def _finished(entry: Entry, planned: dict[Cell, Config], scale: Scale) -> dict[Cell, Result]:
+    """Return the results of runs that are there and measured; others do not matter now."""
     results = {}
     for cell, config in planned.items():
         with contextlib.suppress(*grid.FAILURES):
-            result = grid.done_before(config, enough)
-            if result is not None:
+            result = grid.done_before(config, entry.enough)
+            if result is not None and entry.is_measured(result, scale):
                 results[cell] = result
     return results

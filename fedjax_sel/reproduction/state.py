@@ -1,34 +1,113 @@
-"""What a run's strategy knew in the end, from the last checkpoint in the run's folder."""
+"""What a run's strategy knew in the end: some arrays of its last state, kept in its folder for figures.
 
+    states.npz     the arrays by their place in the state, such as ".strategy.embeddings", each [seeds, ...]
+
+A checkpoint has them, too, but is large and may be gone, and a figure should not need the run again.
+"""
+
+import functools
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.errors import DamagedRunError
+from fedjax_sel.core import files
+from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.problem import pose
+from fedjax_sel.reproduction.entry import Measure, Scale
 from fedjax_sel.runs import checkpoint, run_files
+from fedjax_sel.runs.manifest import DamagedError
 from fedjax_sel.runs.records import Result
+
+FILE = "states.npz"
+
+
+def keeping(*names: str) -> Measure:
+    """Return what keeps arrays of the last state in the folder of each finished run.
+
+    Args:
+        names: their places in the state.
+    """
+    return Measure(functools.partial(_keep, names), functools.partial(_has, names))
 
 
 def after(result: Result) -> dict[str, np.ndarray]:
-    """Return the arrays of a run's state after its last round, by their place in the state.
+    """Return the arrays that were kept of a run's state after its last round.
 
     Args:
         result: of a run with a folder.
 
     Returns:
-        Such as ".strategy.embeddings", with a leading axis of seeds.
+        By their places in the state, each with a leading axis of seeds; nothing where none were kept.
+    """
+    place = folder_of(result) / FILE
+    try:
+        with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return {}  # they are kept again
+
+
+def checkpointed(result: Result, rounds: int) -> dict[str, np.ndarray]:
+    """Return all arrays of a run's state after so many rounds.
+
+    Args:
+        result: of a run with a folder.
+        rounds: that are over.
 
     Raises:
-        DamagedRunError: the folder has no such checkpoint.
+        DamagedRunError: the folder has no such checkpoint, or it is damaged.
     """
-    folder = Path(str(result.config.run.out))
-    places = checkpoint.list_all(folder / run_files.CHECKPOINTS)
-    if not places:
-        raise DamagedRunError(
-            f"{folder}: it has no checkpoint, from which a figure is drawn; remove it to run it again"
-        )
-    return checkpoint.read(places[0])[1]
+    folder = folder_of(result)
+    for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
+        if checkpoint.rounds_of(place) == rounds:
+            try:
+                return checkpoint.read(place)[1]
+            except DamagedError as error:
+                raise DamagedRunError(f"{place}: {error}; remove {folder} to run it again") from error
+    raise DamagedRunError(f"{folder}: it has no checkpoint after round {rounds}; remove it to run it again")
+
+
+def _keep(names: Sequence[str], result: Result, scale: Scale) -> Iterator[str]:
+    if _has(names, result, scale):
+        return
+    arrays = checkpointed(result, result.num_rounds)
+    content = io.BytesIO()
+    # Mappings to arrays would be taken for options where a name is `file`.
+    np.savez(content, **{**after(result), **{name: arrays[name] for name in names}})  # pyright: ignore[reportArgumentType]
+    write(folder_of(result) / FILE, content.getvalue())
+    yield ""
+
+
+def _has(names: Sequence[str], result: Result, scale: Scale) -> bool:
+    del scale
+    return after(result).keys() >= set(names)
+
+
+def folder_of(result: Result) -> Path:
+    """Return the folder of a run."""
+    return Path(str(result.config.run.out))
+
+
+def write(place: Path, content: bytes) -> None:
+    """Write what is kept of a run, whole or not at all.
+
+    Args:
+        place: the file, in the run's folder or in one below it.
+        content: of it.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        place.parent.mkdir(exist_ok=True)
+        run_files.write(place, content)
+    except OSError as error:
+        raise UserError(
+            f"--out: cannot write to {place.parent} ({error.strerror or error}); make room or move it"
+        ) from error
 
 
 def main_labels(result: Result) -> np.ndarray:

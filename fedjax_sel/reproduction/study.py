@@ -18,6 +18,7 @@ from fedjax_sel.reproduction.page import Page
 from fedjax_sel.reproduction.runner import Found
 from fedjax_sel.runs import origin
 from fedjax_sel.runs.grid import Workers
+from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 
 
@@ -105,19 +106,25 @@ def run(
     Raises:
         UserError: there is no such part, no run succeeded, or the page cannot be written.
     """
+    place = folders.pages / entry.name
 
-    def write(found: Found) -> Page:
-        judged = entry.judge(found.results, scale)
-        page.write(folders.pages / entry.name, _heading(entry, scale, command, found), judged)
-        return judged
+    def write(found: Found) -> tuple[Found, Page]:
+        page.make(place)
+        with FolderLock() as lock:  # another process may run another part: who writes last has all of both
+            lock.take(place, wait=True)
+            found = runner.with_others(entry, folders.of_runs, scale, found)
+            judged = entry.judge(found.results, scale)
+            page.write(place, _heading(entry, scale, command, found), judged)
+        return found, judged
 
     found = Found({}, {})
     if entry.runs:
         found = runner.run(entry, part, folders.of_runs, scale, say, write, workers, progress)
-        if found.failed and not found.results:
+        if found.failed and not found.results and not found.stopped:
             raise UserError(f"{entry.name}: no run succeeded; the first one: {next(iter(found.failed.values()))}")
+    found, judged = write(found)
     return ReproductionResult(
-        entry.name, folders.pages / entry.name, write(found), found.results, _reasons(found),
+        entry.name, place, judged, found.results, _reasons(found),
         len(_expected(entry, found)), found.stopped, found.stopped_by,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedjax_sel.config import Config
 from fedjax_sel.experiment import experiment_of
-from fedjax_sel.runs import folder, following, provenance, reading, run_files, told
+from fedjax_sel.runs import folder, following, provenance, reading, run_files, told, verdict
 from fedjax_sel.runs.records import Result
 
 Enough = Callable[[Result], bool]
@@ -35,15 +35,16 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
         enough: whether the rounds of a result are.
 
     Raises:
-        UserError: the run is damaged, or was made from other data.
+        UserError: the run is damaged, was made from other data, or left out updates at which this one would end.
     """
     known = told.newest(path) if (path / run_files.METRICS).exists() else None
     if known is None:
         return None  # nothing vouches for its rows
     result = reading.load_whole(path)
-    if result is None or not enough(result):
+    if result is None or not result.num_rounds or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)
     data = provenance.of_experiment(experiment_of(config), known.get("server_validation"))
     folder.refuse_other_data(path, data)
+    verdict.refuse_what_was_skipped(result, config)
     return result

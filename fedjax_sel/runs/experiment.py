@@ -48,7 +48,7 @@ def run_experiment(experiment_or_config: Experiment | Config, progress: bool = F
         watching: callbacks, see `fedjax_sel.callbacks`.
 
     Returns:
-        The result; `finished` is False if the run was interrupted.
+        The result; `finished` is False if the run was interrupted before its last round.
 
     Raises:
         UserError: something in the configuration, the data or the folder that the user can mend.
@@ -120,11 +120,10 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
             result = dataclasses.replace(result, weights=final.carry.params, model=problem.model)
             if writer is not None and result.finished:
                 writer.weights(final.carry.params, result)
-        if not result.finished:
-            result = dataclasses.replace(result, stopped_by=interruption.asked)
-            if reporter.in_notebook:  # a command says so itself
-                goes_on = "" if out is None else f"; run the cell again, and it goes on from there ({out})"
-                reporter.say(f"ended after round {result.num_rounds} of {config.run.rounds}{goes_on}")
+        result = dataclasses.replace(result, stopped_by=interruption.asked)
+        if not result.finished and reporter.in_notebook:  # a command says so itself
+            goes_on = "" if out is None else f"; run the cell again, and it goes on from there ({out})"
+            reporter.say(f"ended after round {result.num_rounds} of {config.run.rounds}{goes_on}")
         callbacks.call(watching, "end", result)
         return result
 

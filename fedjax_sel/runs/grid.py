@@ -40,15 +40,13 @@ class Failure(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a run."""
+    """What became of a run, or that nothing more is run."""
 
     config: Config
-    result: Result | None  # None where it failed
+    result: Result | None  # None where it failed or was stopped
     failure: Failure | None = None
     before: bool = False  # whether it was finished when it was asked for
-    stopped_by: int | None = (
-        None  # the signal that ended it early, 0 where Ctrl-C did at once; None: it came to its end
-    )
+    stopped_by: int | None = None  # the signal that ended all of it, 0 where Ctrl-C did at once; None: it goes on
 
 
 class Workers(NamedTuple):
@@ -77,7 +75,7 @@ def run_all(
         enough: when a run may end before its last round; None: never. Workers import it.
 
     Yields:
-        What became of each. One that was stopped is the last.
+        What became of each; and last, where they were stopped, that they were.
     """
     if workers is not None:
         yield from _on_workers(runs, say, workers, afterwards, enough)
@@ -90,15 +88,18 @@ def run_all(
             say(f"run {number} of {len(runs)}: {name}{' (finished before)' if before else ''}")
             if result is None:
                 result = run_experiment(config, progress, _until(config, enough))
-            stopped_by = None if _came_to_its_end(result, enough) else result.stopped_by
+            ended = _came_to_its_end(result, enough)
+            stopped_by = None if ended and not result.stopped_by else result.stopped_by
             if afterwards is not None and stopped_by is None:
                 stopped_by = _do(afterwards(result), say)
         except FAILURES as error:
             say(f"failed: {error}")
             yield Done(config, None, _failure(error))
             continue
-        yield Done(config, result, before=before, stopped_by=stopped_by)
+        if ended and (afterwards is None or stopped_by is None):
+            yield Done(config, result, before=before)
         if stopped_by is not None:
+            yield Done(config, None, stopped_by=stopped_by)
             return
 
 
@@ -152,7 +153,7 @@ def _on_workers(
                 )
             )
             client = stack.enter_context(distributed.Client(cluster))
-            client.run(keep_to_share, workers.jobs)
+            client.register_plugin(_share(distributed, workers.jobs))
         else:
             client = stack.enter_context(_connected(distributed, workers.scheduler))
         places = {}
@@ -177,17 +178,27 @@ def _connected(distributed: Any, address: str) -> Any:
         ) from error
 
 
-def keep_to_share(workers: int, dask_worker: Any) -> None:
+def _share(distributed: Any, workers: int) -> Any:
+    """Return a plugin that keeps so many workers of this machine to their shares, one that is started anew, too."""
+
+    class Share(distributed.WorkerPlugin):
+        def setup(self, worker: Any) -> None:
+            keep_to_share(workers, int(worker.name))
+
+    return Share()
+
+
+def keep_to_share(workers: int, number: int) -> None:
     """Keep a worker of this machine to its share of the cores, before it starts JAX.
 
     Args:
         workers: how many there are.
-        dask_worker: the worker, whose name is its number.
+        number: of this one.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, cores[int(dask_worker.name) % len(cores) :: workers])
+            os.sched_setaffinity(0, cores[number % len(cores) :: workers])
 
 
 def run_one(

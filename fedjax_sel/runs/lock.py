@@ -20,8 +20,12 @@ class FolderLock(contextlib.AbstractContextManager):
         self._handles: list[int] = []
         self._newest: dict[Path, int] = {}  # by the path under which a folder was taken last
 
-    def take(self, folder: Path) -> None:
+    def take(self, folder: Path, wait: bool = False) -> None:
         """Take a folder that exists.
+
+        Args:
+            folder: its path.
+            wait: for another process that holds it for a moment.
 
         Raises:
             UserError: another process holds it, or it cannot be opened.
@@ -33,7 +37,7 @@ class FolderLock(contextlib.AbstractContextManager):
         except OSError as error:
             raise UserError(f"--out: cannot use {folder} ({error.strerror}); give another folder") from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             os.close(handle)
             raise UserError(

@@ -33,7 +33,8 @@ class Result:
         cohorts: client ids, int32 [seeds, rounds, K]; -1 where nobody trained.
         ledger: what was sent and computed.
         elapsed_seconds: wall-clock time since the first round began, [rounds]; what a killed process lost is not in it.
-        stopped_by: the number of the signal that ended it before its last round; 0 without.
+        stopped_by: the number of the signal that asked it to end; 0 without. One that came while the last rounds were
+            computed leaves it finished.
         round_seconds: wall-clock time of each round, [rounds]; NaN in the first chunk of a process, which compiles, and
             where it is not known.
         higher_is_better: whether a target of the first measure is reached from below.
@@ -48,7 +49,7 @@ class Result:
     cohorts: np.ndarray
     ledger: Ledger
     elapsed_seconds: np.ndarray
-    stopped_by: int = 0  # the signal that ended it early
+    stopped_by: int = 0  # the signal that asked it to end
     round_seconds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
     higher_is_better: bool = True
     weights: Weights | None = dataclasses.field(default=None, repr=False)

@@ -51,6 +51,7 @@ class Done(NamedTuple):
     job: Job
     result: Result | None  # None where it failed; `finished` is False where it was interrupted
     error: str | None = None
+    stopped_by: int | None = None  # the signal that ended all of it, 0 where Ctrl-C did at once; None: it goes on
     selection_seconds: float = math.nan  # a round, all replicates together
 
 
@@ -135,8 +136,8 @@ def run_all(
         except FAILURES as error:
             yield Done(job, None, str(error))
             continue
-        if not result.finished:
-            yield Done(job, result)
+        if not result.finished or (result.stopped_by and number < len(checked)):
+            yield Done(job, result, stopped_by=result.stopped_by)
             return
         yield Done(job, result, selection_seconds=_selection_seconds(_path(job), problem))
 

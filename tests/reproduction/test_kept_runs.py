@@ -7,6 +7,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.runs import grid, run_files
+from fedjax_sel.runs.lock import FolderLock
 from tests.documents.pages import ROOT
 from tests.reproduction.small import SMALL
 
@@ -27,6 +28,9 @@ def test_a_copy_is_read_as_the_run(keep_runs, tmp_path):
     config = SMALL.replace(rounds=8, chunk=1, seeds=2, checkpoint_every=1, out=str(tmp_path / "far" / "away"))
     run = fedjax_sel.run(config, callbacks=[_Stop()])
     assert run.num_rounds < 8
+    with pytest.raises(fedjax_sel.UserError, match=f"it has {run.num_rounds} of 8 rounds; go on with it"):
+        keep_runs.keep(tmp_path / "far" / "away", tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
     config = fedjax_sel.run(config).config  # went on
     copy = keep_runs.keep(tmp_path / "far" / "away", tmp_path / "kept")
     assert not (copy / run_files.CHECKPOINTS).exists()
@@ -49,6 +53,7 @@ class _Stop:
 
 def test_a_run_that_ended_early_stays_one(keep_runs, tmp_path):
     config = SMALL.replace(rounds=8, chunk=1, seeds=2, out=str(tmp_path / "run"))
+    keep_runs.ENOUGH = {_enough}
     (done,) = grid.run_all([("", config)], lambda line: None, progress=False, enough=_enough)
     assert 2 <= done.result.num_rounds < 8
     copy = keep_runs.keep(tmp_path / "run", tmp_path / "kept")
@@ -63,5 +68,8 @@ def test_what_is_no_whole_run_is_refused(keep_runs, tmp_path, capsys):
     fedjax_sel.run(config)
     (tmp_path / "run" / run_files.RESULT).unlink()
     assert keep_runs.main([str(tmp_path / "run"), "--to", str(tmp_path / "kept")]) == 2
+    with FolderLock() as lock:
+        lock.take(tmp_path / "run")
+        assert keep_runs.main([str(tmp_path / "run"), "--to", str(tmp_path / "kept")]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2 and all(line.startswith("error: ") for line in lines)
+    assert len(lines) == 3 and all(line.startswith("error: ") for line in lines)

@@ -1,6 +1,7 @@
 """What entries compute beside tables of runs: neighbours, profiles, descent, convergence, seconds."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -57,8 +58,12 @@ def test_the_verdict_on_neighbours(monkeypatch, purity, verdict):
 def test_the_state_of_a_run_is_read_from_its_folder(tmp_path):
     config = SMALL.replace(algo="fl_dp3s", rounds=1, seeds=2, out=str(tmp_path / "run"))
     result = fedjax_sel.run(config)
-    arrays = state.after(result)
-    similarity, profiles = arrays[".strategy.similarity"], arrays[".info[<flat index 0>].value"]
+    kept = [state.keeping(name) for name in (fl_dp3s_profiles.SIMILARITIES, fl_dp3s_profiles.PROFILES)]
+    for number, one in enumerate(kept):
+        assert not one.is_there(result, Scale())
+        assert list(one.take(result, Scale())) == [""] and len(state.after(result)) == number + 1
+    assert all(one.is_there(result, Scale()) and not list(one.take(result, Scale())) for one in kept)
+    similarity, profiles = state.after(result).values()
     assert similarity.shape == (2, 10, 10) and profiles.shape[:2] == (2, 10)
     distances = np.linalg.norm(profiles[:, :, None] - profiles[:, None], axis=3)
     for own, expected in zip(similarity, distances):
@@ -66,8 +71,15 @@ def test_the_state_of_a_run_is_read_from_its_folder(tmp_path):
         assert np.corrcoef(own[others], expected[others])[0, 1] == pytest.approx(-1.0, abs=1e-4)  # Eq. 14
     labels = state.main_labels(result)
     assert labels.shape == (2, 10) and set(labels.ravel()) <= set(range(10))
-    with pytest.raises(DamagedRunError, match="it has no checkpoint"):
-        state.after(made_up.result(np.zeros((1, 1))))
+    other = state.keeping(".carry.params")
+    (place,) = (tmp_path / "run" / "checkpoints").iterdir()
+    (place / "manifest.json").write_text("{}")
+    with pytest.raises(DamagedRunError, match=r"manifest.json cannot be read .* remove .*run to run it again"):
+        list(other.take(result, Scale()))
+    shutil.rmtree(place)
+    with pytest.raises(DamagedRunError, match="it has no checkpoint after round 1; remove "):
+        list(other.take(result, Scale()))
+    assert not other.is_there(result, Scale())
 
 
 def test_profiles_and_kernels(monkeypatch):

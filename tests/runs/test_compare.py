@@ -262,6 +262,21 @@ def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monk
     assert "Not finished yet: 1 of 2 runs" in (out / "comparison.md").read_text()
 
 
+def test_ctrl_c_in_the_last_rounds_of_a_run_ends_the_others(compared, capsys, tmp_path, monkeypatch):
+    class Stop:
+        def chunk(self, chunk, first):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    real = sweep.run_experiment
+    monkeypatch.setattr(sweep, "run_experiment", lambda config, progress, watching: real(config, watching=[Stop()]))
+    out = tmp_path / "out"
+    code, printed, _ = command(capsys, *QUICK, "--algos", "random", "fl_dp3s", "--out", out)  # one chunk each
+    assert code == 130 and "1 of 2 runs are finished" in printed and not (out / "fl_dp3s").exists()
+    assert list(table(out)) == [("quickstart", "random")]
+    code, printed, _ = command(capsys, *QUICK, "--algos", "random", "fl_dp3s", "--out", out)
+    assert code == 0 and len(table(out)) == 2  # nothing is left that it could end
+
+
 @pytest.mark.slow
 def test_ctrl_c_of_a_real_process(tmp_path):
     out = tmp_path / "out"
@@ -522,7 +537,9 @@ def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
     results = [made_up(rng.uniform(size=(2, 2)), BYTES, COHORTS, target=1.0) for _ in range(11)]
     rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
     comparison_plots.draw(rows, results, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == PICTURES
+    curves = {name for name in PICTURES if name.startswith("accuracy_by_")}
+    each = {name.replace(".png", "_each.png") for name in curves}  # of so many every one has a panel, too
+    assert {path.name for path in tmp_path.iterdir()} == PICTURES | each
     results = [made_up(result.test_accuracy, BYTES, COHORTS, target=None) for result in results]
     rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
     comparison_plots.draw(rows, results, tmp_path)

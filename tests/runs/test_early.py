@@ -1,10 +1,14 @@
 """A run that answers its question early ends there, and is not gone on with."""
 
+import dataclasses
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
 
+from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction.entries import ENTRIES, fl_dp3s
 from fedjax_sel.runs import early, grid, run_files
 from fedjax_sel.runs.experiment import run_experiment
@@ -53,6 +57,38 @@ def test_where_rows_were_cut_it_goes_on_from_a_checkpoint(config, tmp_path):
     rows = tmp_path / "cut" / run_files.METRICS
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:-1]))
     assert grid.done_before(cut, three_rounds) is None
+
+
+def test_a_signal_in_the_last_rounds_ends_the_runs_after_it(tmp_path):
+    def stop(result):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+    runs = [(name, SMALL.replace(rounds=1, seeds=1, out=str(tmp_path / name))) for name in ("one", "two")]
+    done = list(grid.run_all(runs, lambda line: None, progress=False, enough=stop))
+    assert [one.stopped_by for one in done] == [None, signal.SIGTERM]
+    assert done[0].result.finished and done[1].result is None and not (tmp_path / "two").exists()
+
+
+def test_a_run_without_a_round_goes_on(config, tmp_path):
+    """One whose first update was not finite has sealed that there is nothing."""
+    empty = config.replace(out=str(tmp_path / "empty"))
+    shutil.copytree(config.run.out, empty.run.out)
+    with pytest.MonkeyPatch.context() as patch:
+        nothing = dataclasses.replace(made_up.result(0.8, rounds=0), config=empty)
+        patch.setattr(early.reading, "load_whole", lambda path: nothing)
+        assert early.result_of(tmp_path / "empty", empty, ENTRIES["fl_dp3s/fig1"].enough) is None
+
+
+def test_what_left_updates_out_is_not_enough_for_who_would_stop_there(config, tmp_path, monkeypatch):
+    skipping = config.replace(out=str(tmp_path / "skipping"))
+    shutil.copytree(config.run.out, skipping.run.out)
+    result = early.reading.load_whole(tmp_path / "skipping")
+    skipped = np.ones_like(result.ledger.updates_skipped)
+    result = dataclasses.replace(result, ledger=result.ledger._replace(updates_skipped=skipped))
+    monkeypatch.setattr(early.reading, "load_whole", lambda path: result)
+    with pytest.raises(UserError, match="left an update out in round 1"):
+        early.result_of(tmp_path / "skipping", skipping, three_rounds)
 
 
 def test_nothing_is_enough_where_nothing_is(config):

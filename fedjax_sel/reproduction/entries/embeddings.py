@@ -14,6 +14,7 @@ from fedjax_sel.strategies.fedcor import presets
 
 COLUMNS = ("fmnist-1spc", "cifar10-1spc")
 MOST = 0.5
+EMBEDDINGS = ".strategy.embeddings"  # [seeds, d, N], in the last state
 RULE = (
     "The number is the share of clients whose nearest neighbour, by the angle between embeddings in the round after "
     f"the warm-up, holds the same label. Reproduced if the 95 % interval of its mean over seeds lies above {MOST}, "
@@ -48,7 +49,7 @@ def _judge(row: str, results: Results, scale: Scale) -> Page:
     rows: list[Row] = []
     pictures: dict[str, Any] = {}
     for cell, result in results.items():
-        embeddings, labels = state.after(result)[".strategy.embeddings"], state.main_labels(result)
+        embeddings, labels = state.after(result)[EMBEDDINGS], state.main_labels(result)
         found = np.array([purity(one, own) for one, own in zip(embeddings, labels)])
         by_chance = float(np.mean([chance(own) for own in labels]))
         low, high = map(float, statistics.mean_interval(found))
@@ -86,7 +87,8 @@ def _entry(name: str, algo: str) -> Entry:
         warmup = presets.look_up(algo, "fedgp" if algo == "fedgp" else "paper", task_of(column)).warmup
         # The last sample of the warm-up is measured, and fitted, as the round after it opens.
         runs[Cell(column, algo)] = configuration(column, algo).replace(rounds=warmup + 1, seeds=PAPER_SEEDS)
-    return Entry(name, RULE, runs, partial(_judge, algo), "Fashion-MNIST 1 minute; CIFAR-10 half an hour on a CPU")
+    cost = "Fashion-MNIST 1 minute; CIFAR-10 half an hour on a CPU"
+    return Entry(name, RULE, runs, partial(_judge, algo), cost, state.keeping(EMBEDDINGS))
 
 
 ENTRIES = (_entry("fedgp/fig4", "fedgp"), _entry("fedcor/fig7", "fedcor"))

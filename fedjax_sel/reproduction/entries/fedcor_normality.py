@@ -121,7 +121,7 @@ def _run(column: str) -> Config:
 
 def _entry(name: str, columns: tuple[str, ...], components: int, cost: str) -> Entry:
     runs = {Cell(column, "random"): _run(column) for column in columns}
-    return Entry(name, rule(components), runs, partial(_judge, components), cost, loss_changes.measure)
+    return Entry(name, rule(components), runs, partial(_judge, components), cost, loss_changes.MEASURE)
 
 
 ENTRIES = (

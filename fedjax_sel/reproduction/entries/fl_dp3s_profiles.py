@@ -14,6 +14,7 @@ from fedjax_sel.reproduction.page import Page, Row
 
 CLIENTS, SEEDS = 20, 10
 COLUMN = "mnist-xi1"
+PROFILES, SIMILARITIES = ".info[<flat index 0>].value", ".strategy.similarity"  # in the last state
 ALIKE = 0.9
 STRONGLY = 0.5
 APART = (
@@ -32,12 +33,12 @@ SAME = (
 
 def _profiles(results: Results) -> dict[str, np.ndarray]:
     """Return profiles by initialisation, [seeds, N, Q]."""
-    return {cell.row: state.after(result)[".info[<flat index 0>].value"] for cell, result in results.items()}
+    return {cell.row: state.after(result)[PROFILES] for cell, result in results.items()}
 
 
 def _kernels(results: Results) -> dict[str, np.ndarray]:
     """Return similarities by initialisation, [seeds, N, N]."""
-    return {cell.row: state.after(result)[".strategy.similarity"] for cell, result in results.items()}
+    return {cell.row: state.after(result)[SIMILARITIES] for cell, result in results.items()}
 
 
 def _judge_profiles(results: Results, scale: Scale) -> Page:
@@ -115,6 +116,6 @@ _RUNS = {
 }  # fmt: skip
 
 ENTRIES = (
-    Entry("fl_dp3s/fig4", APART, _RUNS, _judge_profiles, "3 minutes"),
-    Entry("fl_dp3s/fig5", SAME, _RUNS, _judge_kernels, "none beside fl_dp3s/fig4"),
+    Entry("fl_dp3s/fig4", APART, _RUNS, _judge_profiles, "3 minutes", state.keeping(PROFILES)),
+    Entry("fl_dp3s/fig5", SAME, _RUNS, _judge_kernels, "none beside fl_dp3s/fig4", state.keeping(SIMILARITIES)),
 )

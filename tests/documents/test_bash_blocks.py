@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from fedjax_sel.cli import command_line
-from fedjax_sel.config import flat_types
+from fedjax_sel.cli import command_line, train
 from fedjax_sel.config.validation import validate
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.checking import check as check_experiment
@@ -22,7 +21,6 @@ OTHERS = {  # programs whose flags are not ours
     "python3", "ruff", "tools/test_versions.py",
 }  # fmt: skip
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
-OF_TRAIN = ("--list", "--dry-run", "--help")  # that are no settings
 
 
 def commands(text: str) -> list[list[str]]:
@@ -65,6 +63,19 @@ def flags_of_script(path: str) -> frozenset[str]:
     return frozenset(flag for source in sources for flag in re.findall(r'"(--[a-z][\w-]*)"', source.read_text()))
 
 
+def check_train(arguments: list[str]) -> None:
+    """Fails where such a run could not begin."""
+    if PLACEHOLDER.search(" ".join(arguments)) or "--config" in arguments:
+        return
+    if "--help" in arguments:
+        return
+    config, flags = command_line.parse(train.make_parser(), arguments)
+    command_line.refuse_idle(flags, [config])
+    elsewhere = "--mesh" in arguments  # devices that are not here
+    elsewhere |= any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in arguments)
+    (validate if elsewhere else check_experiment)(config)
+
+
 def check(words: list[str]) -> None:
     """Fails where a command could not be started as it stands."""
     if words[0] == "python":
@@ -78,13 +89,8 @@ def check(words: list[str]) -> None:
         known = known_flags("-m", module)
         used = {word.split("=")[0] for word in rest if word.startswith("--")}
         assert used <= known, f"{module} does not know {', '.join(sorted(used - known))}"
-        if module == "fedjax_sel.train" and not PLACEHOLDER.search(" ".join(rest)) and "--config" not in rest:
-            parser = command_line.make_parser("train", "", "", only=set(flat_types()))
-            config, flags = command_line.parse(parser, [word for word in rest if word not in OF_TRAIN])
-            command_line.refuse_idle(flags, [config])
-            elsewhere = "--mesh" in rest  # devices that are not here
-            elsewhere |= any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in rest)
-            (validate if elsewhere else check_experiment)(config)
+        if module == "fedjax_sel.train":
+            check_train(rest)
     elif words[0] == "python":
         used = {word.split("=")[0] for word in words[2:] if word.startswith("--")}
         known = flags_of_script(words[1])
@@ -96,6 +102,8 @@ def check(words: list[str]) -> None:
         known = known_flags("-m", "fedjax_sel", *command) | {"--help"}
         used = {word.split("=")[0] for word in words[1:] if word.startswith("--")}
         assert used <= known, f"{words[0]} does not know {', '.join(sorted(used - known))}"
+        if words[:2] == ["fedjax-sel", "train"] or words[0] == "fedjax-sel-train":
+            check_train(words[1 if words[0] == "fedjax-sel-train" else 2 :])
     else:
         assert words[0] in OTHERS, f"{words[0]} is no program that a page should name without a test of it"
 
@@ -113,26 +121,29 @@ def test_commands_in_the_text_can_be_parsed(page):
     text = re.sub(
         r"^( *)```.*?^\1```", "", (pages.ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
     )
-    for span in re.findall(r"`(python [^`]+)`", text):
+    for span in re.findall(r"`((?:python|fedjax-sel) [^`]+)`", text):
         for words in commands(" ".join(span.split())):
             if len(words) > 1 and not PLACEHOLDER.fullmatch(words[-1].split(".")[-1]):
                 check(words)
 
 
 @pytest.mark.parametrize(
-    "command",
+    "command,words",
     [
-        "python -m fedjax_sel.train --allgo random",
-        "python -m fedjax_sel.train --algo randm",
-        "python -m fedjax_sel.train --alpha 3",  # of no effect with shards
-        "python -m fedjax_sel.compare --algos random --lst",
-        "python benchmarks/rounds_per_second.py --prests x",
-        "python benchmarks/nowhere.py",
-        "srun --nodes 4 python -m fedjax_sel.train --seed 3",
-        "sudo reboot",
+        ("python -m fedjax_sel.train --allgo random", "does not know --allgo"),
+        ("python -m fedjax_sel.train --algo randm", "did you mean 'random'"),
+        ("python -m fedjax_sel.train --alpha 3", "--alpha 3.*: this changes nothing"),  # with shards
+        ("fedjax-sel train --allgo random", "does not know --allgo"),
+        ("fedjax-sel train --algo randm", "did you mean 'random'"),
+        ("fedjax-sel-train --preset nothing", "nothing"),
+        ("python -m fedjax_sel.compare --algos random --lst", "does not know --lst"),
+        ("python benchmarks/rounds_per_second.py --prests x", "does not know --prests"),
+        ("python benchmarks/nowhere.py", "is not there"),
+        ("srun --nodes 4 python -m fedjax_sel.train --seed 3", "does not know --seed"),
+        ("sudo reboot", "no program that a page should name"),
     ],
 )
-def test_what_could_not_be_started_is_found(command):
-    with pytest.raises((AssertionError, UserError)):
+def test_what_could_not_be_started_is_found(command, words):
+    with pytest.raises((AssertionError, UserError), match=words):
         for words in commands(command):
             check(words)

@@ -34,8 +34,11 @@ def test_the_run_is_the_same(changes):
 def test_no_image_lies_on_a_device():
     program = run.prepare(pose(CONFIG.replace(host_images=True)))
     assert isinstance(program.federation.images, HostImages)
-    largest = max(leaf.nbytes for leaf in jax.tree.leaves(program.federation.order))
-    assert largest < program.federation.images.array.nbytes
+    images = program.federation.images.array
+    on_devices = [leaf for leaf in jax.tree.leaves((program.federation, program.carry)) if leaf is not images]
+    assert not any(leaf.size >= images.size and leaf.shape[:1] == images.shape[:1] for leaf in on_devices)
+    kept = run.prepare(pose(CONFIG.replace(host_images=False))).federation
+    assert any(leaf.size >= images.size and leaf.shape[:1] == images.shape[:1] for leaf in jax.tree.leaves(kept))
 
 
 def test_what_a_device_does_not_hold_stays_with_the_host(monkeypatch):

@@ -172,6 +172,8 @@ def test_a_loss_on_a_batch():
     value = part["observe.loss.value"][0]
     pairs = [[(a + b) / 2 for i, a in enumerate(x) for b in x[:i]] for x in losses]
     assert all(np.isclose(v, p, rtol=1e-5).any() for v, p in zip(value, pairs))  # two distinct examples
+    chosen = [int(np.isclose(v, p, rtol=1e-5).argmax()) for v, p in zip(value, pairs)]
+    assert len(set(chosen)) > 1  # not the same two of everybody
     np.testing.assert_array_equal(ledger.examples_evaluated, 2 * N)
 
 
@@ -400,6 +402,8 @@ def test_the_servers_own_evaluation(on):
     correct = (np.asarray(logits).argmax(axis=1) == labels).sum()
     first = state["metrics"][0, 0]
     assert first[0] == correct and np.isclose(first[1], correct / len(labels))
+    losses = -jax.nn.log_softmax(logits)[np.arange(len(labels)), labels]
+    np.testing.assert_allclose(first[2], losses.mean(), rtol=1e-5)
     np.testing.assert_array_equal(state["metrics"][1:, 0], state["metrics"][:-1, 1])  # after is the next before
     assert (state["metrics"][:, 0] != state["metrics"][:, 1]).any()
 

@@ -9,7 +9,8 @@ import pytest
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import run
 from fedjax_sel.simulation.loss_changes import Meter
-from tests.simulation.test_information import SMALL, K, N, direct_losses, watcher
+from fedjax_sel.strategies.base import ALL, Request, always
+from tests.simulation.test_information import ONE_FULL_BATCH_STEP, SMALL, K, N, direct_losses, watcher
 
 M = 7
 
@@ -54,6 +55,19 @@ def test_the_number_of_cohorts_at_once_does_not_matter():
     one, other = (measured(SMALL, at_once)[1:] for at_once in (2, M))
     np.testing.assert_array_equal(one[0], other[0])
     np.testing.assert_allclose(one[1], other[1], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_strategys_probes_are_such_cohorts():
+    """Of the same keys, and with nothing drawn in training: the probes that FedCor asks for, each of its own cohort."""
+    config = SMALL.replace(**ONE_FULL_BATCH_STEP).replace(rounds=1, chunk=1)
+    _, cohorts, expected = measured(config, 2, cohorts=2)
+    strategy = watcher(Request("loss_change", ALL, always(), (("probes", 2),)))
+    program = run.prepare(dataclasses.replace(pose(config.replace(algo="random")), strategy=strategy))
+    carry, _ = program.chunk(program.carry, np.int32(0), program.federation, program.streams)
+    found = jax.device_get(carry.info.loss_change.value)[0]  # [N, probes]
+    np.testing.assert_allclose(found.T, expected[0], atol=2e-6)
+    assert set(cohorts[0, 0]) != set(cohorts[0, 1]) and (found[:, 0] != found[:, 1]).any()
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """What selection alone costs: the stubbed rounds are those of a run."""
 
 import importlib.util
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -124,6 +126,16 @@ def test_a_cost_is_measured_over_all_rounds_or_until_the_budget_is_spent():
     assert cost.fact_bytes == 2 * 4 * N * (MODEL.profile_size + 1 + 2)
     assert cost.peak_bytes >= cost.state_bytes
     assert selection_cost.measure(setting, budget_seconds=1e-9).rounds == selection_cost.ROUNDS_A_CALL
+
+
+@pytest.mark.slow
+def test_seconds_are_of_a_round(monkeypatch):
+    """By a clock that goes on by a second whenever it is read."""
+    clock = SimpleNamespace(perf_counter=map(float, itertools.count()).__next__)
+    monkeypatch.setattr(selection_cost, "time", clock)
+    cost = selection_cost.measure(Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES), budget_seconds=1.5)
+    calls = -(-cost.rounds // selection_cost.ROUNDS_A_CALL)
+    assert cost.compile_seconds == 1.0 and cost.seconds_per_round == pytest.approx(calls / cost.rounds)
 
 
 def test_what_is_too_large_is_refused_before_it_is_allocated():

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import ClosedJaxpr
 
 from fedjax_sel import devices, models
 from fedjax_sel.config import Config
@@ -141,12 +142,21 @@ def test_nothing_is_compiled_after_the_first_chunk(caplog):
     assert program.chunk._cache_size() == 1
 
 
+def largest_constant(jaxpr):
+    """The size of the largest array that a program has for itself, at any depth."""
+    sizes = [*map(np.size, jaxpr.consts)]
+    for equation in jaxpr.jaxpr.eqns:
+        inner = jax.tree.leaves(equation.params, is_leaf=lambda leaf: isinstance(leaf, ClosedJaxpr))
+        sizes += [largest_constant(leaf) for leaf in inner if isinstance(leaf, ClosedJaxpr)]
+    return max(sizes, default=0)
+
+
 def test_data_are_arguments_and_the_carry_is_donated():
     program = run.prepare(pose(SMALL))
-    jaxpr = jax.make_jaxpr(lambda *args: program.chunk(*args))(
-        program.carry, jnp.int32(0), program.federation, program.streams
-    )
-    assert max([np.size(c) for c in jaxpr.consts], default=0) < 100
+    given = program.carry, jnp.int32(0), program.federation, program.streams
+    assert largest_constant(jax.make_jaxpr(program.chunk)(*given)) < 100
+    captured = jax.jit(lambda carry: program.chunk(carry, *given[1:]))
+    assert largest_constant(jax.make_jaxpr(captured)(program.carry)) > 1000  # they would be found
     before = program.carry.params
     program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))

@@ -149,6 +149,7 @@ def test_thirty_rounds_follow_the_twin(hyper, twin, share):
             assert state.last.tolist() == reference.last and state.count.tolist() == reference.count
             assert state.exploration == pytest.approx(reference.epsilon, rel=1e-5)
     assert exploited_rounds > 10 * games and unclear < 5 * games
+    assert filled > 0 or "max_participations" not in hyper
     assert all(c > 0 for c in reference.count) or share is not None  # exploration has come to its end
 
 

@@ -33,6 +33,8 @@ def test_multinomial_draws_have_the_clients_shares_and_weights_count_repetitions
     assert strategy.with_replacement
     counts = np.bincount(selection.ids.reshape(-1), minlength=5)
     assert stats.chisquare(counts, SIZES / SIZES.sum() * counts.sum()).pvalue > 1e-4
+    shares, pairs = SIZES / SIZES.sum(), np.bincount(selection.ids[:, 0] * 5 + selection.ids[:, 1], minlength=25)
+    assert stats.chisquare(pairs, np.outer(shares, shares).ravel() * pairs.sum()).pvalue > 1e-4  # independent
     np.testing.assert_allclose(selection.weights.sum(axis=1), 1.0, rtol=1e-6)
     for ids, weights, mask in zip(selection.ids[:200], selection.weights[:200], selection.mask[:200]):
         assert sorted(ids[mask]) == sorted(set(ids))

@@ -3,12 +3,14 @@
 A few pages by default, all of them under `slow`. Some have tests of their own, which also look at what comes out.
 """
 
+import re
 import sys
 import types
 
 import numpy as np
 import pytest
 
+import fedjax_sel
 from tests.documents import pages
 
 OWN_TESTS = {
@@ -79,6 +81,10 @@ def test_its_python_runs(page, tmp_path, monkeypatch):
         if (error.name or "").split(".")[0] in ("fedjax_sel", "jax", "numpy"):
             raise
         pytest.skip(f"the page needs {error.name}, an extra that is not installed")
+    except fedjax_sel.UserError as error:
+        if not re.search(r"the package \w+ is missing; pip install", str(error)):
+            raise
+        pytest.skip(f"an extra that is not installed: {error}")
     if page in CHECKS:
         CHECKS[page](names)
 

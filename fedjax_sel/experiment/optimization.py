@@ -11,6 +11,9 @@ from fedjax_sel.training.optimizers import by_name
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 SGD = "sgd"
+NOT_PROPORTIONAL = ("fromage", "rprop")
+"""Optimizers whose step is not the learning rate times what they make of the gradient: they bound or shrink by it."""
+NOT_PROPORTIONAL_WITH = {"adafactor": "weight_decay_rate"}
 _FLAG = {"client": "--client-optimizer", "server": "--server-optimizer"}
 
 
@@ -54,6 +57,11 @@ def _client(training: TrainingConfig) -> optax.GradientTransformation:
                 f"--client-optimizer {name}: --{flag} {value:g} is sgd's; add --{flag} 0, and give {name} its own "
                 "parameters with --client-optimizer-args"
             )
+    if name in NOT_PROPORTIONAL or NOT_PROPORTIONAL_WITH.get(name, "") in arguments:
+        raise UserError(
+            f"--client-optimizer {name}: its step is not proportional to its learning rate, which every round decides "
+            "here; choose another, such as adam"
+        )
     descends = by_name.make(_FLAG["client"], name, arguments, learning_rate=1.0)
     return optax.chain(descends, optax.scale(-1.0))  # a direction to be subtracted, as a gradient is
 

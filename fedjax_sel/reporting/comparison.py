@@ -61,8 +61,8 @@ class Row(NamedTuple):
     megabytes_down: Spread
     megabytes_up: Spread
     gemd: Spread  # mean over the rounds in which somebody reported
-    clients_seen: Spread  # at the end
-    rounds_until_all_seen: Spread
+    clients_seen: Spread | None  # at the end; None: cohorts are not known so far
+    rounds_until_all_seen: Spread | None
     seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN: not known
     compilation_seconds: float  # of the rounds, in all processes that worked on the run; NaN: not known
     selection_seconds_per_round: float  # all seeds together, timed apart; NaN: not timed

@@ -18,18 +18,15 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
     """Draw for each setting a chessboard of strategies and optimizers; darker is better."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
-    better = 1.0 if rows[0].higher_is_better else -1.0
-    numbers = {
-        f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": ("last_rounds", "{:.3f}", better)
-    }
-    if any(row.target_accuracy is not None for row in rows):
-        numbers["rounds to the target"] = ("rounds_to_target", "{:.0f}", -1.0)
+    targets = any(row.target_accuracy is not None for row in rows)
+    first = {setting: next(row for row in rows if row.setting == setting) for setting in settings}
     width = 1.6 + 1.05 * len(optimizers)
-    picture = figure(width * len(numbers) + 1.0, (1.3 + 0.5 * len(algos)) * len(settings))
-    axes = picture.subplots(len(settings), len(numbers), squeeze=False)
+    columns = 2 if targets else 1
+    picture = figure(width * columns + 1.0, (1.3 + 0.5 * len(algos)) * len(settings))
+    axes = picture.subplots(len(settings), columns, squeeze=False)
     for setting, line in zip(settings, axes):
         found = {(row.algo, row.optimizer): row for row in rows if row.setting == setting}
-        for axis, (about, (field, form, better)) in zip(line, numbers.items()):
+        for axis, (about, (field, form, better)) in zip(line, _numbers(first[setting], targets).items()):
             values = np.full((len(algos), len(optimizers)), np.nan)
             for place, key in enumerate(itertools.product(algos, optimizers)):
                 amount = getattr(found[key], field) if key in found else None
@@ -44,6 +41,15 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
             axis.set_yticks(range(len(algos)), list(map(texts.label, algos)))
             axis.set_title(texts.label(f"{setting}: {about}"), fontsize="small")
     save(picture, path)
+
+
+def _numbers(row: Row, target: bool) -> dict[str, tuple[str, str, float]]:
+    """Return what a chessboard of a row's setting shows: title -> field, form, and +1 where more of it is better."""
+    better = 1.0 if row.higher_is_better else -1.0
+    title = f"mean test {row.measure} of the last {metrics.LAST_ROUNDS} rounds"
+    return {title: ("last_rounds", "{:.3f}", better)} | (
+        {"rounds to the target": ("rounds_to_target", "{:.0f}", -1.0)} if target else {}
+    )
 
 
 def amounts_of(

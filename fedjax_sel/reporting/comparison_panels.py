@@ -1,5 +1,6 @@
 """Where the pictures of a comparison are drawn: a panel for each setting and optimizer, and one legend for all."""
 
+import io
 import itertools
 import textwrap
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.comparison import Row
 from fedjax_sel.reporting.styles import Style
+from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
 
 PANELS_A_ROW = 3
@@ -85,6 +87,8 @@ def save(picture: Any, path: Path) -> None:
         UserError: it cannot be written.
     """
     try:
-        picture.savefig(path, dpi=110)
+        drawn = io.BytesIO()  # nobody sees half of it
+        picture.savefig(drawn, format=path.suffix.removeprefix("."), dpi=110)
+        run_files.write(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error

@@ -69,6 +69,8 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         (folder / "to_target.png").unlink(missing_ok=True)  # of an earlier call with a target
     if any(row.optimizer for row in rows):
         amounts_of.optimizers_by_strategies(rows, folder / "optimizers.png")
+    else:
+        (folder / "optimizers.png").unlink(missing_ok=True)  # of an earlier call with several
     seconds = {"milliseconds of selection a round": "selection_seconds_per_round"}
     amounts_of.amounts_of(
         panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True

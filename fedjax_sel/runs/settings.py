@@ -10,9 +10,10 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.runs import folder, reading
 from fedjax_sel.runs.records import Result
 
-# What a strategy is compared by, and how a run is computed and looked at.
+# What a strategy is compared by, and how a run is computed; not how often it is looked at, which decides when a target
+# is found to be reached.
 NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"rounds", "target_accuracy"}) | {
-    "algo", "algo_args", "chunk", "cohort_batch", "eval_every", "train_metrics_every",
+    "algo", "algo_args", "chunk", "cohort_batch", "train_metrics_every",
 }  # fmt: skip
 DEALT = "who holds what"
 

@@ -133,6 +133,7 @@ def _events(
     optimizer = plan.trainer.optimizer
     on = facts.reported(federation, plan.loss_on)
     arrived = reported.sum(axis=1, dtype=jnp.int32)
+    models_up = arrived + bill.probe_models_up + start.probe_models_up
 
     def total(clients: jax.Array, examples: jax.Array) -> jax.Array:
         return jnp.where(clients, examples, 0).sum(axis=1)
@@ -141,13 +142,13 @@ def _events(
         models_down=(trains | bill.asked | start.asked).sum(axis=1, dtype=jnp.int32)
         + bill.probe_models_down
         + start.probe_models_down,
-        models_up=arrived + bill.probe_models_up + start.probe_models_up,
+        models_up=models_up,
         # Before the first round all that an optimizer remembers is zero, and need not be sent.
         vectors_down=optimizer.vectors_down
         * ((trains | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up + bill.probe_reports_lost),
         vectors_up=optimizer.vectors_up * arrived,
         answers=bill.answers + start.answers,
-        floats_reported=(losses + optimizer.floats_up) * arrived,
+        floats_reported=losses * arrived + optimizer.floats_up * models_up,
         examples_trained=total(trains | bill.trained, work)
         + total(start.trained, work)
         + bill.examples_trained

@@ -140,7 +140,8 @@ def train_and_report(
         key: of this client in this round; consumed.
         round: from 0, for the learning rate.
         statistic: of the losses of its mini-batches, before each step: `mean`, `last-pass` (over the last pass alone),
-            `rms-first-pass` (root mean square over the single examples of the first pass), or None for none.
+            `rms-first-pass` (root mean square over the single examples of the first pass; where steps are counted, the
+            batch in which it ends is taken whole), or None for none.
         optimizer_state: where the client's own optimizer goes on; None: anew.
         memory: what the federated optimizer remembers: of this client, and of the server.
 

@@ -123,14 +123,15 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
         size: n, the client's training examples.
 
     Returns:
-        Positions among the client's training examples, int32 [B], and which of them count, bool [B].
+        Positions among the client's training examples, int32 [B], and which of them count, bool [B]: the others are
+        copies of the last one that does.
     """
     slots = jnp.arange(work.batch_size)
     if work.steps is not None:
         length = jnp.minimum(size, work.batch_size)
         counts = slots < length
         first = step * length // size
-        index = step * length - first * size + slots
+        index = step * length - first * size + jnp.minimum(slots, length - 1)
         # a batch is at most one pass long, so it lies in this pass and the next
         straddles = index >= size
         both = jax.tree.map(lambda leaf: jnp.where(straddles, leaf[first + 1][:, None], leaf[first][:, None]), drawn)

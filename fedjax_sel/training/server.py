@@ -103,7 +103,7 @@ def step_if_anybody(
     mean_update: Params,
     arrived: jax.Array,
 ):
-    """Take a server step, or none where nobody reported: a server that remembers would go on by its momentum alone.
+    """Take a server step, or none where nobody reported: by its momentum or its decay alone a server would go on.
 
     Args:
         server: see `step`.
@@ -116,8 +116,6 @@ def step_if_anybody(
         The new model and the new state.
     """
     stepped = step(server, state, params, mean_update)
-    if not jax.tree.leaves(state):
-        return stepped
     return jax.tree.map(partial(jnp.where, arrived), stepped, (params, state))
 
 

@@ -97,15 +97,15 @@ def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tm
     part.mkdir(parents=True)
     (tmp_path / "results" / "selection_cost.json").write_text('{"cases": []}')
     (part / "table.csv").write_text(
-        "row,algo,optimizer,seeds,last_rounds_accuracy_mean,last_rounds_accuracy_sd,last_rounds_accuracy_verdict\n"
-        "afl,afl,,10,0.51234,0.0321,within chance\nrandom,random,,10,0.5,0.1,\n"
+        "row,algo,optimizer,seeds,at_least,last_rounds_accuracy_mean,last_rounds_accuracy_sd,rounds_to_target_mean,"
+        "rounds_to_target_sd,last_rounds_accuracy_verdict\n"
+        "afl,afl,,10,≥,0.51234,0.0321,148,6,within chance\nafl,afl,fedyogi,10,,0.6,0.1,90,5,\n"
+        "random,random,,10,,0.5,0.1,,,\n",
+        encoding="utf-8",
     )
-    text = tool("strategy_results").of_strategy(tmp_path, "afl")
-    assert (
-        "| fedavg | 10 | 0.512 ± 0.032 |" in text.replace("\u00a0", " ")
-        and "within chance" in text
-        and "0.500" not in text
-    )
+    text = tool("strategy_results").of_strategy(tmp_path, "afl").replace("\u00a0", " ")
+    assert "| fedavg | 10 | 0.512 ± 0.032 |" in text and "within chance" in text and "0.500" not in text
+    assert "| ≥ 148.0 ± 6.0 |" in text and "| 90.0 ± 5.0 |" in text and "≥: some seed does not arrive" in text
 
 
 def test_every_public_name_is_in_the_reference(tool):

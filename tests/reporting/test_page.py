@@ -1,6 +1,7 @@
 """The page as a text: what stands on it, under which heading, and that no name breaks it."""
 
 import base64
+import dataclasses
 import json
 import re
 
@@ -9,7 +10,7 @@ import pytest
 
 from fedjax_sel.cli import command_line, compare, report
 from fedjax_sel.config import flat_types
-from fedjax_sel.reporting.html import bundle, insides, page, selections, series
+from fedjax_sel.reporting.html import bundle, insides, page, selections, series, sources
 from tests.reporting import made_up
 
 NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
@@ -75,6 +76,28 @@ def test_unfinished_runs_are_not_held_against_others():
     assert text.count("7 of 20") == 2 and one["runs"][1]["cohorts"]["rounds"] == 4
     seen = one["runs"][1]["curves"]["clients_seen"]["mean"]
     assert seen[3] > 0 and seen[4:] == [None] * 3
+    table = re.search(r"<table.*?</table>", text, re.DOTALL)[0]
+    heads = re.findall(r"<th scope=.col.>(.*?)</th>", table)
+    row = re.search(r'<tr data-run="fedcor">.*?</tr>', table, re.DOTALL)[0]
+    cells = dict(zip(heads[1:], re.findall(r"<td[^>]*>(.*?)</td>", row)))
+    assert cells["clients seen"] == cells["rounds until all were"] == "" and cells["rounds so far"] == "7 of 20"
+
+
+def test_where_less_is_better_the_worst_served_have_most():
+    run = made_up.run("random", 0.6)
+    ranked = selections.clients(run)["mean"]
+    assert ranked == sorted(ranked)
+    run = run._replace(result=dataclasses.replace(run.result, higher_is_better=False))
+    assert selections.clients(run)["mean"] == ranked[::-1]
+
+
+def test_labels_are_of_the_data_that_a_run_was_made_from(monkeypatch, tmp_path):
+    """Also where `data.json` is lost, and `result.json` alone tells."""
+    told = {"a": {"dataset": "1"}, "b": {"dataset": "2"}, "c": None, "d": None}
+    monkeypatch.setattr(sources.folder, "made_from", lambda path: told[path.name])
+    monkeypatch.setattr(sources.label_counts, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
+    found = sources.Reader(with_data=True, say=lambda line: None)
+    assert [int(found._labels_of(tmp_path / name, [])[0, 0, 0]) for name in "abcd"] == list(map(ord, "abcd"))
 
 
 def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):

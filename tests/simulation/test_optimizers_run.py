@@ -592,7 +592,8 @@ def test_every_strategy_runs_under_every_optimizer_and_is_billed(algo, optimizer
     trained = (plain.cohorts >= 0).sum(axis=2)
     sent = result.ledger.floats_up - plain.ledger.floats_up
     p = models.make("mlp", (8, 8, 1), 10, config.model.model_dropout).num_params
-    np.testing.assert_array_equal(sent, trained * (of.floats_up + of.vectors_up * p))
+    reports = plain.ledger.models_up  # of the cohort, and of probes
+    np.testing.assert_array_equal(sent, reports * of.floats_up + trained * of.vectors_up * p)
     assert (result.ledger.floats_down >= trained * of.vectors_down * p).all()
 
 

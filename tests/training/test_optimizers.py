@@ -8,8 +8,10 @@ import numpy as np
 import optax
 import pytest
 
+import fedjax_sel
 from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import optimization
 from fedjax_sel.training import client, optimizers, server
 from fedjax_sel.training.optimizers import by_name
 from fedjax_sel.training.optimizers.base import Finished, Memory
@@ -441,3 +443,35 @@ def test_bad_names_of_optax_are_answered_in_one_sentence(name, arguments, messag
     with pytest.raises(UserError, match=message) as error:
         by_name.make("--client-optimizer", name, arguments, 1.0)
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name,arguments", [("fromage", {}), ("rprop", {}), ("adafactor", {"weight_decay_rate": 0.1})])
+def test_clients_have_no_optimizer_whose_step_is_not_proportional_to_its_rate(name, arguments):
+    """Theirs is built at a rate of one, and what it gives is multiplied by the round's."""
+    settings = fedjax_sel.Config().replace(
+        client_optimizer=name, client_optimizer_args=arguments, momentum=0.0, weight_decay=0.0
+    )
+    with pytest.raises(UserError, match=f"--client-optimizer {name}: its step is not proportional"):
+        optimization.of(settings.training)
+
+
+@pytest.mark.parametrize("name", sorted(set(by_name.names()) - set(optimization.NOT_PROPORTIONAL)))
+def test_the_others_are_proportional(name):
+    params, gradient = {"w": jnp.float32([[0.5, -2.0], [1.0, 3.0]])}, {"w": jnp.float32([[1.0, -0.3], [0.2, 2.0]])}
+    steps = []
+    for rate in (1.0, 0.5):
+        made = by_name.make("--client-optimizer", name, {}, rate)
+        state = made.init(params)
+        for _ in range(2):
+            update, state = made.update(gradient, state, params)
+        steps.append(np.asarray(update["w"]) / rate)
+    np.testing.assert_allclose(*steps, rtol=1e-5, atol=1e-7)
+
+
+def test_a_server_that_decays_stands_still_where_nobody_reported():
+    decaying = by_name.make("--server-optimizer", "fromage", {}, 0.5)
+    params, nothing = {"w": jnp.ones(3)}, {"w": jnp.zeros(3)}
+    assert not jax.tree.leaves(decaying.init(params))  # it remembers nothing, and would shrink the model
+    for arrived in (True, False):
+        moved, _ = server.step_if_anybody(decaying, decaying.init(params), params, nothing, jnp.bool_(arrived))
+        assert (np.asarray(moved["w"]) != 1.0).any() == arrived

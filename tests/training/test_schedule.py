@@ -45,6 +45,22 @@ def test_steps_cycle_through_shuffled_data_and_a_small_client_uses_all_it_has(si
     assert len(stream) == schedule.num_examples(work, jnp.int32(size), schedule.epochs(work, jax.random.key(0)))
 
 
+@pytest.mark.parametrize(
+    "kind", [{"steps": 7}, {"epochs": 3}, {"steps": 2, "full_batch": True}], ids=["steps", "epochs", "full batch"]
+)
+def test_what_fills_a_batch_up_is_the_clients_last_example(kind):
+    """A batch statistic sees it, and must see nobody else's."""
+    work = schedule.plan(np.array([3, 5, 60]), 10, **{"steps": None, "epochs": None, "full_batch": False, **kind})
+    for size in (3, 5, 60):
+        drawn = schedule.orders(work, jax.random.key(size), jnp.int32(size))
+        steps = int(schedule.num_steps(work, jnp.int32(size), schedule.epochs(work, jax.random.key(0))))
+        for step in range(steps):
+            positions, counts = schedule.batch(work, drawn, jnp.int32(step), jnp.int32(size))
+            positions, counts = np.asarray(positions), np.asarray(counts)
+            assert positions.min() >= 0 and positions.max() < size
+            assert (positions[~counts] == positions[counts][-1]).all()
+
+
 def test_full_batch_takes_everything_in_every_step():
     work = schedule.plan(np.array([4, 9]), batch_size=2, steps=None, epochs=3, full_batch=True)
     for size in (4, 9):

@@ -50,16 +50,24 @@ def _leaderboard(root: Path, name: str) -> str:
             if row["algo"] == name:
                 setting = f"[{path.parent.name}](../../results/leaderboard/{path.parent.name}/README.md)"
                 cells = [setting, row["optimizer"] or "fedavg", row["seeds"]]
-                cells += [_number(row, column, digits) for column, (_, digits) in _BOARD.items()]
+                cells += [
+                    _at_least(row, column) + _number(row, column, digits) for column, (_, digits) in _BOARD.items()
+                ]
                 lines.append("| " + " | ".join([*cells, row.get("last_rounds_accuracy_verdict", "")]) + " |")
     if not lines:
         return ""
     heads = ["setting", "optimizer", "seeds", *(head for head, _ in _BOARD.values()), "accuracy beside random's"]
     table = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *lines]
     about = (
-        "**The leaderboard** ([all of it](../../results/leaderboard/README.md)), mean ± standard deviation over seeds:"
+        "**The leaderboard** ([all of it](../../results/leaderboard/README.md)), mean ± standard deviation over seeds "
+        "(≥: some seed does not arrive, and counts all rounds):"
     )
     return about + "\n\n" + "\n".join(table)
+
+
+def _at_least(row: dict[str, str], column: str) -> str:
+    """Return the sign of a mean in which seeds that do not arrive count what they have had."""
+    return f"{row['at_least']}\u00a0" if column.endswith("_to_target") and row.get("at_least") else ""
 
 
 def _table(rows: list[dict[str, str]]) -> str:

@@ -132,7 +132,7 @@ def _pairs(chapter: Chapter) -> list[list[Pair]]:
 
 def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) -> str:
     first = chapter.runs[0].result
-    rows = [comparison.row("", run.name, run.result) for run in chapter.runs]
+    rows = list(map(_row, chapter.runs))
     unfinished = {
         run.name: f"{run.result.num_rounds} of {run.result.config.run.rounds}"
         for run in chapter.runs
@@ -165,6 +165,14 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
     heading = f"{number + 1}. {chapter.title}" if of > 1 else chapter.title
     rounds = f"{first.config.run.rounds} rounds"
     return f'<article id="setting-{number}"><h2>{escape(heading)}; {rounds}</h2>{differs}{body}</article>'
+
+
+def _row(run: Run) -> comparison.Row:
+    """Return what the table says of a run; of one whose last cohorts are not known yet, nothing of who was seen."""
+    row = comparison.row("", run.name, run.result)
+    if run.cohorts_known == run.result.num_rounds:
+        return row
+    return row._replace(clients_seen=None, rounds_until_all_seen=None)
 
 
 def _no_pairs(chapter: Chapter, pairs: list[list[Pair]]) -> str:

@@ -43,7 +43,10 @@ def counts(run: Run) -> dict[str, Any] | None:
 
 def clients(run: Run) -> dict[str, Any] | None:
     """Return the measure of the final models on the clients' data, the worst served client first; None: not known."""
-    return None if run.clients is None else _ranked(np.sort(run.clients.astype(np.float64), axis=1))
+    if run.clients is None:
+        return None
+    ascending = np.sort(run.clients.astype(np.float64), axis=1)
+    return _ranked(ascending if run.result.higher_is_better else ascending[:, ::-1])
 
 
 def _ranked(values: np.ndarray, most: int = 400) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.html import insides
 from fedjax_sel.reporting.html.insides import Inside
-from fedjax_sel.runs import label_counts, per_client, run_files, settings, weights
+from fedjax_sel.runs import folder, label_counts, per_client, settings, weights
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.settings import Setting
 
@@ -78,7 +78,8 @@ class Reader:
     def _labels_of(self, path: Path, left_out: list[str]) -> np.ndarray | None:
         if not self._with_data:
             return None
-        dealt = json.dumps(run_files.read_json(path / run_files.DATA), sort_keys=True)
+        made_from = folder.made_from(path)
+        dealt = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
         if dealt not in self._labels:
             self._say(f"dealing the data of {path} out again, for their labels")
             self._labels[dealt] = _unless_refused(lambda: label_counts.label_counts(path))

@@ -64,15 +64,17 @@ function cohortPictures(place, setting, number) {
   const fewer = [
     kept.seeds.length < kept.of ? `The page holds ${kept.seeds.length} of ${kept.of} seeds.` : "",
     Math.max(...runs.map((run) => run.cohorts.every)) > 1 ? "Of a long run some rounds are shown, evenly spaced." : "",
+    setting.labels && setting.labels.length < setting.seeds.length
+      ? "Labels are those of the first seed; the clients of others are ordered by how often they trained." : "",
   ].join(" ");
   picture(place, "Who trained in which round.", `A mark: the client trained. ${fewer}`, () => {
     const run = runs.find((one) => one.name === state.pick[which]);
     const seed = Number(state.pick[seedOf]);
     const table = trained(setting, run.cohorts, seed);
     const sums = table.map((line) => line.reduce((a, b) => a + b, 0));
-    const main = setting.labels && mainLabels(setting, seed);
+    const main = mainLabels(setting, seed); // null of a seed whose labels are not on the page
     const sorted = { label: () => byLabel(setting, seed), often: () => byNumber(sums), id: () => sums.map((_, i) => i) };
-    const clients = sorted[state.pick[order]]();
+    const clients = sorted[state.pick[order] === "label" && !main ? "often" : state.pick[order]]();
     const { cells, tall, wide } = reduced(clients.map((i) => table[i]), 400);
     const text = cells.map((line, i) => line.map(() => {
       const id = clients[i * tall];

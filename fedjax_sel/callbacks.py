@@ -69,7 +69,7 @@ def check(callbacks: Any) -> tuple[Any, ...]:
 def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
     """Call a method of all callbacks that have it, and return whether any answered True."""
     answers = [getattr(callback, method)(*arguments) for callback in callbacks if hasattr(callback, method)]
-    return any(answer is True for answer in answers)
+    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
 
 def wanted(callbacks: tuple[Any, ...], method: str) -> bool:

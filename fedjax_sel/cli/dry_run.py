@@ -123,8 +123,8 @@ def _in_short(timed: Timed) -> dict[str, str]:
 def _details(timed: Timed) -> dict[str, str]:
     program, data = timed.program, timed.problem.dataset
     return {
-        "data": f"{data.name}, {data.source}: {len(data.train_images):,} training and {len(data.test_images):,} test "
-        f"images {data.train_images.shape[1:]}, {data.num_classes} classes",
+        "data": f"{data.name}, {data.source}: {data.num_train_examples:,} training and {data.num_test_examples:,} test "
+        f"examples {data.image_shape}, {data.num_classes} classes",
         "padded work": f"{100 * padded_share(program.plan, _steps(timed)):.1f}% of the devices' training time",
         "a chunk": f"{program.length} rounds in {timed.seconds:.3f} s",
     }

@@ -48,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if not flags.parts and not flags.pages:
         raise UserError("no part is named; --list shows them all")
+    if flags.parts and flags.pages:
+        raise UserError("--pages: it runs nothing, and writes the pages of all parts; leave the PARTs out")
     chosen = grids.chosen(flags.parts)
     from fedjax_sel.leaderboard import pages, running
     from fedjax_sel.leaderboard.settings import ALGOS

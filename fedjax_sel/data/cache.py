@@ -83,11 +83,14 @@ def find(parent: Path, name: str) -> list[Path]:
         return []
     # "name--config-fingerprint" begins with "name-" as well, but is another data set.
     candidates = [entry for entry in candidates if "-" not in entry.name[len(prefix) :]]
-    if (parent / _MANIFEST).is_file() and (parent.name.startswith(prefix) or _names(parent, name)):
+    if os.path.isfile(parent / _MANIFEST) and (parent.name.startswith(prefix) or _names(parent, name)):
         candidates.append(parent)
 
     def rank(copy: Path) -> tuple[bool, float]:
-        return (not copy.name.startswith(prefix + OFFICIAL), -copy.stat().st_mtime)
+        age = 0.0
+        with contextlib.suppress(OSError):  # set aside by another process meanwhile
+            age = -copy.stat().st_mtime
+        return (not copy.name.startswith(prefix + OFFICIAL), age)
 
     return sorted(candidates, key=rank)
 
@@ -106,7 +109,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
     """
     copy = folder(parent, name, fingerprint)
     unfinished.sweep(parent)
-    if copy.exists():
+    if os.path.exists(copy):  # and it may be entered
         try:
             return read(copy, name, fingerprint)
         except DamagedCopyError as damage:

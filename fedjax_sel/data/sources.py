@@ -125,7 +125,7 @@ def _usable(folder: Path, name: str) -> Path | None:
         if prepared is not None:
             tfds_folder.check_readable(prepared)
         return prepared
-    except UserError:
+    except (UserError, OSError):
         return None
 
 
@@ -162,8 +162,8 @@ def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:
         folder = Path(path).expanduser()
     except RuntimeError as problem:
         raise UserError(f"{what} {path}: there is no such home folder: write the whole path") from problem
-    if not folder.is_dir():
-        problem = "is not a folder" if folder.exists() else "does not exist"
+    if not os.path.isdir(folder):  # not Path.is_dir: it raises where a folder above may not be entered
+        problem = "is not a folder" if os.path.exists(folder) else "does not exist, or may not be entered"
         raise UserError(f"{what} {folder} {problem}: create it, or name the folder that holds the prepared data sets")
     return folder
 

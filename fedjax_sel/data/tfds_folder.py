@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def find(data_dir: Path, name: str) -> Path | None:
         UserError: the data set is there, but was not prepared to the end, or has several configurations.
     """
     base = data_dir / name
-    if not base.is_dir():
+    if not os.path.isdir(base):  # nor where a folder above may not be entered
         return None
     versions = _versions(base)
     if not versions and "/" not in name:

@@ -174,4 +174,9 @@ def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed
             f"partition: it deals {made.num_examples:,} examples, and clients share {dataset.num_train_examples:,}; "
             "deal those"
         )
+    if not made.sizes.min():
+        raise UserError(
+            f"partition: client {int(np.argmin(made.sizes))} has no example; give every client one, or make fewer "
+            "clients"
+        )
     return made

@@ -123,7 +123,8 @@ class Selector:
             self._now = now
             return self._due(now)
         if now.phase == "all" and not self._due(now):
-            now = self._observed(now)
+            observed = self._observed(now)
+            now = now if observed.candidates is None else observed  # else nothing is settled by asking
         self._now = now
         return self._due(now)
 
@@ -296,9 +297,11 @@ class Selector:
         if available is None or now.phase == "start":
             return now
         reachable = self._clients.mask(f"{what}: available", available)
-        if now.there is not None and (reachable == now.there).all():
+        settled = now.phase != "all" or bool(now.told)
+        there = np.ones_like(reachable) if now.there is None else now.there
+        if (settled or now.there is not None) and (reachable == there).all():
             return now
-        if now.phase != "all" or now.told:
+        if settled:
             raise UserError(
                 f"{what}: who can be reached in round {now.round + 1} was settled otherwise; leave `available` out"
             )

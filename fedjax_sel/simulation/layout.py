@@ -8,6 +8,7 @@ import optax
 
 from fedjax_sel import devices
 from fedjax_sel.core import parsing
+from fedjax_sel.data import examples, trees
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.devices import memory
@@ -58,8 +59,10 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 
 def images_stay_on_host(problem: Problem) -> bool:
     """Return whether the training images would take most of a device's memory, which on a CPU is the host's own."""
-    limit = memory.of_device()
-    return limit is not None and problem.dataset.train_images.nbytes > MOST_OF_A_DEVICE * limit
+    limit, images = memory.of_device(), problem.dataset.train_images
+    if limit is None or not trees.is_array(images) or not examples.is_images(images):
+        return False
+    return images.nbytes > MOST_OF_A_DEVICE * limit
 
 
 def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None:
@@ -80,7 +83,7 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
 
 def _test_blocks(problem: Problem) -> int:
     """Count the blocks of test images that a CPU would evaluate for one replicate: work that devices share, too."""
-    return -(-len(problem.dataset.test_labels) // problem.model.cpu_block)
+    return -(-problem.dataset.num_test_examples // problem.model.cpu_block)
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:

@@ -54,6 +54,7 @@ def rows_of(path):
         (["fmnist", "--rounds", "0"], "--rounds: 0 is below 1; "),
         (["fmnist", "--jobs", "-1"], "--jobs: -1 is below 0; "),
         (["--pages"], "--pages: "),
+        (["fmnist-2spc", "--pages"], "--pages: it runs nothing, "),
     ],
 )
 def test_what_can_be_mended_is_one_sentence(capsys, tmp_path, arguments, message):

@@ -35,7 +35,7 @@ def test_snapshots_come_before_the_first_round_and_after_each(watched):
 
 def test_the_last_snapshot_is_what_the_checkpoint_holds(watched):
     result, inside = watched
-    kept = stored.after(result)
+    kept = stored.checkpointed(result, result.num_rounds)
     for path, leaf in jax.tree_util.tree_leaves_with_path(inside.states[-1]):
         np.testing.assert_array_equal(leaf, kept[".strategy" + jax.tree_util.keystr(path)])
     np.testing.assert_array_equal(inside.facts[-1].loss.value, kept[".info[<flat index 0>].value"])
@@ -61,6 +61,16 @@ def test_snapshots_come_at_the_ends_of_chunks_and_no_more_often_than_asked():
     inside = Snapshots(every=3)
     fedjax_sel.run(SMALL.replace(chunk=2, rounds=7), callbacks=[inside])
     assert inside.rounds == [0, 4, 7]
+
+
+@pytest.mark.parametrize("answer,rounds", [(np.True_, 2), (np.False_, 5), (1, 5), (None, 5)])
+def test_a_callback_ends_a_run_by_saying_true(answer, rounds):
+    class Answers:
+        def chunk(self, chunk, first):
+            return answer
+
+    found = fedjax_sel.run(SMALL.replace(chunk=1, rounds=5), callbacks=[Answers()])
+    assert found.num_rounds == rounds  # the device is one chunk ahead
 
 
 @pytest.mark.slow

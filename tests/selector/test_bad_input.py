@@ -193,6 +193,22 @@ def test_too_few_who_left_and_all_over():
     assert [tuple(spent) for spent in selector.bill().rounds] == [(2, 1, 0)] * T
 
 
+def test_asking_settles_nothing_where_nobody_is_asked():
+    selector = make("random")
+    assert selector.asks(["ann"]) == ()
+    refused(selector, lambda s: s.select(), "1 of 6", "wait until more can")
+    assert selector.asks(["ann", "bob"]) == ()  # one waits
+    assert set(selector.select()[0]) == {"ann", "bob"}
+
+
+def test_everyone_may_be_named_where_nobody_was():
+    selector = make("fedcor[warmup=1,steps=1,warmup_steps=1,dimension=2]")
+    (ask,) = selector.asks()
+    selector.tell(ask.kind, NAMES, np.ones((N, *ask.shape)))
+    assert selector.asks(NAMES) == ()
+    refused(selector, lambda s: s.asks(NAMES[1:]), "settled")
+
+
 def test_who_does_not_answer_counts_as_unavailable():
     selector = make("pow_d[num_candidates=4]")
     for answering in (4, 1, 0):

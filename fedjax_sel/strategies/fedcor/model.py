@@ -114,7 +114,10 @@ def build(name: str, numbers: Numbers) -> Strategy:
             if numbers.select == "proxy":
                 total = _total_covariance(state.embeddings, state.importance, numbers.noise)
                 return sampling.top_k(key, total if available is None else jnp.where(available, total, -jnp.inf), k)
-            scale = jnp.exp(state.log_scale - state.log_scale.max())
+            reachable = state.log_scale if available is None else jnp.where(available, state.log_scale, -jnp.inf)
+            # Of those who can be reached: who never can would keep alpha = 1, and leave nothing of the others'.
+            largest = jnp.maximum(reachable.max(), jnp.finfo(jnp.float32).min)  # where somebody can be reached
+            scale = jnp.exp(jnp.minimum(state.log_scale - largest, 0.0))
             return gaussian_process.select_greedily(
                 state.embeddings, state.importance, scale, k, numbers.noise, key, available
             )

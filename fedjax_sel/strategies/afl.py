@@ -31,7 +31,7 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import ALL, SELECTED, Env, Request, Selection, Static, Strategy, always, at_start
+from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Env, Request, Selection, Static, Strategy, always, at_start
 
 
 class State(NamedTuple):
@@ -68,7 +68,7 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
     def select(key, state: State, info, round, available) -> Selection:
         del round
         k = state.num_selected.value
-        values = valuations(info.loss.value, state.sizes)
+        values = known_or_largest(valuations(info.loss.value, state.sizes), info.loss.age)
         ids = active_cohort(key, values, k, alpha1, alpha2, alpha3, available)
         return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
 
@@ -91,6 +91,22 @@ def valuations(losses: jax.Array, sizes: jax.Array) -> jax.Array:
         [N].
     """
     return jnp.sqrt(sizes) * losses
+
+
+def known_or_largest(values: jax.Array, age: jax.Array) -> jax.Array:
+    """Return values in which clients that never answered have the largest that is known, so that they are tried soon.
+
+    In a simulation all answer before the first round; a server of real clients may hear nothing of some.
+
+    Args:
+        values: [N].
+        age: of the facts that they are made of, [N].
+
+    Returns:
+        [N]; zeros where nobody ever answered.
+    """
+    known = age < NEVER
+    return jnp.where(known, values, jnp.max(jnp.where(known, values, -jnp.inf), initial=0.0))
 
 
 def active_cohort(

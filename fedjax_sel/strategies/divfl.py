@@ -96,7 +96,8 @@ def divfl(
         return state._replace(distances=jnp.where(known[:, None] & known, distances, 0.0))
 
     def prepare(state: State, info: Information) -> State:
-        return refresh_all(state._replace(distances=state.distances.astype(jnp.float64)), info)
+        found = refresh_all(state._replace(distances=state.distances.astype(jnp.float64)), info)
+        return found._replace(distances=_apart(found.distances, found.distances.max(), info.gradient.age < NEVER))
 
     def observe(state: State, info: Information, round, available) -> State:
         del round, available
@@ -105,7 +106,9 @@ def divfl(
     def refresh_cohort(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
         del round, outcome
         gradients = _usable(info.gradient.value)
+        known = info.gradient.age < NEVER
         fresh = facility_location.euclidean_distances(gradients[selection.ids], gradients)  # [K, N]
+        fresh = jnp.where(known[selection.ids][:, None] & known, fresh, state.distances[selection.ids])
         rows = jnp.where(selection.mask, selection.ids, state.distances.shape[0])
         distances = state.distances.at[rows].set(fresh, mode="drop").at[:, rows].set(fresh.T, mode="drop")
         return state._replace(distances=distances)
@@ -136,6 +139,16 @@ def divfl(
         update=refresh_cohort if lazy else keep_state,
         observe=keep_state if lazy else observe,
     )
+
+
+def _apart(distances: jax.Array, largest: jax.Array, known: jax.Array) -> jax.Array:
+    """Return distances in which clients that never answered are as far from all others as any two are.
+
+    They represent nobody but themselves, and nobody them: they are tried until they have trained. In a simulation all answer before the first round; a
+    server of real clients may hear nothing of some.
+    """
+    itself = jnp.eye(len(known), dtype=bool)
+    return jnp.where(known[:, None] & known | itself, distances, largest)
 
 
 def _usable(gradients: jax.Array) -> jax.Array:

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.afl import State, active_cohort, valuations
+from fedjax_sel.strategies.afl import State, active_cohort, known_or_largest, valuations
 from fedjax_sel.strategies.base import (
     ALL,
     SELECTED,
@@ -73,6 +73,7 @@ def fedsae(
     def select(key, state: State, info, round, available) -> Selection:
         k = state.num_selected.value
         values = info.loss.value if variant == "greedy" else valuations(info.loss.value, state.sizes)
+        values = known_or_largest(values, info.loss.age)
         if active_rounds is not None:
             values = jnp.where(round < active_rounds, values, 0.0)  # equal values: uniform cohorts
         if variant == "softmax":

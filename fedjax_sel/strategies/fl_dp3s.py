@@ -34,7 +34,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import double, kdpp, sampling
-from fedjax_sel.strategies.base import ALL, Env, Information, Request, Selection, Static, Strategy, at_start
+from fedjax_sel.strategies.base import ALL, NEVER, Env, Information, Request, Selection, Static, Strategy, at_start
 
 _REQUESTS = {
     "fc1": Request("profile", ALL, at_start()),
@@ -89,7 +89,8 @@ def fl_dp3s(
         return State(Static(env.num_selected), identity, jnp.zeros_like(identity), ones, identity)
 
     def prepare(state: State, info: Information) -> State:
-        similarity = similarity_of_profiles(getattr(info, request.kind).value.astype(jnp.float64))
+        fact = getattr(info, request.kind)
+        similarity = similarity_of_profiles(known_or_mean(fact.value.astype(jnp.float64), fact.age))
         eigenvalues, eigenvectors = kdpp.eigendecompose(similarity)
         return State(state.num_selected, *double.split(similarity), eigenvalues, eigenvectors)
 
@@ -128,7 +129,8 @@ def fl_dp3s(
 
     def select_from_pool(key, state: PoolState, info: Information, round, available) -> Selection:
         del round
-        k, profiles = state.num_selected.value, getattr(info, request.kind).value
+        k, fact = state.num_selected.value, getattr(info, request.kind)
+        profiles = known_or_mean(fact.value, fact.age)
         key_pool, key_cohort = jax.random.split(key)
         size = min(pool or 0, profiles.shape[0])
         drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
@@ -170,6 +172,20 @@ def _sample_available(key, spectrum: tuple[jax.Array, jax.Array], k: int, availa
     diverse = kdpp.sample(key, *spectrum, k)
     everyone = sampling.uniform_without_replacement(key, available.shape[0], k, available)
     return jnp.where(available.sum() >= k, diverse, everyone)
+
+
+def known_or_mean(profiles: jax.Array, age: jax.Array) -> jax.Array:
+    """Return profiles in which clients that never answered have the mean of the others', which sets none apart.
+
+    In a simulation all answer before the first round; a server of real clients may hear nothing of some.
+
+    Args:
+        profiles: f_c, [N, Q].
+        age: of them, [N].
+    """
+    known = (age < NEVER)[:, None]
+    mean = jnp.where(known, profiles, 0).sum(axis=0) / jnp.maximum(known.sum(), 1)
+    return jnp.where(known, profiles, mean)
 
 
 def similarity_of_profiles(profiles: jax.Array) -> jax.Array:

@@ -144,8 +144,8 @@ def divfl(
 def _apart(distances: jax.Array, largest: jax.Array, known: jax.Array) -> jax.Array:
     """Return distances in which clients that never answered are as far from all others as any two are.
 
-    They represent nobody but themselves, and nobody them: they are tried until they have trained. In a simulation all answer before the first round; a
-    server of real clients may hear nothing of some.
+    They represent nobody but themselves, and nobody them: they are tried until they have trained. In a simulation all
+    answer before the first round; a server of real clients may hear nothing of some.
     """
     itself = jnp.eye(len(known), dtype=bool)
     return jnp.where(known[:, None] & known | itself, distances, largest)

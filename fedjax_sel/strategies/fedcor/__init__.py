@@ -50,6 +50,7 @@ Differs from the paper:
 * Unavailable clients are not picked and stay part of the Gaussian. Ties are broken at random.
 * A loss change in the warm-up is that of a round of training itself, with the run's own aggregation and server
   optimizer; so is a probe's. Reports may be lost in both.
+* A client whose report is lost is not annealed: the server does not know that it trained, and asks it again.
 """
 
 from fedjax_sel.strategies.base import Strategy

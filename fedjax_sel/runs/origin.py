@@ -40,7 +40,7 @@ def in_words(results: Iterable[Result]) -> str:
     places = [environment_of(result) for result in runs.values()]
     commits = ", ".join(dict.fromkeys(filter(None, map(commit_of, runs.values())))) or "not known"
     minutes = sum(float(result.elapsed_seconds[-1]) for result in runs.values()) / 60
-    cores = [f"{place['cores']} cores" for place in places if "cores" in place]
+    cores = [f"{one} core{'' if one == 1 else 's'}" for one in (place.get("cores") for place in places) if one]
     devices = [" and ".join(place["devices"]) for place in places if "devices" in place]
     packages = [f"JAX {place['packages']['jax']}" for place in places if "jax" in place.get("packages", ())]
     machine = ", ".join(dict.fromkeys([*cores, *devices, *packages]))

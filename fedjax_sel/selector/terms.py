@@ -24,6 +24,7 @@ class Terms(NamedTuple):
     """Of a federation and its strategy."""
 
     strategy: Strategy
+    parameters: dict[str, str]  # of a strategy that was given by name, in words; empty of a value, which does not say
     size: Size
     counts: Counts  # 1 where nothing reads what is so long
     clients: Clients
@@ -41,6 +42,7 @@ class Terms(NamedTuple):
         requests = [repr(request).encode() for request in self.strategy.requests]
         return {
             "strategy": self.strategy.name,
+            "its parameters": digest(repr(sorted(self.parameters.items())).encode()),
             "its requests": digest(*requests),
             **self.size._asdict(),
             **self.counts._asdict(),
@@ -86,7 +88,7 @@ def agreed(
     known = Clients(names)
     own = answers.sizes("sizes", sizes, known)
     all_own = own if all_sizes is None else answers.sizes("all_sizes", all_sizes, known)
-    made = _made(strategy)
+    made, parameters = _made(strategy)
     contract.requests(made)
     kinds.check(made)
     contract.check(made, *size, everyone_available=True)
@@ -98,16 +100,27 @@ def agreed(
         if value is not None:
             _whole(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
-    return Terms(made, size, counts, known, own, all_own, int(seed))
+    return Terms(made, parameters, size, counts, known, own, all_own, int(seed))
 
 
-def _made(strategy: str | Strategy) -> Strategy:
+def _made(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
     if isinstance(strategy, Strategy):
-        return strategy
+        return strategy, {}
     if not isinstance(strategy, str):
         raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; give a name such as 'pow_d'")
     name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')
-    return strategies.make(name, **parameters)
+    made = strategies.make(name, **parameters)
+    usual = {key: parameter.default for key, parameter in strategies.parameters(name).items()}
+    return made, {key: _in_words(value) for key, value in {**usual, **parameters}.items()}
+
+
+def _in_words(value: Any) -> str:
+    """Return a parameter's value, the same for `0.10`, "0.1" and 0.1."""
+    text = str(value).lower()
+    try:
+        return repr(float(text))
+    except ValueError:
+        return text
 
 
 def _whole(name: str, value: Any, least: int) -> None:

@@ -51,6 +51,7 @@ class _Stop:
         return True
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_early_stays_one(keep_runs, tmp_path):
     config = SMALL.replace(rounds=8, chunk=1, seeds=2, out=str(tmp_path / "run"))
     keep_runs.ENOUGH = {_enough}
@@ -62,6 +63,7 @@ def test_a_run_that_ended_early_stays_one(keep_runs, tmp_path):
     assert grid.done_before(config.replace(out=str(copy))) is None  # to somebody who wants all of its rounds
 
 
+@pytest.mark.slow
 def test_what_is_no_whole_run_is_refused(keep_runs, tmp_path, capsys):
     assert keep_runs.main([str(tmp_path / "nowhere"), "--to", str(tmp_path / "kept")]) == 2
     config = SMALL.replace(rounds=2, chunk=1, seeds=1, out=str(tmp_path / "run"))

@@ -262,6 +262,7 @@ def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monk
     assert "Not finished yet: 1 of 2 runs" in (out / "comparison.md").read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_last_rounds_of_a_run_ends_the_others(compared, capsys, tmp_path, monkeypatch):
     class Stop:
         def chunk(self, chunk, first):

@@ -51,6 +51,15 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
     for others, word in (({"seed": 4}, "seed"), ({"clients": None}, "clients"), ({"sizes": [9] * N}, "sizes")):
         with pytest.raises(UserError, match=rf"another Selector \({word}\)"):
             make(**others).load(path)
+    one, federation = tmp_path / "one.npz", {"sizes": range(4, 4 + N), "seed": 3}
+    for strategy, same, other in (
+        ("pow_d[num_candidates=4]", "pow_d[num_candidates=4]", "pow_d[num_candidates=5]"),
+        ("afl[alpha3=0.10]", "afl", "afl[alpha3=0.2]"),
+    ):
+        fedjax_sel.Selector(strategy, N, K, T, **federation).save(one)
+        fedjax_sel.Selector(same, N, K, T, **federation).load(one)
+        with pytest.raises(UserError, match=r"another Selector \(its parameters\)"):
+            fedjax_sel.Selector(other, N, K, T, **federation).load(one)
     before, content = selector._now, path.read_bytes()
     for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50, b"PK\x03\x04" + b"0" * 80):
         path.write_bytes(damaged)

@@ -455,6 +455,7 @@ def test_clients_have_no_optimizer_whose_step_is_not_proportional_to_its_rate(na
         optimization.of(settings.training)
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("name", sorted(set(by_name.names()) - set(optimization.NOT_PROPORTIONAL)))
 def test_the_others_are_proportional(name):
     params, gradient = {"w": jnp.float32([[0.5, -2.0], [1.0, 3.0]])}, {"w": jnp.float32([[1.0, -0.3], [0.2, 2.0]])}

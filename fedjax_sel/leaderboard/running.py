@@ -15,7 +15,7 @@ from fedjax_sel.reproduction import runner
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.runs import grid as independent
-from fedjax_sel.runs import origin
+from fedjax_sel.runs import origin, out_folder
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import selection_cost
@@ -97,7 +97,7 @@ def run(
     scale = _own(grid, scale)
     planned = _planned(grid, out, scale, data_dir)
     folder = out / grid.name
-    series.make(folder)
+    out_folder.make(folder)
     with FolderLock() as lock:  # each write is of all rows, which nobody else may add to meanwhile
         lock.take(folder)
         board = _board(folder, planned)

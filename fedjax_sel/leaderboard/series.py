@@ -19,7 +19,7 @@ import numpy as np
 
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import run_files
+from fedjax_sel.runs import out_folder, run_files
 from fedjax_sel.runs.records import Result
 
 CURVES, ABOUT = "curves.csv.gz", "about.json"
@@ -85,28 +85,9 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
                 accuracies = (_cell(getattr(series, column)[place, index]) for column in _ACCURACIES)
                 counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
                 writer.writerow((name, seed, index + 1, *accuracies, *counts))
-    make(folder)
-    try:
+    with out_folder.writing(folder):
         run_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
         run_files.write_json(folder / ABOUT, dict(about))
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def make(folder: Path) -> None:
-    """Make a setting's folder, where it is missing.
-
-    Raises:
-        UserError: it cannot be made there.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> UserError:
-    return UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it")
 
 
 def read(folder: Path) -> Setting | None:

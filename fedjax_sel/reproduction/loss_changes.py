@@ -19,7 +19,7 @@ from fedjax_sel.core import files
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.reproduction import state
 from fedjax_sel.reproduction.entry import Measure, Scale
-from fedjax_sel.runs import checkpoint, run_files
+from fedjax_sel.runs import checkpoint, out_folder, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.simulation.loss_changes import Meter
@@ -96,7 +96,9 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
             _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
         }
         np.savez(content, **arrays)
-        state.write(_file(result, round, scale), content.getvalue())
+        place = _file(result, round, scale)
+        with out_folder.writing(place.parent):
+            run_files.write(place, content.getvalue())
         yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
 
 

@@ -8,9 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedjax_sel.core.texts import cell
-from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import png
-from fedjax_sel.runs import run_files
+from fedjax_sel.runs import out_folder, run_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,18 +36,6 @@ class Page(NamedTuple):
     tables: Mapping[str, str] = MappingProxyType({})  # file name -> CSV, of what the pictures show
 
 
-def make(folder: Path) -> None:
-    """Make a page's folder, where it is missing.
-
-    Raises:
-        UserError: it cannot be made there.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
 def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     """Write a page and what it shows; each file whole or not at all.
 
@@ -60,19 +47,12 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     Raises:
         UserError: it cannot be written there.
     """
-    make(folder)
-    try:
+    with out_folder.writing(folder):
         for name, text in csv_files(page).items():
             run_files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
             run_files.write(folder / name, png.of(figure))
         run_files.write(folder / "README.md", as_markdown(heading, page).encode())
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> UserError:
-    return UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it")
 
 
 def csv_files(page: Page) -> dict[str, str]:

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.errors import DamagedRunError, UserError
+from fedjax_sel.errors import DamagedRunError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.reproduction.entry import Measure, Scale
-from fedjax_sel.runs import checkpoint, run_files
+from fedjax_sel.runs import checkpoint, out_folder, run_files
 from fedjax_sel.runs.manifest import DamagedError
 from fedjax_sel.runs.records import Result
 
@@ -77,7 +77,8 @@ def _keep(names: Sequence[str], result: Result, scale: Scale) -> Iterator[str]:
     content = io.BytesIO()
     # Mappings to arrays would be taken for options where a name is `file`.
     np.savez(content, **{**after(result), **{name: arrays[name] for name in names}})  # pyright: ignore[reportArgumentType]
-    write(folder_of(result) / FILE, content.getvalue())
+    with out_folder.writing(folder_of(result)):
+        run_files.write(folder_of(result) / FILE, content.getvalue())
     yield ""
 
 
@@ -89,25 +90,6 @@ def _has(names: Sequence[str], result: Result, scale: Scale) -> bool:
 def folder_of(result: Result) -> Path:
     """Return the folder of a run."""
     return Path(str(result.config.run.out))
-
-
-def write(place: Path, content: bytes) -> None:
-    """Write what is kept of a run, whole or not at all.
-
-    Args:
-        place: the file, in the run's folder or in one below it.
-        content: of it.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    try:
-        place.parent.mkdir(exist_ok=True)
-        run_files.write(place, content)
-    except OSError as error:
-        raise UserError(
-            f"--out: cannot write to {place.parent} ({error.strerror or error}); make room or move it"
-        ) from error
 
 
 def main_labels(result: Result) -> np.ndarray:

@@ -16,7 +16,7 @@ from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.reproduction.runner import Found
-from fedjax_sel.runs import origin
+from fedjax_sel.runs import origin, out_folder
 from fedjax_sel.runs.grid import Workers
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
@@ -109,7 +109,7 @@ def run(
     place = folders.pages / entry.name
 
     def write(found: Found) -> tuple[Found, Page]:
-        page.make(place)
+        out_folder.make(place)
         with FolderLock() as lock:  # another process may run another part: who writes last has all of both
             lock.take(place, wait=True)
             found = runner.with_others(entry, folders.of_runs, scale, found)

@@ -115,7 +115,9 @@ def _made(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
 
 
 def _in_words(value: Any) -> str:
-    """Return a parameter's value, the same for `0.10`, "0.1" and 0.1."""
+    """Return a parameter's value, the same for `0.10`, "0.1" and 0.1, and in every process."""
+    if not isinstance(value, str | int | float | None):
+        return type(value).__name__  # of a plug-in: its text may be where it lies in memory
     text = str(value).lower()
     try:
         return repr(float(text))

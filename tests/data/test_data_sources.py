@@ -152,6 +152,13 @@ def test_a_folder_that_does_not_exist(tmp_path, monkeypatch):
         data.load("mnist")
 
 
+def test_a_name_that_no_file_can_have(prepared, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="does not exist, or may not be entered"):
+        data.load("mnist", "x" * 300)
+    with pytest.raises(UserError, match="no data set"):
+        data.load("x" * 300, prepared)
+
+
 def test_a_home_folder_that_does_not_exist(prepared, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", "~nosuchuser/data")
     with pytest.raises(UserError, match=r"TFDS_DATA_DIR ~nosuchuser/data: there is no such home folder"):

@@ -537,6 +537,7 @@ def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
     rng = np.random.default_rng(0)
     results = [made_up(rng.uniform(size=(2, 2)), BYTES, COHORTS, target=1.0) for _ in range(11)]
     rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
+    (tmp_path / "optimizers.png").touch()  # of an earlier comparison
     comparison_plots.draw(rows, results, tmp_path)
     curves = {name for name in PICTURES if name.startswith("accuracy_by_")}
     each = {name.replace(".png", "_each.png") for name in curves}  # of so many every one has a panel, too

@@ -18,6 +18,7 @@ RUNS = {
     "random": {},
     "fl_dp3s": {"algo": "fl_dp3s", "chunk": 1, "keep": 5, "data_dir": "elsewhere"},
     "fast": {"learning_rate": 0.1, "target_accuracy": 0.4, "checkpoint_seconds": 9.0},
+    "seldom": {"algo": "afl", "eval_every": 2},
     "gpfl": {"algo": "gpfl"},  # the server keeps a part of the data without being told to
 }
 
@@ -55,6 +56,11 @@ def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
     assert pictures == ["curves.png"]
     assert out.startswith("| | final test accuracy |") and "rounds to 50% test accuracy" in out and "##" not in out
     assert strategies_in(out) == ["random", "fl_dp3s"]
+
+
+def test_who_is_looked_at_less_often_reaches_a_target_later_and_stands_apart(reported):
+    out, pictures = reported("random", "seldom")
+    assert len(pictures) == 2 and out.count("##") == 2 and "eval_every 2, not 1" in out
 
 
 def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(reported):

@@ -254,6 +254,19 @@ def test_an_extreme_anneal_does_not_select_twice_before_a_reset():
     assert len(set(seen)) == 4
 
 
+def test_who_is_never_there_does_not_take_the_others_scale():
+    """All but one were selected very often; a common factor of those who can be reached changes nothing."""
+    strategy = fedcor(warmup=1, interval=100, dimension=D)
+    state = strategy.init(jax.random.key(0), environment())
+    often = state._replace(log_scale=jnp.where(jnp.arange(N) == 0, 0.0, -200.0).astype(jnp.float32))
+    info, select = Information("fedcor", {}), jax.jit(strategy.select)
+    for key in jax.random.split(jax.random.key(1), 5):
+        one, other = (select(key, at, info, jnp.int32(3), jnp.arange(N) > 0) for at in (state, often))
+        np.testing.assert_array_equal(one.ids, other.ids)
+    nobody = select(jax.random.key(1), often, info, jnp.int32(3), jnp.zeros(N, bool))
+    assert not nobody.mask.any()
+
+
 def test_masked_places_are_not_annealed():
     strategy = fedcor(warmup=1)
     state = strategy.init(jax.random.key(0), environment())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel.config import Config
+from fedjax_sel.core import value_digests
 from fedjax_sel.core.names import shown
 from fedjax_sel.data import Dataset, Partition
 from fedjax_sel.errors import UserError
@@ -56,7 +57,8 @@ class Experiment:
         Args:
             config: to start from; None: the quickstart.
             names: what a run folder calls values that have no name of their own, e.g. {"model": "resnet-1"}. Give
-                another name when the value changes: the folder of one is not taken for the other.
+                another name when the value changes: the folder of one is not taken for the other. A strategy or an
+                optimizer without one is called by its own name and digits that follow from its parameters.
             **choices: settings, e.g. rounds=50; of these, names or values: `dataset` (a Dataset), `partition` (a
                 Partition, a list of positions for each client, or a function of data set, number of clients and seed),
                 `model` (a module of flax.linen or NNX, a Blueprint or a Model), `task`, `algo` (a Strategy),
@@ -154,6 +156,14 @@ def _taken(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, st
     return take
 
 
+def _made_of_functions(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
+    def take(value: Any) -> tuple[Any, str | None]:
+        taken, name = _taken(field, kind, wanted)(value)
+        return taken, f"{name}-{value_digests.digest(taken)}"  # pow_d is one of 8 candidates, or of 40
+
+    return take
+
+
 def _take_partition(value: Any) -> tuple[Any, str | None]:
     if isinstance(value, Partition):
         return value, value.scheme
@@ -196,7 +206,7 @@ _PARTS: dict[str, _Part] = {
     "partition": _Part("partition", _take_partition),
     "model": _Part("model", _take_model),
     "task": _Part("task", lambda value: (_taken("task", Task, "a fedjax_sel.tasks.Task")(value)[0], None)),
-    "algo": _Part("strategy", _taken("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
-    "optimizer": _Part("optimizer", _taken("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
+    "algo": _Part("strategy", _made_of_functions("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
+    "optimizer": _Part("optimizer", _made_of_functions("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
     "available": _Part("reachable", _take_reachable),
 }

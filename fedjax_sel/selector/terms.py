@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import strategies
-from fedjax_sel.core import parsing
+from fedjax_sel.core import parsing, value_digests
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import answers
@@ -24,7 +24,7 @@ class Terms(NamedTuple):
     """Of a federation and its strategy."""
 
     strategy: Strategy
-    parameters: dict[str, str]  # of a strategy that was given by name, in words; empty of a value, which does not say
+    parameters: dict[str, str]  # of the strategy, in words; of one that was given as a value, their digest
     size: Size
     counts: Counts  # 1 where nothing reads what is so long
     clients: Clients
@@ -105,7 +105,7 @@ def agreed(
 
 def _made(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
     if isinstance(strategy, Strategy):
-        return strategy, {}
+        return strategy, {"value": value_digests.digest(strategy)}
     if not isinstance(strategy, str):
         raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; give a name such as 'pow_d'")
     name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')

@@ -340,6 +340,21 @@ def test_another_name_is_another_experiment(kept):
         fedjax_sel.run(of(names={"model": "net-2"}), out=str(kept[1]))
 
 
+@pytest.mark.parametrize(
+    "field,one,other",
+    [
+        ("algo", strategies.make("pow_d", num_candidates=4), strategies.make("pow_d", num_candidates=5)),
+        ("optimizer", optimizers.make("fedprox", mu=0.1), optimizers.make("fedprox", mu=1.0)),
+    ],
+)
+def test_a_folder_tells_parameters_apart(tmp_path, field, one, other):
+    names, out = {"model": "net-1"}, str(tmp_path / "run")
+    first = fedjax_sel.run(of(names=names, **{field: one}), out=out)
+    np.testing.assert_array_equal(fedjax_sel.run(of(names=names, **{field: one}), out=out).cohorts, first.cohorts)
+    with pytest.raises(UserError, match=f"another configuration.*{field} "):
+        fedjax_sel.run(of(names=names, **{field: other}), out=out)
+
+
 def test_a_run_is_logged_for_tensorboard(tmp_path):
     pytest.importorskip("tensorboardX")
     fedjax_sel.run(of(), callbacks=[callbacks.TensorBoard(str(tmp_path / "log"))])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import UserError
+from fedjax_sel import UserError, strategies
 
 N, K, T = 6, 2, 4
 CALLS = 3  # of `one_call` in a round of power-of-choice
@@ -55,6 +55,7 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
     for strategy, same, other in (
         ("pow_d[num_candidates=4]", "pow_d[num_candidates=4]", "pow_d[num_candidates=5]"),
         ("afl[alpha3=0.10]", "afl", "afl[alpha3=0.2]"),
+        (strategies.make("afl"), strategies.make("afl"), strategies.make("afl", alpha3=0.2)),
     ):
         fedjax_sel.Selector(strategy, N, K, T, **federation).save(one)
         fedjax_sel.Selector(same, N, K, T, **federation).load(one)

@@ -1,0 +1,99 @@
+"""What tells values of one name apart: the numbers inside them, such as `num_candidates` of a strategy.
+
+A strategy or an optimizer is made of functions, whose parameters lie where Python keeps what a function closes over.
+The digest covers those, and of functions outside this package what they do.
+"""
+
+import functools
+import hashlib
+import inspect
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_DIGITS = 6
+_PACKAGE = __name__.partition(".")[0]
+
+
+def digest(value: Any) -> str:
+    """Return a few hexadecimal digits that are the same for equal values, in every process.
+
+    Args:
+        value: a tuple of functions and plain values, such as a Strategy.
+    """
+    return hashlib.sha256("\n".join(_parts(value, set())).encode()).hexdigest()[:_DIGITS]
+
+
+def _parts(value: Any, seen: set[int]) -> Iterator[str]:
+    """Yield what a value is made of, in words; nothing of where it lies in memory."""
+    yield type(value).__qualname__
+    if isinstance(value, str | bytes | int | float | complex | None):
+        yield repr(value)
+        return
+    if isinstance(value, type | types.ModuleType):
+        yield value.__name__
+        return
+    if id(value) in seen:  # a function that calls itself
+        return
+    seen = seen | {id(value)}
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        yield from _of_array(value)
+    elif isinstance(value, types.CodeType):
+        yield from _of_code(value, seen)
+    else:
+        for name, part in _inside(value).items():
+            yield str(name)
+            yield from _parts(part, seen)
+
+
+def _of_array(array: Any) -> Iterator[str]:
+    if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    array = np.asarray(array)
+    yield f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+
+
+def _of_code(code: types.CodeType, seen: set[int]) -> Iterator[str]:
+    """Yield what a function does, not where it is written: lines may move."""
+    yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars}"
+    for constant in code.co_consts:
+        yield from _parts(constant, seen)
+
+
+def _inside(value: Any) -> Mapping[str, Any]:
+    """Return the parts of a value by name."""
+    if isinstance(value, functools.partial):
+        return {"of": value.func, "arguments": value.args, **value.keywords}
+    if isinstance(value, types.MethodType):
+        return {"of": value.__self__, "does": value.__func__}
+    if isinstance(value, types.FunctionType):
+        return _of_function(value)
+    if callable(value) and hasattr(value, "__wrapped__"):  # jax.jit, functools.lru_cache
+        return {"of": inspect.unwrap(value)}
+    if isinstance(value, Mapping):
+        return {repr(key): part for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return {str(place): part for place, part in enumerate(value)}
+    if isinstance(value, set | frozenset):
+        return {repr(part): None for part in sorted(value, key=repr)}
+    return getattr(value, "__dict__", {})
+
+
+def _of_function(function: types.FunctionType) -> dict[str, Any]:
+    closed_over = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            closed_over[name] = cell.cell_contents
+        except ValueError:  # not set yet
+            closed_over[name] = None
+    ours = (function.__module__ or "").partition(".")[0] == _PACKAGE
+    return {
+        "name": function.__qualname__,
+        "does": None if ours else function.__code__,
+        "defaults": (function.__defaults__, function.__kwdefaults__),
+        **closed_over,
+    }

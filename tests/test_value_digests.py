@@ -1,0 +1,94 @@
+"""The digests that tell values of one name apart: equal in every process, and different with every parameter."""
+
+import contextlib
+import functools
+import subprocess
+import sys
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_sel import UserError, strategies
+from fedjax_sel.core.value_digests import digest
+from fedjax_sel.training import optimizers
+
+MADE_BY = {"strategies": strategies, "optimizers": optimizers}
+NAMES = [(kind, name) for kind, made_by in MADE_BY.items() for name in made_by.names()]
+
+
+def others(parameter):
+    """Values beside a parameter's default, of which it may take some."""
+    kinds = (parameter.kind, *typing.get_args(parameter.kind))
+    yield from (value for kind in kinds if typing.get_origin(kind) is typing.Literal for value in typing.get_args(kind))
+    default = parameter.default
+    if isinstance(default, bool):
+        yield not default
+    else:
+        yield from (default + 1, default * 0.5, 0.1) if isinstance(default, int | float) else (2, 0.5)
+
+
+@pytest.mark.parametrize("kind,name", NAMES)
+def test_every_parameter_tells(kind, name):
+    made_by, told = MADE_BY[kind], []
+    usual = digest(made_by.make(name))
+    assert digest(made_by.make(name)) == usual
+    parameters = made_by.parameters(name)
+    for parameter, about in parameters.items():
+        digests = set()
+        for value in others(about):
+            with contextlib.suppress(UserError):  # of another kind, outside its range, or of no effect beside others
+                digests.add(digest(made_by.make(name, **{parameter: value})))
+        if digests and (name, parameter) != ("pow_d", "batch_size"):  # that is of cpow-d alone
+            assert digests != {usual}, parameter
+            told.append(parameter)
+    assert len(told) >= 0.6 * len(parameters)
+
+
+def scaled(factor, then=None):
+    def function(x):
+        return x * factor if then is None else then(x * factor)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "one,other",
+    [
+        (scaled(1), scaled(2)),
+        (scaled(1, scaled(2)), scaled(1, scaled(3))),
+        (lambda x: x + 1, lambda x: x + 2),
+        (lambda x: [y + 1 for y in x], lambda x: [y + 2 for y in x]),
+        (lambda x, by=1: x + by, lambda x, by=2: x + by),
+        (functools.partial(scaled, 1), functools.partial(scaled, 2)),
+        (jax.jit(scaled(1)), jax.jit(scaled(2))),
+        (scaled(np.arange(3)), scaled(np.arange(4))),
+        (scaled(jnp.zeros(2)), scaled(jnp.ones(2))),
+        (scaled(jax.random.key(0)), scaled(jax.random.key(1))),
+        ({"a": {1}}, {"a": {2}}),
+        (1, True),
+    ],
+)
+def test_what_functions_close_over_and_do(one, other):
+    assert digest(one) == digest(one) != digest(other)
+
+
+def test_a_function_that_calls_itself():
+    def again(x):
+        return again(x - 1) if x else 0
+
+    assert digest(again) == digest(again)
+
+
+def test_the_same_in_every_process():
+    code = (
+        "from fedjax_sel import strategies; from fedjax_sel.core.value_digests import digest; "
+        "print(digest(strategies.make('oort')), digest(lambda x: {x: {'b', 'a', 'c'}, 2: (object,)}))"
+    )
+    first, second = (
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True)
+        for seed in ("1", "2")
+    )
+    assert len(first.stdout.split()) == 2 and first.stdout == second.stdout, first.stderr

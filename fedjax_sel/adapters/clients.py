@@ -16,12 +16,14 @@ class Question(NamedTuple):
         options: of the measurement; what is left out is as in `Request`.
         weights: the round's model; None where the answer needs none.
         round: from 0.
+        config: what the server says of training, where the answer takes one.
     """
 
     kind: str
     options: Mapping[str, Any]
     weights: Arrays | None
     round: int
+    config: Mapping[str, Any] = {}
 
 
 class Order(NamedTuple):

@@ -79,9 +79,9 @@ class DataClient(ABC):
         if question.kind == "loss":
             return self._loss(weights, options, question.round)
         if question.kind == "training_loss":
-            return _training_loss(self.fitted(weights, {})[1], options, self.name)
+            return _training_loss(self.fitted(weights, question.config)[1], options, self.name)
         if question.kind == "update":
-            return self.flat(self.fitted(weights, {})[0]) - self.flat(weights)
+            return self.flat(self.fitted(weights, question.config)[0]) - self.flat(weights)
         everything = self._part("all")
         if question.kind == "profile":
             return self.profile_of(weights, everything[0], bool(options.get("relu", False)))
@@ -97,7 +97,7 @@ class DataClient(ABC):
             if kind == "training_loss":
                 facts[kind] = _training_loss(passes, options, self.name)
             else:
-                facts[kind] = self.answer(Question(kind, options, order.weights, order.round))
+                facts[kind] = self.answer(Question(kind, options, order.weights, order.round, order.config))
         received: dict[str, Callable[[], float]] = {
             "losses_before": lambda: self._loss(order.weights, {}, order.round),
             "losses_after": lambda: self._loss(weights, {}, order.round),

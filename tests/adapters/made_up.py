@@ -28,7 +28,7 @@ class Line:
     num_all_examples = num_examples
 
     def answer(self, question):
-        self.asked.append((question.kind, question.round, dict(question.options)))
+        self.asked.append((question.kind, question.round, dict(question.options), dict(question.config)))
         if question.kind == "label_histogram":
             assert question.weights is None
             return np.bincount([self.num_examples % 3], minlength=3)
@@ -36,6 +36,7 @@ class Line:
         return {
             "loss": lambda: np.mean(residuals**2),
             "gradient": lambda: 2 * self.inputs.T @ residuals / len(residuals),
+            "training_loss": lambda: 1.0,
             "update": lambda: self.trained(question.weights["line"]) - question.weights["line"],
             "profile": lambda: self.inputs.mean(axis=0),
         }[question.kind]()
@@ -46,7 +47,7 @@ class Line:
         return line
 
     def train(self, order):
-        self.asked.append(("train", order.round, order.probe))
+        self.asked.append(("train", order.round, order.probe, dict(order.config)))
         line = self.trained(order.weights["line"])
         facts = {}
         for kind, options in order.wanted.items():

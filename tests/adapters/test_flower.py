@@ -5,11 +5,12 @@ import pytest
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'fedjax-sel[flower]'")
 
-from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 
 import fedjax_sel
 from fedjax_sel import UserError
 from fedjax_sel.adapters.flower import SelectorStrategy
+from fedjax_sel.strategies.base import ALL, Request, at_start
 from tests.adapters.made_up import FakeGrid, Line, N
 
 K, T = 3, 6
@@ -99,6 +100,38 @@ def test_it_selects_as_a_selector_that_is_told_the_same():
         line = sum(clients[k].trained(line) * (size / total) for k, size in zip(names, sizes))
         plain.update()
     assert plain.bill() == strategy.selector.bill()
+
+
+ASKS_FOR_UPDATES = fedjax_sel.strategies.make("random")._replace(requests=(Request("update", ALL, at_start()),))
+
+
+@pytest.mark.parametrize(
+    "algo,kinds",
+    [
+        ("afl", {"loss"}),
+        (FEDCOR, {"loss"}),
+        ("pow_d[variant=train-first]", {"training_loss"}),
+        (ASKS_FOR_UPDATES, {"update"}),
+    ],
+)
+def test_whoever_trains_knows_the_servers_configuration(algo, kinds):
+    made_one, grid = made(algo), FakeGrid([Line(number) for number in range(N)])
+    made_one.start(grid, first(), train_config=ConfigRecord({"rate": 0.5}))
+    asked = [one for client in grid.nodes.values() for one in client.asked]
+    assert {kind for kind, *_ in asked} == kinds | {"train"}
+    for kind, round, _, config in asked:
+        assert config == ({} if kind == "loss" else {"rate": 0.5, "server-round": round + 1})
+
+
+def test_a_second_start_goes_on():
+    whole, _, wanted = run("afl")
+    twice, grid = made("afl"), FakeGrid([Line(number) for number in range(N)])
+    twice.start(grid, first(), num_rounds=2)
+    early = twice.cohorts
+    assert len(early) == 2
+    result = twice.start(FakeGrid(list(grid.nodes.values()), first_node=500), first())
+    assert early + twice.cohorts == whole.cohorts
+    np.testing.assert_array_equal(result.arrays["line"].numpy(), wanted.arrays["line"].numpy())
 
 
 def test_silence_is_tolerated():

@@ -3,9 +3,10 @@
 # pyright: reportMissingImports=false
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedjax_sel.adapters.flower import messages
@@ -38,7 +39,12 @@ class Exchange(NamedTuple):
         return heard
 
     def ask(
-        self, kind: str, options: Mapping[str, Any], model: ArrayRecord | None, names: tuple[str, ...]
+        self,
+        kind: str,
+        options: Mapping[str, Any],
+        model: ArrayRecord | None,
+        names: tuple[str, ...],
+        said: Mapping[str, ConfigRecord] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """Ask for a fact; return what those answered who did.
 
@@ -47,7 +53,8 @@ class Exchange(NamedTuple):
             options: of its measurement.
             model: on which it is measured; None where it needs none.
             names: whom to ask.
+            said: of training, where the answer takes one.
         """
-        message_type, content = messages.question(kind, options, self.round, model)
+        message_type, content = messages.question(kind, options, self.round, model, said)
         answers = {name: messages.answer_of(one, kind) for name, one in self.send(content, message_type, names).items()}
         return {name: answer for name, answer in answers.items() if answer is not None}

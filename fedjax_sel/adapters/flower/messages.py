@@ -27,9 +27,12 @@ def arrays(record: ArrayRecord) -> Arrays:
     return {name: value.numpy() for name, value in record.items()}
 
 
-def question(kind: str, options: Mapping[str, Any], round: int, model: ArrayRecord | None) -> tuple[str, RecordDict]:
-    """Return the type and the content of a question."""
-    content = RecordDict({OURS: ConfigRecord({"round": round, **{f"option.{k}": v for k, v in options.items()}})})
+def question(
+    kind: str, options: Mapping[str, Any], round: int, model: ArrayRecord | None, said: Mapping[str, ConfigRecord]
+) -> tuple[str, RecordDict]:
+    """Return the type and the content of a question; `said` is what the server says of training."""
+    own = ConfigRecord({"round": round, **{f"option.{k}": v for k, v in options.items()}})
+    content = RecordDict({**said, OURS: own})
     if model is not None:
         content["arrays"] = model
     return f"query.{kind}", content
@@ -40,7 +43,8 @@ def question_of(message: Message) -> Question:
     own = message.content.config_records[OURS]
     models = [one for name, one in message.content.array_records.items() if name != OURS]
     kind = message.metadata.message_type.partition(".")[2]
-    return Question(kind, _options(own, "option"), arrays(models[0]) if models else None, int(own["round"]))  # pyright: ignore
+    model = arrays(models[0]) if models else None
+    return Question(kind, _options(own, "option"), model, int(own["round"]), _said(message))  # pyright: ignore
 
 
 def order(
@@ -66,7 +70,6 @@ def order_of(message: Message) -> Order:
     content = message.content
     own = content.config_records[OURS]
     (model,) = [one for name, one in content.array_records.items() if name != OURS]
-    config = {key: value for name, one in content.config_records.items() if name != OURS for key, value in one.items()}
     wanted: Any = own.get("wanted", [])
     losses: Any = own.get("losses", [])
     probe: Any = own["probe"]
@@ -74,7 +77,7 @@ def order_of(message: Message) -> Order:
         weights=arrays(model),
         round=int(own["round"]),  # pyright: ignore
         probe=None if probe < 0 else probe,
-        config=config,
+        config=_said(message),
         wanted={kind: _options(own, kind) for kind in wanted},
         losses=tuple(losses),
     )
@@ -98,6 +101,12 @@ def report(message: Message, found: Report) -> Message:
     if found.facts or found.losses:
         content[OURS] = record({**found.facts, **found.losses})
     return Message(content, reply_to=message)
+
+
+def _said(message: Message) -> dict[str, Any]:
+    """Return what the server says of training, beside what is ours."""
+    records = message.content.config_records.items()
+    return {key: value for name, one in records if name != OURS for key, value in one.items()}
 
 
 def _options(own: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from fedjax_sel.adapters.flower.exchange import Exchange
 from fedjax_sel.adapters.flower.nodes import Nodes, Sizes, in_order
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Ask, Selector
+from fedjax_sel.strategies.kinds import KINDS
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class SelectorStrategy(Strategy):
 
         Args:
             grid: of the run.
-            initial_arrays: the first model; not looked at where a folder holds a later one.
+            initial_arrays: the first model; not looked at where a folder, or an earlier start, holds a later one.
             num_rounds: to be done when it ends, those of earlier starts among them; None: all T.
             timeout: seconds to wait for a cohort's reports.
             train_config: see Flower.
@@ -117,6 +118,7 @@ class SelectorStrategy(Strategy):
             Flower's result, of the rounds since this start, by the numbers that they have in the federation.
         """
         arrays = self._begin(grid, initial_arrays)
+        self.cohorts = []
         done = self.selector.round
         last = self._size[2] if num_rounds is None else num_rounds
         if last > self._size[2]:
@@ -135,7 +137,8 @@ class SelectorStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Ask, select, and return the messages that have the cohort train."""
-        self._begin(grid, arrays)
+        if self._nodes is None:
+            self._begin(grid, arrays)
         selector, (_, wanted, _) = self.selector, self._size
         self._weights = messages.arrays(arrays)
         if self._buys_metrics() and self._evaluation is None:
@@ -148,12 +151,12 @@ class SelectorStrategy(Strategy):
 
         there = self._nodes.wait(grid, lambda there: len(allowed(there)) >= wanted, self._wait_seconds, str(wanted))
         clients = Exchange(grid, self._nodes, there, selector.round, self._answer_seconds)
-        ordered = partial(self._ordered, grid, arrays)
+        ordered = partial(self._ordered, grid, arrays, config)
         ask = partial(self._ask, clients, arrays, ordered)
         cohort, weights = rounds.choose(selector, allowed(there), ask, self._attempts)
         self.cohorts.append(cohort)
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
-        content = ordered(config, {ask.kind: ask.options for ask in selector.asks()}, self._losses())
+        content = ordered({ask.kind: ask.options for ask in selector.asks()}, self._losses())
         return [Message(content, there[name], "train") for name in cohort]
 
     def aggregate_train(
@@ -198,9 +201,9 @@ class SelectorStrategy(Strategy):
         self.inner.summary()
 
     def _begin(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
-        """Get to know the clients and make the Selector, once; return the model to go on from."""
+        """Get to know the clients and make the Selector, once; return the model that the next round opens with."""
         if self._nodes is not None:
-            return arrays
+            return messages.record(self._weights)
         found = None if self._folder is None else folders.begun(self._folder)
         num_clients = self._size[0]
         nodes = Nodes(None if found is None else {name: Sizes(*sizes) for name, sizes in found.clients.items()})
@@ -249,10 +252,12 @@ class SelectorStrategy(Strategy):
     ) -> dict[str, Any]:
         """Ask clients and wait; return what those answered who did."""
         if due.kind != "loss_change":
-            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names)
+            said = ordered({}, ()).config_records if KINDS[due.kind].trains else {}
+            others = {name: record for name, record in said.items() if name != messages.OURS}
+            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, others)
 
         def train(number: int, cohort: tuple[str, ...]) -> dict[str, tuple[Arrays, float]]:
-            replies = clients.send(ordered(ConfigRecord(), {}, (), number), "train", cohort)
+            replies = clients.send(ordered({}, (), number), "train", cohort)
             whole = {name: one for name, one in replies.items() if reports.read(name, one, self._weights, (), ())}
             return {name: (reports.model(one), reports.share(one, self.inner)) for name, one in whole.items()}
 

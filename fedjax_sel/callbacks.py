@@ -1,5 +1,7 @@
 """What a run calls between its chunks of rounds, on the host: to watch it, to log it, to end it."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +22,9 @@ class Callback(Protocol):
             config: of the run.
             rounds: that it has behind it, where it goes on.
         """
+
+    def resume(self, earlier: Any) -> None:
+        """Take the rounds that a run has behind it, a `Result`; called after `start` where it goes on."""
 
     def chunk(self, rounds: Any, first: int) -> bool | None:
         """Take the records of a chunk; called when they are in.
@@ -46,8 +51,14 @@ class Callback(Protocol):
     def end(self, result: Any) -> None:
         """Take the run's result, finished or not."""
 
+    def fail(self, error: BaseException) -> None:
+        """Let go of what is held: an error ended the run, perhaps before it began, and `end` is not called.
 
-METHODS = ("start", "chunk", "snapshot", "end")
+        What this raises is not heard.
+        """
+
+
+METHODS = ("start", "resume", "chunk", "snapshot", "end", "fail")
 
 
 def check(callbacks: Any) -> tuple[Any, ...]:
@@ -70,6 +81,18 @@ def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
     """Call a method of all callbacks that have it, and return whether any answered True."""
     answers = [getattr(callback, method)(*arguments) for callback in callbacks if hasattr(callback, method)]
     return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+
+
+@contextlib.contextmanager
+def told_of_errors(callbacks: tuple[Any, ...]) -> Iterator[None]:
+    """Tell all callbacks of an error that leaves the block."""
+    try:
+        yield
+    except BaseException as error:
+        for callback in callbacks:
+            with contextlib.suppress(Exception):
+                call((callback,), "fail", error)
+        raise
 
 
 def wanted(callbacks: tuple[Any, ...], method: str) -> bool:
@@ -124,6 +147,10 @@ class StopAtTarget:
         """Forget the seeds that reached the target in an earlier run."""
         del config, rounds
         self._reached = None
+
+    def resume(self, earlier: Any) -> None:
+        """Remember the seeds that reached the target before this run went on."""
+        self.chunk(earlier, 0)
 
     def chunk(self, rounds: Any, first: int) -> bool:
         """Return whether all seeds have reached the target."""

@@ -76,6 +76,13 @@ class Log:
             self._begun = False
             self.finish(result.finished)
 
+    def fail(self, error: BaseException) -> None:
+        """End the run there as one that was interrupted: a tool with a run in hand would take the next one for it."""
+        del error
+        if self._begun:
+            self._begun = False
+            self.finish(False)
+
     def begin(self, config: dict[str, Any], before: str | None) -> str | None:
         """Begin a run there.
 

@@ -72,6 +72,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         return done
     problem = pose(experiment)
     with (
+        callbacks.told_of_errors(watching),
         _reporter(config, begun, progress) as reporter,
         Interruption(progress and hosts.is_first() and not reporter.in_notebook) as interruption,
         FolderLock() as lock,
@@ -93,6 +94,8 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         ending, final = _Ending(), None
         inside = callbacks.wanted(watching, "snapshot")
         callbacks.call(watching, "start", config, start.rounds)
+        if start.earlier is not None:
+            callbacks.call(watching, "resume", start.earlier)
         if inside:
             callbacks.call(watching, "snapshot", start.rounds, run.known_at_first(programs))
         started = time.monotonic()

@@ -286,9 +286,51 @@ def test_a_target_ends_a_run(kept, tmp_path):
     assert result.num_rounds == 2 and not result.finished  # the device is one chunk ahead
 
 
+def test_a_target_that_was_reached_before_a_run_went_on(tmp_path):
+    class Reached:
+        def __init__(self, *rounds):
+            self.rounds_to_target = lambda target: np.array(rounds)
+
+    stop = callbacks.StopAtTarget(0.5)
+    stop.start(None, 2)
+    assert not stop.chunk(Reached(np.nan, 1.0), 2)
+    stop.start(None, 2)
+    stop.resume(Reached(2.0, np.nan))
+    assert stop.chunk(Reached(np.nan, 1.0), 2)
+
+    class Behind:
+        def resume(self, earlier):
+            self.losses = earlier.test_loss
+
+    settings, out = {"names": {"model": "net-1"}}, str(tmp_path / "run")
+    early = fedjax_sel.run(of(rounds=9, **settings), out=out, callbacks=callbacks.StopAtTarget(np.inf))
+    behind = Behind()
+    whole = fedjax_sel.run(of(rounds=9, **settings), out=out, callbacks=behind)
+    assert early.num_rounds == 2 and whole.finished
+    np.testing.assert_array_equal(behind.losses, early.test_loss)
+
+
+def test_callbacks_hear_of_the_error_that_ends_a_run():
+    class Heard:
+        def __init__(self):
+            self.errors = []
+
+        def fail(self, error):
+            self.errors.append(error)
+            raise OSError("is not heard")
+
+    first, last = Heard(), Heard()
+    with pytest.raises(RuntimeError, match="disk of my own") as found:
+        fedjax_sel.run(of(), callbacks=[first, Watcher(fails=True), last])
+    assert first.errors == last.errors == [found.value]
+    fedjax_sel.run(of(rounds=1), callbacks=first)
+    assert len(first.errors) == 1
+
+
 def test_what_is_no_callback_is_refused():
     with pytest.raises(
-        UserError, match="callbacks: a value of type int has none of the methods start, chunk, snapshot, end"
+        UserError,
+        match="callbacks: a value of type int has none of the methods start, resume, chunk, snapshot, end, fail",
     ):
         fedjax_sel.run(of(), callbacks=[3])
 

@@ -204,6 +204,23 @@ def test_a_run_that_is_interrupted_is_one_run_there_with_the_numbers_of_here(nam
 
 
 @pytest.mark.parametrize("name", logs.NAMES)
+def test_a_run_after_one_that_failed_is_another_run_there(name, tmp_path):
+    pytest.importorskip(PACKAGES.get(name, name))
+
+    class Fails:
+        def chunk(self, rounds, first):
+            raise RuntimeError("disk of my own is full")
+
+    one, other = tmp_path / "one", tmp_path / "other"
+    with pytest.raises(RuntimeError, match="disk of my own"):
+        fedjax_sel.run(SMALL, out=str(one), callbacks=[*logs.make([name], one), Fails()])
+    result = fedjax_sel.run(SMALL, out=str(other), callbacks=logs.make([name], other))
+    curves = [run.get("test_loss/mean", {}) for run in READ[name](tmp_path / "other-log").values()]
+    wanted = {step: pytest.approx(value, rel=1e-5) for step, value in enumerate(result.test_loss.mean(axis=0), 1)}
+    assert wanted in curves and all(len(curve) <= 1 for curve in curves if curve != wanted)
+
+
+@pytest.mark.parametrize("name", logs.NAMES)
 def test_a_run_that_is_made_anew_is_another_run_there(name, tmp_path):
     pytest.importorskip(PACKAGES.get(name, name))
     if name == "tensorboard":

@@ -61,6 +61,8 @@ def test_the_installed_commands_lead_where_they_should():
         (["--seeds"], "error: unknown flag --seeds; --help lists every flag\n"),
         (["train", "--rounds", "0"], "error: --rounds: 0 is below 1; "),
         (["train", "stray"], "error: 'stray': not expected here; --help lists every flag\n"),
+        (["train", "--model", "a.b:c", "--precision", "bfloat16"], "error: --precision bfloat16: this changes nothing"),
+        (["train", "--dataset", "a.b:c", "--data-dir", "."], "error: --data-dir .: this changes nothing without"),
         (["train", "--verbose"], "error: --verbose: this changes nothing without --dry-run; leave it out, or add"),
         (["list", "fedcorr"], "error: list: there is no 'fedcorr'; did you mean 'fedcor'"),
     ],

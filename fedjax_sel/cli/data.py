@@ -61,11 +61,14 @@ def make_parser() -> Parser:
 def _preview(config: Config, flags: argparse.Namespace) -> None:
     import numpy as np
 
+    from fedjax_sel import strategies
     from fedjax_sel.data import partition, preview
+    from fedjax_sel.experiment.checking import server_validation
     from fedjax_sel.experiment.dealing import deal, load_data  # the same partition as in a run of this seed
 
-    seed = 0 if config.run.data_seed is None else config.run.data_seed
-    dataset = load_data(config, config.data.server_validation or 0.0)
+    seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
+    strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
+    dataset = load_data(config, server_validation(config, strategy))
     parts = deal(config, dataset, seed)
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)

@@ -23,8 +23,11 @@ def _partition(*schemes: str) -> OnlyWith:
 
 
 _ON_DISK = OnlyWith(
-    "a --dataset other than digits and synthetic",
-    lambda config: config.data.dataset.partition(":")[0] not in ("digits", "synthetic"),
+    "a --dataset other than digits, synthetic and your own",
+    lambda config: (
+        config.data.dataset.partition(":")[0] not in ("digits", "synthetic")
+        and config.data.dataset not in config.plugins()
+    ),
 )
 _HELD_OUT = OnlyWith("--holdout", lambda config: config.data.holdout > 0)
 _UNEVEN = OnlyWith(
@@ -34,6 +37,7 @@ _UNEVEN = OnlyWith(
         or (config.partition.partition == "dirichlet" and config.partition.dirichlet_form == "yurochkin")
     ),
 )
+_OURS = OnlyWith("a --model of this package", lambda config: ":" not in config.model.model)
 _BATCHES = OnlyWith("--no-full-batch", lambda config: not config.training.full_batch)
 _MILESTONES = OnlyWith("--learning-rate-milestones", lambda config: bool(config.training.learning_rate_milestones))
 _CLIENT_STATE = OnlyWith(
@@ -109,12 +113,12 @@ class ModelConfig:
     )
     model_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --model mypackage.module:factory")
     task_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --task mypackage.module:factory")
-    model_dropout: float = _setting(0.0, "probability that a hidden unit is dropped in training")
+    model_dropout: float = _setting(0.0, "probability that a hidden unit is dropped in training", _OURS)
     initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
-        "pytorch", "initial weights"
+        "pytorch", "initial weights", _OURS
     )
     precision: Literal["float32", "tf32", "bfloat16"] = _setting(
-        "float32", "what the model is multiplied in (selection always in float32); tf32: GPUs and TPUs alone"
+        "float32", "what the model is multiplied in (selection always in float32); tf32: GPUs and TPUs alone", _OURS
     )
 
 

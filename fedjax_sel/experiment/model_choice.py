@@ -56,8 +56,8 @@ def _refuse_what_plain_models_lack(settings: ModelConfig) -> None:
     for name in ("model_dropout", "initializer", "precision"):
         if getattr(settings, name) != getattr(usual, name):
             raise UserError(
-                f"--{name.replace('_', '-')}: {settings.model!r} is written in plain Flax and has it not; leave it "
-                "out, or give a module of your own"
+                f"--{name.replace('_', '-')}: {settings.model!r} is written in plain Flax and has it not; set it to "
+                f"{getattr(usual, name)}, or give a module of your own"
             )
 
 

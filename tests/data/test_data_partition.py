@@ -1,5 +1,6 @@
 """Who holds what: invariants of every scheme, and what each promises."""
 
+import json
 import subprocess
 import sys
 import time
@@ -465,6 +466,13 @@ def test_the_preview_leaves_the_server_what_a_run_does(tmp_path, capsys):
     posed = problem.pose(asked)
     assert posed.partitions[0].digest() in out and len(posed.dataset.server_labels) == 360
     assert "1,082 training examples" in out and "360 examples" in out
+    asked = asked.replace(server_validation=None, data_seed=None, seeds=(4, 5), algo="gpfl")
+    (tmp_path / "run.json").write_text(json.dumps(asked.to_json()))
+    flags = ["--config", str(tmp_path / "run.json"), "--out", str(tmp_path / "b.png")]
+    assert command_line.guarded(data_command.main, flags) == 0
+    posed, out = problem.pose(asked), capsys.readouterr().out
+    assert len(posed.dataset.server_labels) == 72 and "72 examples" in out
+    assert "seed 4" in out and posed.partitions[0].digest() in out
     assert command_line.guarded(data_command.main, ["--alpha", "3"]) == 2
     assert "--alpha 3" in capsys.readouterr().err
 

@@ -96,6 +96,10 @@ _AT_LEAST = {
 }
 _ABOVE_ZERO = {"noise": "the public code uses 0.01", "learning_rate": "the papers use 0.01"}
 _UP_TO_ONE = {"anneal": "the papers use 0.95", "discount": "the papers use 0.9"}
+_WITHOUT_EFFECT = {  # of a preset: what it has in the place of what they tell
+    "closed-form": ("warmup_steps", "steps", "learning_rate", "warmup_reuse", "reuse"),
+    "proxy": ("anneal",),
+}
 _CHOICES = {"mean": get_args(Mean), "importance": get_args(Importance), "restored_probes": (False, True)}
 
 
@@ -111,13 +115,16 @@ def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | Non
         The numbers.
 
     Raises:
-        UserError: a number outside its range.
+        UserError: a number outside its range, or one that has no effect.
     """
     chosen = {name: value for name, value in overrides.items() if value is not None}
     for name, value in chosen.items():
         problem = _problem(name, value)
         if problem:
             raise UserError(f"{strategy}: {name}={value} {problem}")
+        for own in (preset.fit, preset.select):
+            if name in _WITHOUT_EFFECT.get(own, ()):
+                raise UserError(f"{strategy}: {name}={value} has no effect with preset={own}; leave it out")
     numbers = preset._replace(**chosen)
     return numbers._replace(begin=min(numbers.begin, numbers.warmup - 1))
 

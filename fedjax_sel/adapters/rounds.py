@@ -109,19 +109,28 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
             continue
         rows[name] = row
     if KINDS[due.kind].is_loss and due.options.get("nonfinite") != "missing":
-        rows = dict(zip(rows, finite_losses(list(rows.values()))))
+        rows = dict(zip(rows, finite_losses(list(rows.values()), due.largest_known)))
     for name in [name for name, row in rows.items() if not np.isfinite(row).all()]:
         _log.warning("%s of client %r is not finite; it is left out", due.kind, name)
         del rows[name]
     return tuple(rows), np.stack(list(rows.values())) if rows else np.zeros((0, *due.shape), np.float32)
 
 
-def finite_losses(losses: Sequence[Any]) -> np.ndarray:
-    """Return losses [M, ...] with the largest finite one in the place of NaN, within what the simulator allows."""
+def finite_losses(losses: Sequence[Any], known: float = -np.inf) -> np.ndarray:
+    """Return losses with the largest finite one in the place of NaN, within what the simulator allows.
+
+    Args:
+        losses: numbers [M, ...].
+        known: the largest of those who answered before; -inf without.
+
+    Returns:
+        float32 [M, ...].
+    """
     values = np.asarray(losses, np.float32)
     clipped = np.clip(values, -LARGEST, LARGEST)
     finite = clipped[np.isfinite(values)]
-    return np.where(np.isnan(values), finite.max() if finite.size else LARGEST, clipped).astype(np.float32)
+    largest = finite.max(initial=known)
+    return np.where(np.isnan(values), largest if np.isfinite(largest) else LARGEST, clipped).astype(np.float32)
 
 
 def close(

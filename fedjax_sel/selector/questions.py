@@ -16,7 +16,7 @@ from fedjax_sel.simulation.sanitise import LARGEST
 from fedjax_sel.strategies import kinds, protocol
 from fedjax_sel.strategies.base import Fact
 from fedjax_sel.strategies.kinds import KINDS
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
+from fedjax_sel.strategies.requests import ALL, CANDIDATES, NEVER, SELECTED, SERVER, Request
 
 _GROUPS = {"all": ALL, "candidates": CANDIDATES, "cohort": SELECTED}
 
@@ -31,6 +31,8 @@ class Ask(NamedTuple):
         options: of the measurement, such as {"on": "holdout"}; what is left out is as in `Request`.
         shape: of one client's answer, real numbers.
         needs_model: whether a client must have the round's model to answer.
+        largest_known: of a loss, the largest that anybody ever answered, nats; -inf without. Where a client answers
+            NaN, the simulator takes the largest finite loss of those who answer now and of this one.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class Ask(NamedTuple):
     options: Mapping[str, Any]
     shape: tuple[int, ...]
     needs_model: bool
+    largest_known: float = -np.inf
 
 
 def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
@@ -63,9 +66,16 @@ def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
             dict(request.options),
             kinds.shape(request, terms.counts),
             KINDS[kind].needs_model,
+            _largest_known(now, kind) if KINDS[kind].is_loss else -np.inf,
         )
         for kind, request in found.items()
     )
+
+
+def _largest_known(now: Standing, kind: str) -> float:
+    fact: Fact = getattr(now.info, kind)
+    heard_of = np.asarray(fact.age) < NEVER
+    return float(np.asarray(fact.value)[heard_of].max(initial=-np.inf))
 
 
 def told(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: Any) -> Standing:

@@ -1,5 +1,7 @@
 """Rounds where clients answer or do not, without any framework."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from fedjax_sel import UserError
 from fedjax_sel.adapters import rounds
 from fedjax_sel.adapters.rounds import Reported
 from fedjax_sel.selector import Ask
+from fedjax_sel.simulation import sanitise
 
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay")
 N, K, T = len(NAMES), 2, 4
@@ -35,10 +38,28 @@ def test_a_loss_that_is_not_finite_is_bad_and_not_unknown(caplog):
     names, values = rounds.fitting(loss_of(), answers)
     assert names == NAMES[:4] and values.tolist() == [4.0, 4.0, 1e6, -1e6]
     assert rounds.finite_losses([np.nan]).tolist() == [1e6]
+    assert rounds.fitting(loss_of()._replace(largest_known=7.0), answers)[1].tolist() == [7.0, 4.0, 1e6, -1e6]
     names, values = rounds.fitting(loss_of({"nonfinite": "missing"}), answers)
     assert names == ("bob",) and "client 'ann' is not finite; it is left out" in caplog.text
     profile = Ask("profile", "all", NAMES, {}, (2,), True)
     assert rounds.fitting(profile, {"ann": [1, np.nan], "bob": [1, 2]})[0] == ("bob",)
+
+
+def test_nan_is_the_largest_loss_of_now_and_before():
+    selector = make("pow_d[num_candidates=6]")
+    (first,) = selector.asks()
+    assert first.largest_known == -np.inf
+    selector.tell("loss", first.clients, [9.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    selector.select()
+    selector.update()
+    (ask,) = selector.asks()
+    assert ask.largest_known == 9.0
+    given = jnp.array([[1.0, jnp.nan, 2.0, jnp.inf, 3.0, 0.5]])
+    known = jnp.array([9.0])
+    theirs, _, _ = jax.vmap(sanitise.losses)(given, jnp.ones_like(given, bool), known)
+    names, ours = rounds.fitting(ask, dict(zip(ask.clients, np.asarray(given[0]))))
+    assert names == ask.clients
+    np.testing.assert_array_equal(ours, theirs[0])
 
 
 def test_those_who_did_not_answer_are_asked_again_where_too_few_did():

@@ -1,10 +1,13 @@
 """docs/your_own_experiment.md does what it says: its code is run, in order, in a folder of its own."""
 
+import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedjax_sel.cli import command_line, train
 from tests.data import test_data_leaf as leaf
 from tests.documents import pages
 
@@ -21,6 +24,20 @@ def test_a_network_data_and_a_loss_of_ones_own(tmp_path, monkeypatch):
     assert there["state_dict"]["fc.weight"].shape == (3, 32)
 
 
+def test_parts_as_plugins(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(BLOCKS[2].code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (block,) = (block for block in pages.blocks("docs/your_own_experiment.md", "bash") if "mine:scans" in block.code)
+    start, command, *flags = shlex.split(block.code.replace("\\\n", " "))
+    assert (start, command) == ("fedjax-sel", "train")
+    try:
+        assert command_line.guarded(train.main, [*flags, "--rounds", "2", "--out", "run"]) == 0
+    finally:
+        sys.modules.pop("mine", None)
+    assert "value" not in (tmp_path / "run" / "config.json").read_text()
+
+
 @pytest.mark.slow
 def test_the_next_character(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -28,7 +45,7 @@ def test_the_next_character(tmp_path, monkeypatch):
         users = {f"R_{number}": leaf.role(5 * number, 8) for number in range(6)}
         leaf.write(Path("leaf/data/shakespeare/data"), part, "all_data.json", users)
     imports = BLOCKS[0]._replace(code=BLOCKS[0].code.split("class Block")[0])
-    pages.run([imports, BLOCKS[2]])
+    pages.run([imports, BLOCKS[3]])
 
 
 def test_the_users_code_is_short():

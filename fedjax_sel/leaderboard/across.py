@@ -23,14 +23,22 @@ SCORES = {
 }
 
 
-LEADS = (
-    "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its own "
-    f"optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. "
-    "IQM: the interquartile mean, that of the middle half of all settings' seeds; its 95 % interval resamples seeds, "
-    "is not corrected, and speaks of other seeds in these settings, not of other settings. It leaves out the quarter "
-    "of the runs with the greatest leads, which may be all those of a setting; the plain mean beside it has them. What "
-    "is better or worse is corrected in each setting and measure, not over them: a single one of many may be chance."
+_INTERVAL = (
+    "; its 95 % interval resamples seeds, is not corrected, and speaks of other seeds in these settings, not of other "
+    "settings"
 )
+
+
+def about_leads(intervals: bool) -> str:
+    """Return what leads over random selection are, for the reader of a table of them, with their intervals or not."""
+    return (
+        "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its "
+        f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. "
+        f"IQM: the interquartile mean, that of the middle half of all settings' seeds{_INTERVAL if intervals else ''}. "
+        "It leaves out the quarter of the runs with the greatest leads, which may be all those of a setting; the plain "
+        "mean beside it has them. What is better or worse is corrected in each setting and measure, not over them: a "
+        "single one of many may be chance."
+    )
 
 
 class Together(NamedTuple):

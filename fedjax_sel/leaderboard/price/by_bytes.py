@@ -32,7 +32,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         all_together += [name for name in names if name not in all_together]
     if not parts:
         return [wording.NONE]
-    return [across.LEADS, *parts, _in_words(all_together, boards, tables),
+    return [across.about_leads(intervals=False), *parts, _in_words(all_together, boards, tables),
             f"![accuracy by megabytes]({link}/accuracy_by_megabytes.png)"]  # fmt: skip
 
 

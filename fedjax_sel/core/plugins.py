@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from fedjax_sel.core import texts
 from fedjax_sel.core.names import did_you_mean
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
@@ -79,7 +80,8 @@ def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[s
         raise
     except RAISED_BY_PLUGINS as error:
         raise UserError(
-            f"{wanted.flag} {name}: calling it raised {_told(error)}; mend that, or give other {wanted.flag}-args"
+            f"{wanted.flag} {name}: calling it raised {texts.reason(error)}; mend that, or give other "
+            f"{wanted.flag}-args"
         ) from error
     if not isinstance(made, wanted.kind):
         raise UserError(
@@ -104,7 +106,7 @@ def contained(names: Iterable[str]) -> Iterator[None]:
     except SystemExit as error:
         whose = " or ".join(filter(is_plugin, names)) or "something"
         raise UserError(
-            f"{whose} tried to end the process ({_told(error)}); raise an exception there instead"
+            f"{whose} tried to end the process ({texts.reason(error)}); raise an exception there instead"
         ) from error
 
 
@@ -123,22 +125,16 @@ def _import(name: str, module_name: str, wanted: Wanted) -> Any:
                 "start from the folder that holds it, or install it"
             ) from error
         raise UserError(
-            f"{wanted.flag} {name}: importing {module_name!r} raised {_told(error)}; mend that first"
+            f"{wanted.flag} {name}: importing {module_name!r} raised {texts.reason(error)}; mend that first"
         ) from error
     except RAISED_BY_PLUGINS as error:
         raise UserError(
-            f"{wanted.flag} {name}: importing {module_name!r} raised {_told(error)}; mend that first"
+            f"{wanted.flag} {name}: importing {module_name!r} raised {texts.reason(error)}; mend that first"
         ) from error
 
 
 def _a_kind(wanted: Wanted) -> str:
     return f"a {wanted.kind.__name__}"
-
-
-def _told(error: BaseException) -> str:
-    """Describe an exception in half a line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _a(value: Any) -> str:

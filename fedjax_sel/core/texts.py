@@ -1,4 +1,4 @@
-"""Names of people's choosing (paths, plug-ins, data sets) as parts of a larger text: a Markdown table, a picture."""
+"""What is not ours as a part of a larger text: names of people's choosing in a table or a picture, and errors."""
 
 
 def cell(name: str) -> str:
@@ -10,3 +10,9 @@ def label(name: str) -> str:
     """Return a name as Matplotlib shows it: no formula between dollars, and none of those that a legend leaves out."""
     text = " ".join(name.split()).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error of somebody else's says in one line: its type, and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_sel import models
 from fedjax_sel.config import ModelConfig
-from fedjax_sel.core import plugins
+from fedjax_sel.core import plugins, texts
 from fedjax_sel.data import trees
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
@@ -24,7 +24,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     """
     settings, inputs = experiment.config.model, shapes(dataset.train_images)
     if experiment.model is not None:
-        return experiment.model.build(inputs)
+        return _built(experiment.model, inputs, dataset)
     arguments = dict(settings.model_args)
     if plugins.is_plugin(settings.model):
         made = blueprint.of(MODELS.make(settings.model, **arguments))
@@ -32,13 +32,15 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
             raise UserError(
                 f"--model {settings.model}: it returned no module of flax.linen or NNX, Blueprint or Model; return one"
             )
-        return made.build(inputs)
+        return _built(made, inputs, dataset)
     if arguments:
         raise UserError(f"--model-args: {settings.model!r} takes none; they are for --model mypackage.module:factory")
     if settings.model in models.PLAIN:
         _refuse_what_plain_models_lack(settings)
         if not isinstance(inputs, jax.ShapeDtypeStruct):
             raise UserError(f"--model {settings.model}: {dataset.name} has several inputs; give a model of your own")
+        if settings.model == "char_lstm":
+            _refuse_unknown_characters(dataset)
         return models.make_plain(settings.model, inputs, dataset.num_classes or _width(dataset))
     if not isinstance(inputs, jax.ShapeDtypeStruct) or len(inputs.shape) != 4:
         raise UserError(
@@ -49,6 +51,36 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
         settings.model, inputs.shape[1:], dataset.num_classes, settings.model_dropout, settings.initializer,
         settings.precision,
     )  # fmt: skip
+
+
+def _built(made: blueprint.Blueprint, inputs: Any, dataset: Dataset) -> Model:
+    """Return somebody's model for the inputs of the data; what it raises, in a sentence."""
+    try:
+        return made.build(inputs)
+    except UserError:
+        raise
+    except Exception as error:
+        raise cannot_take(made.name, dataset, error) from error
+
+
+def cannot_take(name: str, dataset: Dataset, error: Exception) -> UserError:
+    """Return the error that says that a model is not made for the inputs of the data."""
+    return UserError(
+        f"model {name}: it cannot take inputs of shape {dataset.image_shape} ({texts.reason(error)}); "
+        "give another model or other data"
+    )
+
+
+def _refuse_unknown_characters(dataset: Dataset) -> None:
+    known = dataset.num_classes or _width(dataset)
+    for inputs in (dataset.train_images, dataset.test_images):
+        if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.integer):
+            largest = int(inputs.max(initial=0))
+            if largest >= known:
+                raise UserError(
+                    f"--model char_lstm: it reads the characters that it tells, 0 to {known - 1}, and inputs of "
+                    f"{dataset.name} hold a {largest}; give a model of your own"
+                )
 
 
 def _refuse_what_plain_models_lack(settings: ModelConfig) -> None:

@@ -45,13 +45,15 @@ def check(optimizer: FederatedOptimizer) -> None:
 def _trace_all(optimizer: FederatedOptimizer) -> None:
     scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
     model: Any = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in contract.MODEL.items()}
-    own, shared = (_trace(name, getattr(optimizer, name), model) for name in ("init_own", "init_shared"))
-    memory = Memory(own, shared)
+    inits = {"init_own": optimizer.init_own, "init_shared": optimizer.init_shared}
+    memory = Memory(*(_trace(name, init, model) for name, init in inits.items()))
     _is_like_the_model("gradient", _trace("gradient", optimizer.gradient, model, model, model, memory), model)
+    of_scalar = Memory(*(_trace(f"{name} of a scalar", init, scalar) for name, init in inits.items()))
+    _trace("gradient of scalars", optimizer.gradient, scalar, scalar, scalar, of_scalar)
     report = _trace("report", optimizer.report, Finished(model, scalar, scalar), memory)
     if not isinstance(report, Report):
         raise BrokenContractError(f"`report` answers a {type(report).__name__}; return Report(averaged, ..)")
-    if jax.tree.structure(report.own) != jax.tree.structure(own):
+    if jax.tree.structure(report.own) != jax.tree.structure(memory.own):
         raise BrokenContractError(
             "`report` answers an `own` of another structure than `init_own` does; return the same"
         )

@@ -138,7 +138,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         output, after = apply(weights.trained, carried_now, inputs, key, train)
         prediction, layer = output if has_profile else (output, None)
         profile = None if layer is None else layer.reshape(layer.shape[0], -1)
-        return Output(prediction, profile, after if has_carried else ())
+        return Output(_in_float32(prediction), _in_float32(profile), after if has_carried else ())
 
     shapes = jax.eval_shape(init, jax.random.key(0))
     output = jax.eval_shape(lambda weights, inputs: applied(weights, inputs, None), shapes, inputs)
@@ -153,6 +153,16 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         cpu_block=CPU_BLOCK,
         cpu_micro_batch=WHOLE_BATCH if draws_numbers or has_carried else CPU_MICRO_BATCH,
     )
+
+
+def _in_float32(tree: Any) -> Any:
+    """Return floats of half the width as float32: sums over many examples of them would not be sums."""
+
+    def cast(leaf: Any) -> Any:
+        is_float = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return leaf.astype(jnp.float32) if is_float else leaf
+
+    return jax.tree.map(cast, tree)
 
 
 def _with_profile(pure: PureModule, profile_layer: str | None) -> tuple[Any, bool]:

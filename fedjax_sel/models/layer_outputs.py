@@ -37,21 +37,22 @@ def of(module: nn.Module, variables: Any, inputs: Any, layer: str | None = None,
     def run(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
         return module.apply(variables, inputs, mutable=mutable, capture_intermediates=capture, **options)
 
-    path = find(run, layer, type(module).__name__)
+    path = find(run, layer, type(module).__name__, jax.tree.leaves(inputs)[0].shape[0])
     output, captured = run([COLLECTION], is_at(path))
     return output, first_output(captured, path)
 
 
-def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str | None, name: str) -> str:
+def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str | None, name: str, batch: int) -> str:
     """Return the path of a layer, or of the first fully-connected one, without computing anything.
 
     Args:
         run: (mutable, capture_intermediates) -> (output, updated collections), an application of the module.
         layer: the path that is looked for; None for the first `nn.Dense` (or `nn.DenseGeneral`, `nn.Einsum`) that runs.
         name: of the module, for messages.
+        batch: B, examples in an application.
 
     Raises:
-        UserError: there is none, or its output is not one array.
+        UserError: there is none, or its output is not one array [B, ...].
     """
     ran: dict[str, bool] = {}  # path: whether it is fully connected, in the order of their first calls
 
@@ -66,7 +67,7 @@ def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str
             return run([COLLECTION], lambda module, method: method == METHOD)[1]
 
     captured = jax.eval_shape(capture)
-    readable = [path for path in ran if _is_array(first_output(captured, path))]
+    readable = [path for path in ran if _is_of_examples(first_output(captured, path), batch)]
     wanted = [path for path in readable if (ran[path] if layer is None else path == layer)]
     return wanted[0] if wanted else refuse(layer, name, readable, "flax.linen.Dense")
 
@@ -102,5 +103,5 @@ def first_output(captured: Any, path: str) -> Any:
     return outputs[0] if outputs else None
 
 
-def _is_array(output: Any) -> bool:
-    return hasattr(output, "shape") and hasattr(output, "dtype")
+def _is_of_examples(output: Any, batch: int) -> bool:
+    return hasattr(output, "dtype") and output.shape[:1] == (batch,)

@@ -106,7 +106,7 @@ def from_linen(module: nn.Module, inputs: Any, fast_convolutions: bool = True) -
             trained, carried = zeros_of(shapes)
             return run(trained, carried, zeros_of(example), {}, False, capture)
 
-        return applying(layer_outputs.find(one_pass, layer, name))
+        return applying(layer_outputs.find(one_pass, layer, name, jax.tree.leaves(example)[0].shape[0]))
 
     return PureModule(init, applying(None), apply_with_layer)
 

@@ -52,6 +52,7 @@ def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
         return lax.top_k(scores, k)[1].astype(jnp.int32)
     if num_items > SORTED:
         return partial_order.first((partial_order.descending(scores), *random_words(key, num_items)), k)
+    scores = jnp.where(scores == 0, 0.0, scores)  # XLA orders -0 before 0
     order = jax.random.permutation(key, num_items)
     return order[lax.top_k(scores[order], k)[1]].astype(jnp.int32)
 

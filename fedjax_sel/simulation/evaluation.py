@@ -72,9 +72,10 @@ def on_examples(evaluator: Evaluator, federation: Federation, inputs: Any, targe
     """
     measures, losses = _per_example(evaluator, federation, inputs, targets, weights)
     first = evaluator.task.measure
-    total = measures[first.name].sum(axis=1, dtype=jnp.int32 if evaluator.task.of_classes else jnp.float32)
+    told = measures[first.name]
+    total = told.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(told.dtype, jnp.floating) else jnp.int32)
     return Measured(
-        {name: values.mean(axis=1) for name, values in measures.items()},
+        {name: values.astype(jnp.float32).mean(axis=1) for name, values in measures.items()},
         losses.mean(axis=1),
         total if first.higher_is_better else -total,
     )
@@ -115,6 +116,7 @@ def _sums_of_clients(
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Add up the task's measures and the losses over each client's training examples: float32 [S, N] each."""
     values = _per_example(evaluator, federation, federation.images, federation.labels, weights)
+    values = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), values)
     num_clients = federation.starts.shape[1]
 
     def of_one(values, order, owner):
@@ -126,7 +128,7 @@ def _sums_of_clients(
 def _per_example(
     evaluator: Evaluator, federation: Federation, inputs: Any, targets: Any, weights: Weights
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Return the task's measures and the loss of each example, float32 [S, examples] each."""
+    """Return the task's measures, as it tells them, and the loss of each example, float32: [S, examples] each."""
     mesh, model, task, block, at_once = evaluator
     num_replicates = jax.tree.leaves(weights)[0].shape[0]
     num_examples = jax.tree.leaves(targets)[0].shape[0]
@@ -141,7 +143,7 @@ def _per_example(
         answers = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, block), targets)
         prediction = model.apply(devices.of_replicate(weights, replicate), batch, None).prediction
         losses = task.losses(prediction, answers)
-        return {each.name: each.of(prediction, answers).astype(jnp.float32) for each in task.measures}, losses
+        return {each.name: each.of(prediction, answers) for each in task.measures}, losses
 
     jobs = devices.pairs(num_replicates, starts)
     values = devices.spread(mesh, evaluate, (federation, inputs, targets, weights), jobs, at_once)

@@ -35,6 +35,8 @@ class Task(NamedTuple):
         measures: of each example; targets, curves and the worst decile of clients speak of the first.
         complaint: (shapes of a prediction [B, ...], of targets [B, ...], number of classes or None) -> why they do not
             fit, or None. Both have a shape and a dtype.
+        complaint_of_values: (shapes of a prediction [B, ...], targets [n, ...] in host memory) -> what they hold that
+            cannot be learned, or None.
         of_classes: whether a target is one class an example, which label histograms and the GEMD need.
     """
 
@@ -43,6 +45,7 @@ class Task(NamedTuple):
     measures: tuple[Measure, ...]
     complaint: Callable[[Any, Any, int | None], str | None] = lambda prediction, targets, num_classes: None
     of_classes: bool = False
+    complaint_of_values: Callable[[Any, Any], str | None] = lambda prediction, targets: None
 
     @property
     def measure(self) -> Measure:

@@ -19,7 +19,7 @@ def multilabel() -> Task:
     Measures: the share of an example's labels that are right, and whether all of them are.
     """
     measures = (Measure("accuracy", lambda p, t: _agree(p, t).mean(axis=1)), Measure("all_right", _all_right))
-    return Task("multilabel", _binary_cross_entropy, measures, _unlike)
+    return Task("multilabel", _binary_cross_entropy, measures, _unlike, complaint_of_values=_not_zero_or_one)
 
 
 def _is_right(logits: jax.Array, classes: jax.Array) -> jax.Array:
@@ -45,6 +45,12 @@ def _not_classes(prediction, targets, num_classes) -> str | None:
         wanted = "C" if num_classes is None else num_classes
         return f"wants logits [B, {wanted}], and the model gives {shown(prediction)}"
     return None
+
+
+def _not_zero_or_one(prediction, targets) -> str | None:
+    del prediction
+    others = targets[(targets != 0) & (targets != 1)]
+    return f"wants labels that are 0 or 1, and there is a {others[0]:g}" if others.size else None
 
 
 def _unlike(prediction, targets, num_classes) -> str | None:

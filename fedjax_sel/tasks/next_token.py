@@ -12,7 +12,7 @@ def next_token() -> Task:
 
     A position counts where its target is not negative: -1 stands for padding. An example without any has loss zero.
     """
-    return Task("next_token", _losses, (Measure("accuracy", _share_right),), _not_tokens)
+    return Task("next_token", _losses, (Measure("accuracy", _share_right),), _not_tokens, complaint_of_values=_unknown)
 
 
 def _losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -26,6 +26,13 @@ def _share_right(logits: jax.Array, tokens: jax.Array) -> jax.Array:
 def _mean(values: jax.Array, tokens: jax.Array) -> jax.Array:
     counts = tokens >= 0
     return jnp.where(counts, values, 0.0).sum(axis=1) / jnp.maximum(counts.sum(axis=1), 1)
+
+
+def _unknown(prediction, targets) -> str | None:
+    largest, vocabulary = int(targets.max(initial=-1)), prediction.shape[2]
+    if largest >= vocabulary:
+        return f"wants tokens below the {vocabulary} that the model gives logits of, and there is a {largest}"
+    return None
 
 
 def _not_tokens(prediction, targets, num_classes) -> str | None:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.errors import UserError
 from fedjax_sel.training import shuffle
 from fedjax_sel.training.shuffle import Order
 
@@ -60,6 +61,11 @@ def plan(
         batch_size = int(sizes.max())
     if steps is not None:
         taken = steps * np.minimum(batch_size, sizes)
+        if taken.max() >= 2**31:
+            raise UserError(
+                f"--local-steps: {steps} steps of {min(batch_size, int(sizes.max()))} examples are more than 2^31 - 1 "
+                "examples; give fewer"
+            )
         return LocalWork(batch_size, steps, None, int(np.max(-(-taken // sizes))) + 1, steps)
     assert epochs is not None
     low, high = (epochs, epochs) if isinstance(epochs, int) else epochs

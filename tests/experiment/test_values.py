@@ -35,6 +35,23 @@ class Net(nn.Module):
         return nn.Dense(1)(nn.Dropout(self.rate, deterministic=not train)(nn.relu(x)))[:, 0]
 
 
+class Wide(nn.Module):
+    """Made for images."""
+
+    @nn.compact
+    def __call__(self, x):
+        b, h, w, c = x.shape
+        return nn.Dense(1)(x.reshape(b, h * w * c))[:, 0]
+
+
+def right(prediction, targets):
+    return jnp.abs(prediction - targets) < 0.1
+
+
+def own_task(**parts):
+    return tasks.regression()._replace(**parts)
+
+
 def of(**changes):
     parts = {"dataset": DATA, "partition": PARTS, "model": Net(), "task": "regression", "algo": "random"}
     settings = {"num_selected": 2, "rounds": 3, "chunk": 1, "local_steps": 2, "batch_size": 5, "learning_rate": 0.05}
@@ -356,6 +373,14 @@ def test_what_is_no_callback_is_refused():
         ({"model": "resnet8"}, "needs images"),
         ({"model": "char_lstm"}, "reads sequences of characters"),
         ({"algo": "gpfl", "server_validation": 0.001}, "server-validation"),
+        ({"task": own_task(measures=())}, "its measures are called nothing"),
+        ({"task": own_task(measures=(tasks.Measure("loss", right),))}, "its measures are called loss"),
+        ({"task": own_task(measures=(tasks.Measure("a", right),) * 2)}, "its measures are called a, a; give"),
+        ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: right(p, t).mean()),))}, "measure 'a' gives"),
+        ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: p.missing),))}, "measure 'a' cannot be had"),
+        ({"model": models.from_functions(lambda key: {}, lambda w, x: (x,))}, "complaint cannot be had of what"),
+        ({"model": models.from_functions(lambda key: {}, lambda w, x: w["b"])}, r"cannot take inputs .* \(KeyErr"),
+        ({"model": Wide()}, r"model Wide: it cannot take inputs of shape \(6,\) \(ValueError: not enough values"),
         ({"names": {"modle": "x"}}, "names: 'modle' is not given as a value"),
         ({"out": "runs/x"}, "model: it is a value without a name"),
     ],
@@ -364,6 +389,53 @@ def test_what_cannot_be_is_one_sentence(changes, words):
     with pytest.raises(UserError, match=words) as caught:
         problem.pose(of(**changes))
     assert "\n" not in str(caught.value)
+
+
+LETTERS = RNG.integers(7, size=(40, 6)).astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    "targets,task,model,words",
+    [
+        (LETTERS, "next_token", nn.Embed(5, 5), "wants tokens below the 5 that .*, and there is a 6"),
+        (LETTERS % 2 * 2 - 1, "multilabel",
+         models.from_functions(lambda key: {"w": jnp.ones(6)}, lambda w, x: w["w"] * x),
+         "wants labels that are 0 or 1, and there is a -1"),
+        (LETTERS[:, 0] % 2, "classification", "char_lstm", "the characters that it tells, 0 to 1, and .* hold a 6"),
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be_learned_are_one_sentence(targets, task, model, words):
+    data = Dataset.from_arrays(train=(LETTERS[:30], targets[:30]), test=(LETTERS[30:], targets[30:]))
+    with pytest.raises(UserError, match=words):
+        problem.pose(of(dataset=data, partition="iid", num_clients=3, task=task, model=model, names={}))
+
+
+def test_a_model_of_half_the_width_is_summed_in_float32(tmp_path):
+    class Half(nn.Module):
+        dtype: type = jnp.float32
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2, dtype=self.dtype)(nn.Dense(3, dtype=self.dtype)(x))
+
+    labels = (Y > 0).astype(np.int32)
+    data = Dataset.from_arrays(train=(np.repeat(X[:100], 60, 0), np.repeat(labels[:100], 60)), test=(X, labels))
+    settings = {
+        "dataset": data,
+        "partition": "iid",
+        "num_clients": 3,
+        "task": "classification",
+        "rounds": 1,
+        "local_steps": 1,
+    }
+    found = [
+        fedjax_sel.run(of(model=Half(dtype), algo="fl_dp3s", train_metrics_every=1, **settings))
+        for dtype in (jnp.float32, jnp.bfloat16)
+    ]
+    for name in ("train_loss", "test_loss"):
+        whole, half = (result.measured[name] for result in found)
+        assert half.dtype == whole.dtype
+        np.testing.assert_allclose(half, whole, rtol=0.02)
 
 
 def test_a_strategy_that_wants_labels_is_refused_where_there_are_none():

@@ -119,3 +119,20 @@ def test_tokens_as_inputs():
     tokens = jnp.ones((6, 3), jnp.int32)
     output, layer = layer_outputs.of(module, module.init(KEY, tokens), tokens)
     np.testing.assert_array_equal(output, layer)
+
+
+class Queries(nn.Module):
+    """Its first fully-connected layer sees what is learned, and not the examples."""
+
+    @nn.compact
+    def __call__(self, x):
+        query = nn.Dense(3, name="of_itself")(self.param("query", nn.initializers.ones, (1, 4)))
+        return nn.Dense(2, name="of_examples")(x) + query.mean()
+
+
+def test_a_layer_that_does_not_see_examples_is_passed_over():
+    x = jnp.ones((5, 4))
+    variables = Queries().init(jax.random.key(0), x)
+    assert layer_outputs.of(Queries(), variables, x)[1].shape == (5, 2)
+    with pytest.raises(UserError, match=r"has no layer 'of_itself' whose .*; name .*of_examples"):
+        layer_outputs.of(Queries(), variables, x, "of_itself")

@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 from fedjax_sel.numerics import sampling
@@ -67,6 +68,13 @@ def test_equal_scores_are_ranked_at_random_and_larger_ones_first():
     assert stats.chisquare(np.bincount(picked[:, 1], minlength=5)[[0, 2, 3]]).pvalue > 1e-4
     assert np.bincount(picked[:, 1], minlength=5)[4] == 0
     np.testing.assert_array_equal(sampling.top_k(None, scores, 3), [1, 0, 2])
+
+
+@pytest.mark.parametrize("size", [8, sampling.SORTED + 1])
+def test_zero_and_minus_zero_are_equal(size):
+    scores = jnp.tile(jnp.array([0.0, -0.0], jnp.float32), size)[:size]
+    chosen = jax.vmap(lambda key: sampling.top_k(key, scores, 2))(jax.random.split(jax.random.key(0), 400))
+    assert 0.4 < (np.asarray(chosen) % 2).mean() < 0.6
 
 
 def test_first_occurrence():

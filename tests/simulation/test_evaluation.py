@@ -13,7 +13,7 @@ from fedjax_sel.models.output import Output
 from fedjax_sel.simulation import evaluation
 
 
-def evaluated(size, correct, block):
+def evaluated(size, correct, block, task=None):
     """Accuracies that the devices find for made-up models with so many correct answers on `size` images."""
     numbers = np.arange(size)
     images = np.stack([numbers // 256, numbers % 256], axis=1).astype(np.uint8).reshape(size, 1, 2, 1)
@@ -29,7 +29,7 @@ def evaluated(size, correct, block):
     mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), (devices.SEEDS, devices.CLIENTS))
 
     def all_models(thresholds, images, labels):
-        evaluator = evaluation.Evaluator(mesh, model, tasks.classification(), block, 0)
+        evaluator = evaluation.Evaluator(mesh, model, task or tasks.classification(), block, 0)
         return evaluation.on_examples(evaluator, federation, images, labels, thresholds)
 
     specs = (devices.PER_SEED, devices.WHOLE, devices.WHOLE)
@@ -48,3 +48,9 @@ def test_a_target_that_is_hit_exactly_on_the_devices_is_reached(size, percents):
     for percent, hit, missed in zip(targets, accuracies[:percents], accuracies[percents:]):
         assert metrics.rounds_to_target([[hit]], percent / 100) == 1, percent
         assert np.isnan(metrics.rounds_to_target([[missed]], percent / 100)), percent
+
+
+def test_a_measure_that_is_a_share_is_added_up_as_one():
+    halves = tasks.Measure("half", lambda prediction, targets: 0.5 * prediction[:, 0])
+    found = evaluated(200, [60], 50, tasks.classification()._replace(measures=(halves,)))
+    assert found.correct.tolist() == [30.0] and found.measures["half"].tolist() == [pytest.approx(0.15)]

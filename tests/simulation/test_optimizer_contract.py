@@ -29,6 +29,10 @@ BROKEN = {
     "no mean": ({"combine": lambda averaged: averaged["bias"]}, "`combine` answers something else"),
     "no server": ({"server": lambda rate: rate}, "`server` answers a float; return an optax.GradientTransformation"),
     "a memory of texts": ({"init_own": lambda params: "text"}, "`init_own` cannot be traced"),
+    "a memory of models alone": (
+        {"init_own": lambda params: {name: 0.0 * leaf for name, leaf in params.items()}},
+        "`init_own of a scalar` cannot be traced: AttributeError",
+    ),
     "a rate of nothing": ({"server_learning_rate": 0}, "`server_learning_rate` is 0; give a positive number"),
     "less than nothing sent": ({"vectors_up": -1}, "`vectors_up` is -1; give a whole number from 0"),
     "half a number sent": ({"floats_up": 0.5}, "`floats_up` is 0.5; give a whole number from 0"),

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_sel.errors import UserError
 from fedjax_sel.training import schedule
 
 
@@ -66,6 +67,12 @@ def test_full_batch_takes_everything_in_every_step():
     for size in (4, 9):
         batches = taken(work, size)
         assert len(batches) == 3 and all((np.sort(b) == np.arange(size)).all() for b in batches)
+
+
+def test_more_examples_than_can_be_counted_are_refused():
+    assert schedule.plan([60_000], 60_000, 35_000, None, True).steps == 35_000
+    with pytest.raises(UserError, match=r"--local-steps: 40000 steps of 60000 examples are more than 2\^31"):
+        schedule.plan([60_000], 60_000, 40_000, None, True)
 
 
 def test_equal_steps_are_known_beforehand_and_unequal_ones_are_not():

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from fedjax_sel.core import texts
 from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies.base import (
@@ -52,8 +53,7 @@ def explained(name: str) -> Iterator[None]:
             "jnp for numpy, and Static for counts"
         ) from error
     except RAISED_BY_PLUGINS as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise BrokenContractError(f"`{name}` cannot be traced: {type(error).__name__}: {first}") from error
+        raise BrokenContractError(f"`{name}` cannot be traced: {texts.reason(error)}") from error
 
 
 def selection(answer: Any, num_selected: int) -> None:

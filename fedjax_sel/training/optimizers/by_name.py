@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_sel.core import hyperparameters as hyper
+from fedjax_sel.core import texts
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 
-_NOT_HERE = ("lbfgs", "noisy_sgd")  # needs the loss of a step; draws noise from a key of its own
+# needs the loss of a step; draws noise from a key of its own; has no state for a single number
+_NOT_HERE = ("lbfgs", "noisy_sgd", "sm3")
 
 
 def names() -> tuple[str, ...]:
@@ -49,14 +51,13 @@ def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: floa
     values = hyper.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
     try:
         made = factory(**values)
-        params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,))}
+        params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,)), "scale": jnp.ones(())}
         step, _ = made.update(params, made.init(params), params)
         if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(step)):
             raise ValueError("its step from a gradient of ones is not finite")
     except Exception as error:
-        lines = str(error).strip().splitlines()
         raise UserError(
-            f"{flag} {name}: it cannot be used here ({type(error).__name__}: {lines[0] if lines else 'no message'}); "
+            f"{flag} {name}: it cannot be used here ({texts.reason(error)}); "
             f"mend {flag}-args, or choose another such as sgd or adam"
         ) from error
     return made

@@ -154,6 +154,7 @@ def test_a_flag_may_matter_to_one_preset_and_not_to_another():
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"self": 1}, {"algo_args": {1: 2, "a": 3}}, {"algo_args": [[["a"], 1]]}, {"algo_args": [[1, 2], ["a", 3]]},
         {"algo_args": 5}, {"algo_args": None}, {"algo_args": [1]}, {"rounds": float("inf")}, {"rounds": None},
         {"learning_rate": 10**400}, {"rounds": "9" * 5000}, {"learning_rate_milestones": 5.5},
         {"learning_rate_milestones": None},

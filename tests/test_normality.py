@@ -64,6 +64,13 @@ def test_what_is_not_gaussian_is_rejected():
         assert normality.anderson_darling_test(law, 199) == 1 / 200
 
 
+@pytest.mark.parametrize("samples", [[1.0, np.nan, 2.0, 3.0], [np.inf, 1.0], [1.0], []])
+def test_what_cannot_be_standardised_is_refused(samples):
+    for function in (normality.anderson_darling_test, normality.anderson_darling, normality.distance):
+        with pytest.raises(ValueError, match=r"not finite|no values|one sample"):
+            function(samples)
+
+
 def test_a_cosine_of_covariances_has_no_scale():
     one, other = np.diag([1.0, 2.0]), np.diag([3.0, 1.0])
     assert covariances.cosine(one, other) == pytest.approx(5 / np.sqrt(5 * 10))

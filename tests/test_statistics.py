@@ -214,11 +214,21 @@ def _false_alarms(families, law, strategies):
     assert 0 < sum(map(alarm, np.flatnonzero(rejected))) / families < 0.05
 
 
+def test_a_large_family_of_many_pairs_can_reject():
+    differences = np.tile(0.1 + 0.001 * np.arange(16), (600, 1))
+    assert statistics.least_pairs(600) <= 16
+    assert {found.verdict for found in statistics.compare(differences, resamples=199)} == {"better"}
+    with pytest.raises(ValueError, match="alpha"):
+        statistics.least_pairs(3, -0.05)
+
+
 def test_differences_that_are_all_zero_and_a_single_pair():
     (found,) = statistics.compare(np.zeros((1, 10)))
     assert found == (0.0, 0.0, 0.0, 0.95, 1.0, 1.0, 10, "within chance")
     (found,) = statistics.compare(np.full((1, 10), 0.25))
     assert (found.low, found.high, found.p, found.verdict) == (0.25, 0.25, 2 / 1024, "better")
+    (found,) = statistics.compare([[0.1] * 9 + [np.nextafter(0.1, 1)]])  # as equal as rounding leaves them
+    assert (found.low, found.high, found.verdict) == (0.1, 0.1, "better")
     (found,) = statistics.compare([[0.5]])
     assert np.isnan([found.low, found.high]).all()
     assert (found.difference, found.p, found.seeds, found.verdict) == (0.5, 1.0, 1, "too few seeds")

@@ -444,6 +444,9 @@ def test_skipping_and_unknown_names():
     assert not report.failed and report.findings["uniform pairs"][:2] == ("skipped", "by request")
     with pytest.raises(ValueError, match="no check is named 'uniformity'"):
         testing.examine(made(uniform), skip=["uniformity"])
+    for wrong in ({"games": 2}, {"rounds": 0}, {"num_selected": 0}, {"num_selected": 12}, {"num_clients": 1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            testing.examine(made(uniform), **wrong)
 
 
 def test_the_facts_that_the_kit_serves():

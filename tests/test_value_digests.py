@@ -1,7 +1,11 @@
 """The digests that tell values of one name apart: equal in every process, and different with every parameter."""
 
 import contextlib
+import dataclasses
+import datetime
+import fractions
 import functools
+import pathlib
 import subprocess
 import sys
 import typing
@@ -47,6 +51,11 @@ def test_every_parameter_tells(kind, name):
     assert len(told) >= 0.6 * len(parameters)
 
 
+@dataclasses.dataclass(slots=True)
+class Slots:
+    number: int
+
+
 def scaled(factor, then=None):
     def function(x):
         return x * factor if then is None else then(x * factor)
@@ -68,6 +77,15 @@ def scaled(factor, then=None):
         (scaled(jnp.zeros(2)), scaled(jnp.ones(2))),
         (scaled(jax.random.key(0)), scaled(jax.random.key(1))),
         ({"a": {1}}, {"a": {2}}),
+        (scaled(range(1)), scaled(range(3))),
+        (fractions.Fraction(1, 2), fractions.Fraction(1, 3)),
+        (pathlib.PurePath("a"), pathlib.PurePath("b")),
+        (slice(1), slice(2)),
+        (scaled(sum), scaled(max)),
+        (str.upper, str.lower),
+        (Slots(1), Slots(2)),
+        (np.float32(1), np.float32(2)),
+        (datetime.timedelta(1), datetime.timedelta(2)),
         (1, True),
     ],
 )

@@ -71,6 +71,27 @@ def test_deterministic_sets_what_is_known(nothing_asked, monkeypatch):
     assert os.environ["XLA_FLAGS"] == f"{KNOWN} {devices.DETERMINISTIC}"
 
 
+def test_deterministic_comes_too_late_once_a_gpu_is_started(nothing_asked, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", KNOWN)
+    jax.devices()
+    cores = jax.config.values["jax_num_cpu_devices"]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(UserError, match="--deterministic: JAX has already started"):
+        devices.be_deterministic()
+    assert jax.config.values["jax_num_cpu_devices"] == cores
+
+
+def test_the_cpu_is_started_beside_what_is_asked_for(monkeypatch):
+    for asked, started in (("", ""), ("cpu", "cpu"), ("cuda", "cuda,cpu"), ("cpu,cuda", "cpu,cuda")):
+        before = jax.config.jax_platforms
+        jax.config.update("jax_platforms", asked)
+        try:
+            devices.check_that_jax_starts()
+            assert jax.config.jax_platforms == started
+        finally:
+            jax.config.update("jax_platforms", before)
+
+
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_deterministic_where_xla_does_not_know_the_flag(nothing_asked, monkeypatch, backend):
     monkeypatch.setenv("XLA_FLAGS", KNOWN)

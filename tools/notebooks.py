@@ -179,6 +179,8 @@ def main() -> int:
     parser.add_argument("--text-only", action="store_true", help="run nothing")
     flags = parser.parse_args()
     failed = 0
+    if strangers := set(flags.names) - {text.stem for text in texts()}:
+        parser.error(f"there is no {sorted(strangers)[0]}; there are {', '.join(text.stem for text in texts())}")
     for text in texts():
         if flags.names and text.stem not in flags.names:
             continue

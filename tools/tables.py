@@ -197,7 +197,7 @@ def shown(value: Any, spec: str | None) -> str:
         return str(value)
     try:
         return format(float(value), spec)
-    except ValueError:
+    except (TypeError, ValueError):
         return str(value)
 
 

@@ -65,7 +65,7 @@ class Config:
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
-    def replace(self, **flat_names: Any) -> "Config":
+    def replace(self, /, **flat_names: Any) -> "Config":
         """Return a copy with some fields changed, by the flat names of the flags.
 
         Values are converted to the field's type; `local_steps` and `local_epochs` displace one another.

@@ -4,7 +4,10 @@ A value is converted by the parameter's annotation, else to the type of its defa
 becomes one.
 """
 
+import contextlib
+import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -33,10 +36,7 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     Returns:
         Name -> parameter, and whether any other keyword is taken too (`**options`).
     """
-    try:
-        hints = typing.get_type_hints(factory)
-    except Exception:  # an annotation is somebody's code and may raise anything; or there is nothing to annotate
-        hints = {}
+    hints = _hints(factory)
     try:
         items = inspect.signature(factory).parameters.items()
     except (TypeError, ValueError):  # some callables written in C
@@ -47,6 +47,27 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
         if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
     }
     return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
+
+
+def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a factory's annotations, of a class those of its `__init__` too; without what has none."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    annotated = (factory, factory.__init__) if isinstance(factory, type) else (factory,)
+    return {name: kind for one in annotated for name, kind in _hints_of(one).items()}
+
+
+def _hints_of(annotated: Any) -> dict[str, Any]:
+    # An annotation is somebody's code and may raise anything; or there is nothing to annotate.
+    with contextlib.suppress(Exception):
+        return typing.get_type_hints(annotated)
+    found = {}
+    for name, annotation in getattr(annotated, "__annotations__", {}).items():
+        with contextlib.suppress(Exception):  # one by one: a name that is there for type checkers alone spoils no other
+            namespace = getattr(annotated, "__globals__", None) or vars(sys.modules[annotated.__module__])
+            kind = eval(annotation, namespace) if isinstance(annotation, str) else annotation
+            found[name] = kind
+    return found
 
 
 def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

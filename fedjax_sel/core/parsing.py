@@ -122,11 +122,11 @@ def seeds(value: Any) -> tuple[int, ...]:
 def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
     """Return sorted (key, value) pairs of a mapping, of pairs, or of texts of the form key=value."""
     if isinstance(value, Mapping):
-        return tuple(sorted(value.items()))
+        value = tuple(value.items())
     found: dict[str, Any] = {}
     for item in value.split() if isinstance(value, str) else as_list(value):
         key, equals, text = item.partition("=") if isinstance(item, str) else _pair(item)
-        if not equals or not key:
+        if not equals or not key or not isinstance(key, str):
             raise UserError(f"{flag}: {shown(item)} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
         if key in found:
             raise UserError(f"{flag}: {shown(key)} is given twice; give it once")

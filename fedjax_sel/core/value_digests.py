@@ -1,7 +1,7 @@
 """What tells values of one name apart: the numbers inside them, such as `num_candidates` of a strategy.
 
 A strategy or an optimizer is made of functions, whose parameters lie where Python keeps what a function closes over.
-The digest covers those, and of functions outside this package what they do.
+The digest covers those, and of functions that no library has what they do.
 """
 
 import functools
@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 _DIGITS = 6
-_PACKAGE = __name__.partition(".")[0]
+# Of functions of these what they do is not looked at: it follows from the version, which a folder may outlive.
+_LIBRARIES = {__name__.partition(".")[0], "chex", "flax", "jax", "numpy", "optax", "scipy"}
 
 
 def digest(value: Any) -> str:
@@ -80,7 +81,18 @@ def _inside(value: Any) -> Mapping[str, Any]:
         return {str(place): part for place, part in enumerate(value)}
     if isinstance(value, set | frozenset):
         return {repr(part): None for part in sorted(value, key=repr)}
-    return getattr(value, "__dict__", {})
+    if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+        return {"name": f"{getattr(value, '__module__', None)}.{value.__qualname__}"}
+    return value.__dict__ if hasattr(value, "__dict__") else _as_pickled(value)
+
+
+def _as_pickled(value: Any) -> Mapping[str, Any]:
+    """Return what a value without attributes is made again from, such as a range's ends, or its slots."""
+    try:
+        made_again = value.__reduce_ex__(2)
+    except Exception:  # somebody's own code, or what cannot be copied
+        return {}
+    return {"from": made_again[1:3]} if isinstance(made_again, tuple) else {"from": made_again}
 
 
 def _of_function(function: types.FunctionType) -> dict[str, Any]:
@@ -90,10 +102,10 @@ def _of_function(function: types.FunctionType) -> dict[str, Any]:
             closed_over[name] = cell.cell_contents
         except ValueError:  # not set yet
             closed_over[name] = None
-    ours = (function.__module__ or "").partition(".")[0] == _PACKAGE
+    known = (function.__module__ or "").partition(".")[0] in _LIBRARIES
     return {
         "name": function.__qualname__,
-        "does": None if ours else function.__code__,
+        "does": None if known else function.__code__,
         "defaults": (function.__defaults__, function.__kwdefaults__),
         **closed_over,
     }

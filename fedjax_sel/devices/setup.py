@@ -30,11 +30,14 @@ def use_every_core() -> None:
 
 
 def check_that_jax_starts() -> None:
-    """Start JAX's devices.
+    """Start JAX's devices, and the CPU with them: what is decomposed once before a run is decomposed there.
 
     Raises:
         UserError: it cannot.
     """
+    platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    if platforms and "cpu" not in platforms.split(","):
+        jax.config.update("jax_platforms", f"{platforms},cpu")
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # the latter without a word, where a plug-in of JAX is missing
@@ -59,8 +62,10 @@ def be_deterministic() -> None:
     if DETERMINISTIC in flags or not xla_flags.known([DETERMINISTIC]):
         return
     os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
-    try:  # refused once the devices are there, after which the variable comes too late
-        jax.config.update("jax_num_cpu_devices", jax.config.values["jax_num_cpu_devices"])
+    cores = jax.config.values["jax_num_cpu_devices"]
+    try:  # another number is refused once the devices are there, after which the variable comes too late
+        jax.config.update("jax_num_cpu_devices", max(cores, 0) + 1)
+        jax.config.update("jax_num_cpu_devices", cores)
     except RuntimeError as error:
         if jax.default_backend() != "cpu":  # where everything repeats anyway
             raise UserError(

@@ -53,12 +53,15 @@ class Log:
         Raises:
             UserError: the tool cannot be used.
         """
-        before = self._known() if rounds else None
+        note = self._noted() if rounds else {}
+        before = note.get("run")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             identity = self.begin(_plain(config.flat()), before)
-            if identity is not None:
-                self._note.write_text(json.dumps({"run": identity}) + "\n", encoding="utf-8")
+            # of a note without their number, an older one, the rounds that are behind
+            self._written = note.get("rounds", rounds) if note else 0
+            self._identity = identity
+            self._remember()
         except OSError as error:
             reason = error.strerror or error
             raise UserError(
@@ -66,9 +69,21 @@ class Log:
             ) from error
         self._begun = True
 
+    def resume(self, earlier: Any) -> None:
+        """Write the rounds that are behind and were not written there."""
+        self._add(steps(earlier, 0))
+
     def chunk(self, rounds: Any, first: int) -> None:
         """Write a chunk's rounds."""
-        self.write(steps(rounds, first))
+        self._add(steps(rounds, first))
+
+    def _add(self, found: list[Step]) -> None:
+        new = [step for step in found if step[0] > self._written]
+        if new:
+            self.write(new)
+            self._written = new[-1][0]
+            with contextlib.suppress(OSError):  # then they come again
+                self._remember()
 
     def end(self, result: Any) -> None:
         """End the run there; nothing where it was only read here."""
@@ -111,10 +126,16 @@ class Log:
     def _note(self) -> Path:
         return self.folder / f"{self.tool}.json"
 
-    def _known(self) -> str | None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return str(json.loads(self._note.read_text(encoding="utf-8"))["run"])
-        return None
+    def _remember(self) -> None:
+        text = json.dumps({"run": self._identity, "rounds": self._written})
+        self._note.write_text(f"{text}\n", encoding="utf-8")
+
+    def _noted(self) -> dict[str, Any]:
+        with contextlib.suppress(OSError, ValueError):
+            note = json.loads(self._note.read_text(encoding="utf-8"))
+            if isinstance(note, dict):
+                return note
+        return {}
 
 
 def steps(rounds: Any, first: int) -> list[Step]:

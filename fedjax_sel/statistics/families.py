@@ -1,5 +1,6 @@
 """Several comparisons at once: Holm's correction, and a verdict in words."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -60,8 +61,13 @@ def least_pairs(comparisons: int = 1, alpha: float = ALPHA) -> int:
 
     Args:
         comparisons: in the family.
-        alpha: the family-wise error.
+        alpha: the family-wise error, in (0, 1).
+
+    Raises:
+        ValueError: it is not.
     """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha: {alpha} is not between 0 and 1")
     pairs = 1
     while comparisons * 2.0 ** (1 - pairs) > alpha:
         pairs += 1
@@ -91,7 +97,7 @@ def compare(
         differences: paired by seed, finite, one row a comparison, [m, n].
         higher_is_better: whether a positive difference is in favour.
         alpha: the family-wise error.
-        resamples: of the bootstrap, and of the test beyond 14 pairs.
+        resamples: of the bootstrap, and of the test beyond 14 pairs (more of a family that wants them).
         seed: of both generators.
 
     Returns:
@@ -102,7 +108,8 @@ def compare(
     """
     differences = finite(differences)
     m, n = differences.shape
-    p = sign_flip_test(differences, resamples, seed)
+    flips = max(resamples, math.ceil(m / alpha))  # with fewer the least p-value of a large family could not reject
+    p = sign_flip_test(differences, flips, seed)
     adjusted, divisors = holm(p)
     enough = n >= least_pairs(m, alpha)
     found = []

@@ -101,7 +101,9 @@ def _null(size: int, simulations: int) -> np.ndarray:
 
 def _standardised(samples: ArrayLike) -> np.ndarray:
     """Return samples sorted, with mean 0 and standard deviation 1; all zero where they do not vary."""
-    ordered = np.sort(np.asarray(samples, np.float64), axis=-1)
+    ordered = np.sort(finite(samples), axis=-1)
+    if ordered.shape[-1] < 2:
+        raise ValueError("one sample has no standard deviation; give two or more")
     centred = ordered - ordered.mean(axis=-1, keepdims=True)
     deviation = ordered.std(axis=-1, ddof=1, keepdims=True)
     return centred / np.where(deviation > 0, deviation, 1.0)

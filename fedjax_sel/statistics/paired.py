@@ -57,7 +57,7 @@ def mean_interval(values: ArrayLike, level: float = 0.95, resamples: int = RESAM
     values = finite(values)
     rows = values.reshape(-1, values.shape[-1])
     ends = np.array([rows[:, 0], rows[:, 0]])
-    varying = np.ptp(rows, axis=1) > 0  # of the others the bootstrap has no distribution
+    varying = np.ptp(rows, axis=1) > _TIES * np.abs(rows).max(axis=1)  # of the others the bootstrap has no distribution
     if rows.shape[1] == 1:
         ends = np.full_like(ends, np.nan)
     elif varying.any():
@@ -131,7 +131,7 @@ def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int
 
     Under the null hypothesis, a difference is as likely as its opposite: p is the share of all sign flips whose mean is
     at least as far from zero as the observed one. Up to 14 pairs all flips are enumerated; beyond, flips are drawn, and
-    the observed one counts among them. The least p of n pairs is 2 / 2^n.
+    the observed one counts among them. The least p of n pairs is 2 / 2^n, and that of drawn flips 1 / (resamples + 1).
 
     Args:
         differences: one a pair, finite, [..., n].

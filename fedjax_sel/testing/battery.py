@@ -81,10 +81,18 @@ def examine(
 
     Returns:
         The report: name of the check -> passed, failed or skipped, and why.
+
+    Raises:
+        ValueError: a size that nothing can be told with, or a check that there is not.
     """
     unknown = set(skip) - {check.name for check in CHECKS}
     if unknown:
         raise ValueError(f"skip: no check is named {sorted(unknown)[0]!r}; there are {[c.name for c in CHECKS]}")
+    for name, value, least in (("num_clients", num_clients, 2), ("rounds", rounds, 1), ("games", games, 3)):
+        if value < least:
+            raise ValueError(f"{name}: {value} is below {least}")
+    if not 1 <= num_selected < num_clients:
+        raise ValueError(f"num_selected: {num_selected} is not from 1 to {num_clients - 1}, below num_clients")
     try:
         strategy = factory if isinstance(factory, Strategy) else factory()
     except RAISED_BY_PLUGINS as error:

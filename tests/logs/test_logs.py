@@ -45,6 +45,39 @@ def _at_home(tmp_path, monkeypatch, _trackio):
             monkeypatch.setenv(name, value)
 
 
+class Kept(logs.base.Log):
+    """A tool that forgets nothing, and does not answer in one round."""
+
+    tool, package = "kept", "json"
+    silent_in: int | None = None
+
+    def begin(self, config, before):
+        self.steps = [] if before is None else self.steps
+        return "one"
+
+    def write(self, found):
+        if any(step == self.silent_in for step, _ in found):
+            self.silent_in = None
+            raise RuntimeError("the tool does not answer")
+        self.steps += found
+
+    def finish(self, finished):
+        pass
+
+
+def test_rounds_that_were_not_written_there_are_written_when_a_run_goes_on(tmp_path):
+    out, tool = tmp_path / "run", Kept(tmp_path / "run-log")
+    tool.silent_in = 3
+    with pytest.raises(RuntimeError, match="does not answer"):
+        fedjax_sel.run(SMALL, out=str(out), callbacks=tool)
+    result = fedjax_sel.run(SMALL, out=str(out), callbacks=tool)
+    assert [step for step, _ in tool.steps] == [1, 2, 3, 4]
+    assert [values["gemd/seed_3"] for _, values in tool.steps] == [pytest.approx(one) for one in result.gemd[0]]
+    late = Kept(tmp_path / "late")  # of a run that has its rounds behind it
+    fedjax_sel.run(SMALL.replace(rounds=5), out=str(out), callbacks=late)
+    assert [step for step, _ in late.steps] == [1, 2, 3, 4, 5]
+
+
 class StopOnce:
     def chunk(self, rounds, first):
         return first == 0

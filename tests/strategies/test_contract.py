@@ -100,6 +100,10 @@ BROKEN = {
         SOUND._replace(update=lambda state, *rest: state._replace(scores=jnp.append(state.scores, 0.0))),
         "`update` makes state.scores float32 [13], and it is float32 [12] after `init`",
     ),
+    "a preparation of another kind": (
+        SOUND._replace(prepare=lambda state, info: state._replace(scores=(100 * state.scores).astype(int))),
+        "`prepare` makes state.scores int64",
+    ),
     "a state of another dtype": (
         SOUND._replace(observe=lambda state, *rest: state._replace(scores=state.scores.astype(int))),
         "`observe` makes state.scores int32 [12]",

@@ -1,0 +1,46 @@
+"""Values are converted as a factory says, whatever kind of callable it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+
+import pytest
+
+from fedjax_sel import UserError
+from fedjax_sel.core import hyperparameters
+
+if typing.TYPE_CHECKING:
+    from nowhere import Strategy
+
+
+def function(*, flag: bool, k: int | None = None, what: str | None = None) -> dict:
+    return {"flag": flag, "k": k, "what": what}
+
+
+def of_types_that_are_not_there(*, flag: bool, k: int | None = None, what: str | None = None) -> Strategy:
+    return function(flag=flag, k=k, what=what)
+
+
+class Plain:
+    def __init__(self, *, flag: bool, k: int | None = None, what: str | None = None):
+        pass
+
+
+@dataclasses.dataclass(kw_only=True)
+class Data:
+    flag: bool
+    k: int | None = None
+    what: str | None = None
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [function, functools.partial(function, k=3), Plain, functools.partial(Plain), Data, of_types_that_are_not_there],
+)
+def test_annotations_count_of_every_kind_of_factory(factory):
+    values = hyperparameters.convert("--args", "it", factory, {"flag": "false", "what": "007"})
+    assert values == {"flag": False, "what": "007"}
+    with pytest.raises(UserError, match=r"k.*whole number"):
+        hyperparameters.convert("--args", "it", factory, {"flag": "true", "k": "3.5"})

@@ -100,6 +100,17 @@ def test_a_function_that_calls_itself():
     assert digest(again) == digest(again)
 
 
+def test_what_is_shared_or_nested_a_thousand_times():
+    function = scaled(1)
+    for _ in range(3000):
+        function = scaled(2, function)
+    assert digest(function) == digest(function)
+    shared = (1,)
+    for _ in range(100):
+        shared = (shared, shared)
+    assert digest(shared) != digest((shared, (1,)))
+
+
 def test_the_same_in_every_process():
     code = (
         "from fedjax_sel import strategies; from fedjax_sel.core.value_digests import digest; "

@@ -26,47 +26,45 @@ def digest(value: Any) -> str:
     Args:
         value: a tuple of functions and plain values, such as a Strategy.
     """
-    return hashlib.sha256("\n".join(_parts(value, set())).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256("\n".join(_words(value)).encode()).hexdigest()[:_DIGITS]
 
 
-def _parts(value: Any, seen: set[int]) -> Iterator[str]:
-    """Yield what a value is made of, in words; nothing of where it lies in memory."""
-    yield type(value).__qualname__
-    if isinstance(value, str | bytes | int | float | complex | None):
-        yield repr(value)
-        return
-    if isinstance(value, type | types.ModuleType):
-        yield value.__name__
-        return
-    if id(value) in seen:  # a function that calls itself
-        return
-    seen = seen | {id(value)}
-    if isinstance(value, np.ndarray | np.generic | jax.Array):
-        yield from _of_array(value)
-    elif isinstance(value, types.CodeType):
-        yield from _of_code(value, seen)
-    else:
-        for name, part in _inside(value).items():
-            yield str(name)
-            yield from _parts(part, seen)
+def _words(value: Any) -> Iterator[str]:
+    """Yield what a value is made of; nothing of where it lies in memory."""
+    waiting = [value]
+    seen: dict[
+        int, tuple[int, Any]
+    ] = {}  # where it lies -> how many came before it, and itself, so that it stays there
+    while waiting:
+        value = waiting.pop()
+        yield type(value).__qualname__
+        if isinstance(value, str | bytes | int | float | complex | None):
+            yield repr(value)
+        elif isinstance(value, type | types.ModuleType):
+            yield value.__name__
+        elif isinstance(value, np.ndarray | np.generic | jax.Array):
+            yield _of_array(value)
+        elif id(value) in seen:  # a function that calls itself, or what several share
+            yield f"again {seen[id(value)][0]}"
+        else:
+            seen[id(value)] = len(seen), value
+            parts = _inside(value)
+            yield " ".join(map(str, parts))
+            waiting += reversed(parts.values())
 
 
-def _of_array(array: Any) -> Iterator[str]:
+def _of_array(array: Any) -> str:
     if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.random.key_data(array)
     array = np.asarray(array)
-    yield f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+    return f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
 
 
-def _of_code(code: types.CodeType, seen: set[int]) -> Iterator[str]:
-    """Yield what a function does, not where it is written: lines may move."""
-    yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars}"
-    for constant in code.co_consts:
-        yield from _parts(constant, seen)
-
-
-def _inside(value: Any) -> Mapping[str, Any]:
+def _inside(value: Any) -> dict[str, Any]:
     """Return the parts of a value by name."""
+    if isinstance(value, types.CodeType):  # what a function does, not where it is written: lines may move
+        names = (value.co_names, value.co_varnames, value.co_freevars)
+        return {"code": value.co_code, "names": names, "constants": value.co_consts}
     if isinstance(value, functools.partial):
         return {"of": value.func, "arguments": value.args, **value.keywords}
     if isinstance(value, types.MethodType):
@@ -83,10 +81,10 @@ def _inside(value: Any) -> Mapping[str, Any]:
         return {repr(part): None for part in sorted(value, key=repr)}
     if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         return {"name": f"{getattr(value, '__module__', None)}.{value.__qualname__}"}
-    return value.__dict__ if hasattr(value, "__dict__") else _as_pickled(value)
+    return dict(value.__dict__) if hasattr(value, "__dict__") else _as_pickled(value)
 
 
-def _as_pickled(value: Any) -> Mapping[str, Any]:
+def _as_pickled(value: Any) -> dict[str, Any]:
     """Return what a value without attributes is made again from, such as a range's ends, or its slots."""
     try:
         made_again = value.__reduce_ex__(2)

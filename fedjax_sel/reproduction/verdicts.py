@@ -17,6 +17,7 @@ AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable"
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 CONTRADICTED, UNDECIDED = "contradicted", "not told from chance"  # of orders: significantly the other way; neither way
 LEVEL = 0.95
+FEWEST = 5  # values whose mean has an interval that may be believed; of two that agree it has no width
 ORDER = (
     "An order is reproduced if paired differences over seeds are told from chance by the sign-flip test after Holm's "
     "correction (a family is one claim in a setting) and by the bootstrap interval, and contradicted if they are the "
@@ -90,13 +91,20 @@ def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] |
 
 
 def of_bound(
-    low: float, high: float, bound: float, above: bool = True, other: float | None = None, whole: bool = True
+    low: float,
+    high: float,
+    count: int,
+    bound: float,
+    above: bool = True,
+    other: float | None = None,
+    whole: bool = True,
 ) -> str:
     """Return whether a mean lies on the side of a bound on which a claim has it.
 
     Args:
         low: end of its 95 % interval; NaN with one seed.
         high: the other one.
+        count: values of which it is the mean.
         bound: reproduced where all of the interval lies beyond it.
         above: whether the claim is that the mean lies above.
         other: contradicted where all of the interval lies on its other side; None: the bound itself.
@@ -104,10 +112,12 @@ def of_bound(
 
     Returns:
         "reproduced" or "contradicted"; in between "not told from chance", or "not reproduced" where there are two
-        bounds; "not comparable" with one seed or fewer rounds.
+        bounds; "not comparable" with one value or fewer rounds, "too few seeds" with fewer than FEWEST.
     """
     if np.isnan(low) or np.isnan(high) or not whole:
         return NOT_COMPARABLE
+    if count < FEWEST:
+        return statistics.TOO_FEW_SEEDS
     beyond = bound if other is None else other
     if low > bound if above else high < bound:
         return REPRODUCED
@@ -116,20 +126,23 @@ def of_bound(
     return UNDECIDED if other is None else NOT_REPRODUCED
 
 
-def of_closeness(low: float, high: float, margin: float) -> str:
+def of_closeness(low: float, high: float, count: int, margin: float) -> str:
     """Return whether a difference is small, as a paper claims.
 
     Args:
         low: end of its 95 % interval; NaN with one seed.
         high: the other one.
+        count: values of which it is the mean.
         margin: what counts as small.
 
     Returns:
         "reproduced" where all of the interval is within the margin, "contradicted" where all is beyond it on one side,
-        else "not told from chance"; "not comparable" with one seed.
+        else "not told from chance"; "not comparable" with one value, "too few seeds" with fewer than FEWEST.
     """
     if np.isnan(low) or np.isnan(high):
         return NOT_COMPARABLE
+    if count < FEWEST:
+        return statistics.TOO_FEW_SEEDS
     if low >= -margin and high <= margin:
         return REPRODUCED
     return CONTRADICTED if low > margin or high < -margin else UNDECIDED

@@ -46,11 +46,11 @@ def test_random_embeddings_are_as_pure_as_chance():
     [(0.9, verdicts.REPRODUCED), (0.3, verdicts.NOT_REPRODUCED), (0.0, verdicts.CONTRADICTED)],
 )
 def test_the_verdict_on_neighbours(monkeypatch, purity, verdict):
-    monkeypatch.setattr(state, "after", lambda result: {".strategy.embeddings": np.ones((4, 2, 8))})
-    monkeypatch.setattr(state, "main_labels", lambda result: np.tile(np.arange(8) % 4, (4, 1)))
+    monkeypatch.setattr(state, "after", lambda result: {".strategy.embeddings": np.ones((5, 2, 8))})
+    monkeypatch.setattr(state, "main_labels", lambda result: np.tile(np.arange(8) % 4, (5, 1)))
     monkeypatch.setattr(embeddings, "purity", lambda one, labels: purity)
     monkeypatch.setattr(embeddings, "_figure", lambda one, labels: None)
-    page = ENTRIES["fedcor/fig7"].judge({Cell("fmnist-1spc", "fedcor"): made_up.result(np.zeros((4, 2)))}, Scale())
+    page = ENTRIES["fedcor/fig7"].judge({Cell("fmnist-1spc", "fedcor"): made_up.result(np.zeros((5, 2)))}, Scale())
     assert [row.verdict for row in page.rows] == [verdict]
 
 

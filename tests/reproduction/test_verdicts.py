@@ -120,7 +120,8 @@ def test_an_order_in_words(shift, seeds, verdict):
     ],
 )
 def test_closeness(low, high, verdict):
-    assert verdicts.of_closeness(low, high, 0.03) == verdict
+    assert verdicts.of_closeness(low, high, 5, 0.03) == verdict
+    assert np.isnan(low) or verdicts.of_closeness(low, high, 4, 0.03) == statistics.TOO_FEW_SEEDS
 
 
 @pytest.mark.parametrize(
@@ -134,9 +135,10 @@ def test_closeness(low, high, verdict):
     ],
 )
 def test_a_bound(low, high, above, below):
-    assert verdicts.of_bound(low, high, 0.5) == above
-    assert verdicts.of_bound(low, high, 0.5, above=False) == below
-    assert verdicts.of_bound(low, high, 0.5, whole=False) == verdicts.NOT_COMPARABLE
+    assert verdicts.of_bound(low, high, 5, 0.5) == above
+    assert np.isnan(low) or verdicts.of_bound(low, high, 4, 0.5) == statistics.TOO_FEW_SEEDS
+    assert verdicts.of_bound(low, high, 5, 0.5, above=False) == below
+    assert verdicts.of_bound(low, high, 5, 0.5, whole=False) == verdicts.NOT_COMPARABLE
 
 
 @pytest.mark.parametrize(
@@ -149,8 +151,8 @@ def test_a_bound(low, high, above, below):
     ],
 )
 def test_between_two_bounds_a_property_is_not_there(low, high, verdict):
-    assert verdicts.of_bound(low, high, 0.5, other=0.2) == verdict
-    assert verdicts.of_bound(-high, -low, -0.5, above=False, other=-0.2) == verdict
+    assert verdicts.of_bound(low, high, 5, 0.5, other=0.2) == verdict
+    assert verdicts.of_bound(-high, -low, 5, -0.5, above=False, other=-0.2) == verdict
 
 
 def test_the_rule_of_orders_says_how_many_seeds():

@@ -53,7 +53,7 @@ def _judge(row: str, results: Results, scale: Scale) -> Page:
         found = np.array([purity(one, own) for one, own in zip(embeddings, labels)])
         by_chance = float(np.mean([chance(own) for own in labels]))
         low, high = map(float, statistics.mean_interval(found))
-        verdict = verdicts.of_bound(low, high, MOST, other=by_chance, whole=scale.whole_rounds)
+        verdict = verdicts.of_bound(low, high, len(found), MOST, other=by_chance, whole=scale.whole_rounds)
         rows.append(
             Row(cell.column, f"{row}: nearest neighbours with the same label", "clusters (picture)",
                 f"{tables.mean_and_sd(found, 2)}; by chance {by_chance:.2f}", len(found),

@@ -77,7 +77,7 @@ def _judge(components: int, results: Results, scale: Scale) -> Page:
 
 def _fit(column: str, number: int, apart: np.ndarray, shares: np.ndarray, scale: Scale) -> Row:
     low, high = map(float, statistics.mean_interval(apart))
-    verdict = verdicts.of_bound(low, high, FITS, above=False, whole=scale.whole_rounds)
+    verdict = verdicts.of_bound(low, high, len(apart), FITS, above=False, whole=scale.whole_rounds)
     what = f"component {number} ({100 * shares.mean():.0f} % of the variance): greatest difference to the Gaussian"
     ours = tables.mean_and_sd(apart, 3) + ("" if np.isnan(low) else f" ({low:.3f} to {high:.3f})")
     return Row(column, what, "fits well (picture)", ours, len(apart), "", verdict)

@@ -78,7 +78,7 @@ def _judge(results: Results, scale: Scale) -> Page:
     }
     slopes = {name: np.array([slope(one) for one in values]) for name, values in squares.items()}
     low, high = map(float, statistics.mean_interval(slopes["proxy"]))
-    verdict = verdicts.of_bound(low, high, FALLS, above=False, other=STANDS)
+    verdict = verdicts.of_bound(low, high, PROBLEMS, FALLS, above=False, other=STANDS)
     words = f"{tables.mean_and_sd(slopes['proxy'], 2)} ({low:.2f} to {high:.2f})"
     rows = [
         Row(f"{PROBLEMS} problems", "slope of log |w - w*|^2 over log t with the proxy", "at most -1", words, PROBLEMS,

@@ -25,7 +25,7 @@ def _judge(results: Results, scale: Scale) -> Page:
     before, ind, cor, opt, random = played  # the global loss, [games] each
     setting = f"{GAMES} toys"
     low, high = map(float, statistics.mean_interval(ind - before))
-    verdict = verdicts.of_bound(low, high, 0)
+    verdict = verdicts.of_bound(low, high, GAMES, 0)
     [contrast] = statistics.compare((cor - ind)[None], higher_is_better=False)
     rows = [
         Row(setting, "the two largest losses fail to reduce the global loss", "yes (picture)",

@@ -69,7 +69,9 @@ def _close_rows(results: Results, scale: Scale) -> list[Row]:
         for words, measure in MEASURES.items():
             ours, usual = measure(result), measure(results[Cell(cell.column, main)])
             low, high = map(float, statistics.mean_interval(ours - usual))
-            verdict = verdicts.of_closeness(low, high, MARGIN) if scale.whole_rounds else verdicts.NOT_COMPARABLE
+            verdict = (
+                verdicts.of_closeness(low, high, len(ours), MARGIN) if scale.whole_rounds else verdicts.NOT_COMPARABLE
+            )
             rows.append(
                 Row(cell.column, f"{cell.row} {words} within {MARGIN} of {main}", "about the same",
                     f"{ours.mean():.3f} against {usual.mean():.3f}", len(ours),

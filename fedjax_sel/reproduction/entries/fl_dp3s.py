@@ -56,7 +56,8 @@ LOWER = (
     f"{EARLY}The orders are those of the mean distance over those rounds, FL-DP3S below each other. That lower "
     "distance goes with faster training is reproduced for a setting if the 95 % interval over seeds of the rank "
     "correlation over strategies, of that distance and of accuracy over the rounds, lies below zero, and contradicted "
-    f"if it lies above. {verdicts.ORDER}"
+    f"if it lies above; of fewer than {verdicts.FEWEST} seeds nothing is told (added after the first two). "
+    f"{verdicts.ORDER}"
 )
 PROFILES = (
     f"{EARLY}The orders are those of rounds to {_AIM} training accuracy, FC-1 before each other profile. "
@@ -215,7 +216,7 @@ def _together_rows(results: Results, scale: Scale) -> list[Row]:
         rows.append(
             Row(column, f"rank correlation of distance and accuracy over {len(runs)} strategies", "below zero",
                 f"{tables.mean_and_sd(found, 2)} ({low:.2f} to {high:.2f})", len(found), "",
-                verdicts.of_bound(low, high, 0, above=False, whole=scale.whole_rounds))
+                verdicts.of_bound(low, high, len(found), 0, above=False, whole=scale.whole_rounds))
         )  # fmt: skip
     return rows
 

@@ -55,7 +55,7 @@ def _judge_profiles(results: Results, scale: Scale) -> Page:
         words = f"{tables.mean_and_sd(share, 2)} ({low:.2f} to {high:.2f}) of what clients differ, {apart.mean():.2f}"
         rows.append(
             Row(COLUMN, f"how much a client's profile differs between {one} and {two}", "significantly", words,
-                len(share), "", verdicts.of_bound(low, high, STRONGLY))
+                len(share), "", verdicts.of_bound(low, high, len(share), STRONGLY))
         )  # fmt: skip
     note = "The picture's panels share one scale of colours: where a panel is pale, profiles are small."
     return Page(rows, [note], {"profiles.png": _figure(profiles, "unit of the layer", "output, seed 0")})
@@ -77,7 +77,7 @@ def _judge_kernels(results: Results, scale: Scale) -> Page:
         rows.append(
             Row(COLUMN, f"correlation of the kernels under {one} and {two}", "alike (picture)",
                 f"{tables.mean_and_sd(found, 3)} ({low:.3f} to {high:.3f})", len(found), "",
-                verdicts.of_bound(low, high, ALIKE))
+                verdicts.of_bound(low, high, len(found), ALIKE))
         )  # fmt: skip
     pictures = {"kernels.png": _figure(kernels, "client", "similarity, seed 0")} if kernels else {}
     return Page(rows, ["The pictures are those of the first seed."] if kernels else (), pictures)

@@ -73,8 +73,9 @@ def test_equal_scores_are_ranked_at_random_and_larger_ones_first():
 @pytest.mark.parametrize("size", [8, sampling.SORTED + 1])
 def test_zero_and_minus_zero_are_equal(size):
     scores = jnp.tile(jnp.array([0.0, -0.0], jnp.float32), size)[:size]
-    chosen = jax.vmap(lambda key: sampling.top_k(key, scores, 2))(jax.random.split(jax.random.key(0), 400))
-    assert 0.4 < (np.asarray(chosen) % 2).mean() < 0.6
+    keys = jax.random.split(jax.random.key(0), 60)
+    chosen = jax.vmap(lambda key: sampling.top_k(key, scores, 2))(keys)
+    assert 0.3 < (np.asarray(chosen) % 2).mean() < 0.7
 
 
 def test_first_occurrence():

@@ -58,8 +58,8 @@ class Log:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             identity = self.begin(_plain(config.flat()), before)
-            # of a note without their number, an older one, the rounds that are behind
-            self._written = note.get("rounds", rounds) if note else 0
+            written = note.get("rounds", rounds) if note else 0  # an older note does not say how many
+            self._written = written if isinstance(written, int) else 0
             self._identity = identity
             self._remember()
         except OSError as error:

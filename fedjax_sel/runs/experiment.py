@@ -155,6 +155,7 @@ def start_jax(config: Config) -> None:
         hosts.start()
     devices.use_every_core()
     if config.run.deterministic:
+        devices.check_that_jax_starts()
         devices.check_deterministic()
 
 

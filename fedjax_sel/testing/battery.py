@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from fedjax_sel.core import texts
 from fedjax_sel.errors import RAISED_BY_PLUGINS
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.testing import bill, cohorts, declaration, exchangeability, programs, robustness
@@ -97,7 +98,7 @@ def examine(
         strategy = factory if isinstance(factory, Strategy) else factory()
     except RAISED_BY_PLUGINS as error:
         return _hopeless(
-            factory, f"calling it without arguments raises {_told(error)}; wrap it in a lambda that gives them"
+            factory, f"calling it without arguments raises {texts.reason(error)}; wrap it in a lambda that gives them"
         )
     if not isinstance(strategy, Strategy):
         return _hopeless(
@@ -140,13 +141,9 @@ def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collect
     except Violation as violation:
         return "failed", str(violation)
     except RAISED_BY_PLUGINS as error:
-        return "failed", f"it raises {_told(error)}"
+        return "failed", f"it raises {texts.reason(error)}"
 
 
 def _hopeless(factory: Any, why: str) -> Report:
     name = getattr(factory, "__name__", type(factory).__name__)
     return Report(name, {"factory": Finding("failed", why, 0.0)})
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

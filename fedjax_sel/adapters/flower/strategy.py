@@ -151,12 +151,13 @@ class SelectorStrategy(Strategy):
 
         there = self._nodes.wait(grid, lambda there: len(allowed(there)) >= wanted, self._wait_seconds, str(wanted))
         clients = Exchange(grid, self._nodes, there, selector.round, self._answer_seconds)
-        ordered = partial(self._ordered, grid, arrays, config)
-        ask = partial(self._ask, clients, arrays, ordered)
+        sent = partial(self._sent_by_inner, grid, arrays, config)
+        ask = partial(self._ask, clients, arrays, sent)
         cohort, weights = rounds.choose(selector, allowed(there), ask, self._attempts)
         self.cohorts.append(cohort)
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
-        content = ordered({ask.kind: ask.options for ask in selector.asks()}, self._losses())
+        wanted_beside = {ask.kind: ask.options for ask in selector.asks()}
+        content = messages.order(sent(), selector.round, wanted_beside, self._losses())
         return [Message(content, there[name], "train") for name in cohort]
 
     def aggregate_train(
@@ -246,18 +247,17 @@ class SelectorStrategy(Strategy):
         self,
         clients: Exchange,
         arrays: ArrayRecord,
-        ordered: Callable[..., RecordDict],
+        sent: Callable[[], RecordDict],
         due: Ask,
         names: tuple[str, ...],
     ) -> dict[str, Any]:
         """Ask clients and wait; return what those answered who did."""
         if due.kind != "loss_change":
-            said = ordered({}, ()).config_records if KINDS[due.kind].trains else {}
-            others = {name: record for name, record in said.items() if name != messages.OURS}
-            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, others)
+            said = sent().config_records if KINDS[due.kind].trains else {}
+            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, said)
 
         def train(number: int, cohort: tuple[str, ...]) -> dict[str, tuple[Arrays, float]]:
-            replies = clients.send(ordered({}, (), number), "train", cohort)
+            replies = clients.send(messages.order(sent(), self.selector.round, {}, (), number), "train", cohort)
             whole = {name: one for name, one in replies.items() if reports.read(name, one, self._weights, (), ())}
             return {name: (reports.model(one), reports.share(one, self.inner)) for name, one in whole.items()}
 
@@ -268,12 +268,12 @@ class SelectorStrategy(Strategy):
 
         return probes.loss_changes(self.selector, due, names, self._weights, train, evaluate)
 
-    def _ordered(self, grid: Grid, arrays: ArrayRecord, config: ConfigRecord, *beside: Any) -> RecordDict:
-        """Return an order to train: what Flower's strategy sends to those whom it samples, and what is wanted."""
+    def _sent_by_inner(self, grid: Grid, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        """Return what Flower's strategy sends to those whom it samples, that they train."""
         sent = list(self.inner.configure_train(self.selector.round + 1, arrays, config, grid))
         if not sent:
             raise UserError("inner: this strategy of Flower's trains nobody; give one with fraction_train above 0")
-        return messages.order(sent[0].content, self.selector.round, *beside)
+        return sent[0].content
 
     def _losses(self) -> tuple[str, ...]:
         return tuple(name for name in self.selector.reads if name.startswith("losses"))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+PAGE = "README.md"
+
+
 class Row(NamedTuple):
     """A published number or claim, and what comes out here."""
 
@@ -52,7 +55,7 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
             run_files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
             run_files.write(folder / name, png.of(figure))
-        run_files.write(folder / "README.md", as_markdown(heading, page).encode())
+        run_files.write(folder / PAGE, as_markdown(heading, page).encode())
 
 
 def csv_files(page: Page) -> dict[str, str]:

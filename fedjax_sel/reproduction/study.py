@@ -21,6 +21,8 @@ from fedjax_sel.runs.grid import Workers
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 
+_OTHER = "**Other than the entry has it:**"
+
 
 class Folders(NamedTuple):
     """Where things go: pages are small, and runs are not."""
@@ -104,9 +106,11 @@ def run(
         progress: whether each run shows its bar.
 
     Raises:
-        UserError: there is no such part, no run succeeded, or the page cannot be written.
+        UserError: there is no such part, no run succeeded, the page cannot be written, or it would replace one of
+            more.
     """
     place = folders.pages / entry.name
+    _keep(place, entry, scale)
 
     def write(found: Found) -> tuple[Found, Page]:
         out_folder.make(place)
@@ -127,6 +131,26 @@ def run(
         entry.name, place, judged, found.results, _reasons(found),
         len(_expected(entry, found)), found.stopped, found.stopped_by,
     )  # fmt: skip
+
+
+def _keep(place: Path, entry: Entry, scale: Scale) -> None:
+    """Refuse to write a page of another scale over one; that of all of the entry may replace what was a look.
+
+    Raises:
+        UserError: there is such a page.
+    """
+    try:
+        lines = (place / page.PAGE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    now, before = scale.in_words(), next((line for line in lines if line.startswith(_OTHER)), "")
+    nothing = any(line.startswith("**0 of ") for line in lines)
+    if now and not nothing and before != f"{_OTHER} {now}.":
+        words = before.removeprefix(_OTHER).strip(" .") or "all of it"
+        raise UserError(
+            f"--out: {place} holds {entry.name} with {words}, which a page with {now} would replace; give another "
+            "--out, or remove that folder"
+        )
 
 
 class Asked(NamedTuple):
@@ -188,7 +212,7 @@ def _heading(entry: Entry, scale: Scale, command: str, found: Found) -> list[str
     if paper.reading:
         lines += ["", f"**The reading.** {paper.reading}"]
     if changed := scale.in_words():
-        lines += ["", f"**Other than the entry has it:** {changed}."]
+        lines += ["", f"{_OTHER} {changed}."]
     expected = _expected(entry, found)
     if len(found.results) < len(expected):
         lines += ["", f"**{len(found.results)} of {len(expected)} runs are finished.**"]

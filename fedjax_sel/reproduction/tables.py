@@ -34,7 +34,7 @@ def restriction(*rounds: int) -> str:
 
 def rounds_rows(
     results: Results,
-    paper: Numbers,
+    paper: Numbers | None,
     paper_seeds: int,
     targets: Mapping[str, float],
     measure: str = "test",
@@ -46,7 +46,7 @@ def rounds_rows(
 
     Args:
         results: finished runs.
-        paper: its table, strategies by settings.
+        paper: its table, strategies by settings; None where it has no such numbers.
         paper_seeds: over how many seeds its means are.
         targets: of the columns, in the unit of the measure.
         measure: "test" or "train": whose accuracy has to reach the target.
@@ -58,7 +58,7 @@ def rounds_rows(
         arrived = np.isfinite(rounds)
         ours = mean_and_sd(rounds, 1) if arrived.all() else _censored(rounds, horizon)
         difference, verdict, theirs = "", "", ""
-        if _has(paper, cell):
+        if paper is not None and _has(paper, cell):
             value = paper.cell(cell.row, cell.column)
             theirs = _paper(value, 1)
             late = value is not None and value.value > LATE * horizon

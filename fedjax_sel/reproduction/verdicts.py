@@ -4,7 +4,7 @@ A number of a paper is held against the seeds here; an order that a paper claims
 paired differences. docs/reproductions.md prints these rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable"
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 CONTRADICTED, UNDECIDED = "contradicted", "not told from chance"  # of orders: significantly the other way; neither way
 LEVEL = 0.95
+DRAWS = 2000
 FEWEST = 5  # values whose mean has an interval that may be believed; of two that agree it has no width
 ORDER = (
     "An order is reproduced if paired differences over seeds are told from chance by the sign-flip test after Holm's "
@@ -47,7 +48,8 @@ def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequen
         ours: one value a seed, finite.
 
     Returns:
-        The difference, its interval, and the verdict; "not comparable" with fewer than two seeds.
+        The difference, its interval, and the verdict; "not comparable" with fewer than two seeds, "too few seeds"
+        with fewer than FEWEST.
     """
     values = np.asarray(ours, np.float64)
     n, difference = len(values), float(values.mean()) - paper
@@ -61,8 +63,47 @@ def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequen
         total = own + theirs
         freedom = total**2 / (own**2 / (n - 1) + theirs**2 / (paper_seeds - 1)) if total > 0 else 1.0
         half = float(stats.t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(total))
-    low, high = difference - half, difference + half
-    return Judged(difference, low, high, AGREES if low <= 0 <= high else DIFFERS)
+    return _judged(difference, difference - half, difference + half, n)
+
+
+def _judged(difference: float, low: float, high: float, count: int) -> Judged:
+    verdict = AGREES if low <= 0 <= high else DIFFERS
+    return Judged(difference, low, high, verdict if count >= FEWEST else statistics.TOO_FEW_SEEDS)
+
+
+def of_mean_curve(
+    paper: float,
+    paper_seeds: int,
+    ours: np.ndarray,
+    first: Callable[[np.ndarray], np.ndarray],
+    late: float = 0.0,
+) -> Judged:
+    """Return whether the round in which a mean over seeds is somewhere agrees with a published one.
+
+    It lies later than the mean of the rounds in which the seeds are there, which cross and fall back, and it is one
+    number. So its scatter is that of drawing with replacement from our seeds: as many as ours, and as many as the
+    paper's. "agrees" where our difference is within the middle 95 % of the differences of such draws, widened as an
+    interval of so few is by Student's t.
+
+    Args:
+        paper: the published round.
+        paper_seeds: over how many seeds its mean is.
+        ours: values of the seeds here after every round, [seeds, rounds].
+        first: curves [n, rounds] -> the round in which each is there, finite, [n].
+        late: how many rounds too late ours may be, because it is not measured in every round.
+
+    Returns:
+        The difference, its interval, and the verdict, as of `of_mean`.
+    """
+    n = len(ours)
+    difference = float(first(ours.mean(axis=0, keepdims=True))[0]) - paper
+    if n < 2:
+        return Judged(difference, np.nan, np.nan, NOT_COMPARABLE)
+    rng = np.random.default_rng(0)
+    here, there = (first(rng.multinomial(size, np.full(n, 1 / n), DRAWS) / size @ ours) for size in (n, paper_seeds))
+    wider = stats.t.ppf((1 + LEVEL) / 2, n - 1) / stats.norm.ppf((1 + LEVEL) / 2) * np.sqrt(n / (n - 1))
+    low, high = wider * np.quantile(here - there, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return _judged(difference, difference - float(high) - late, difference - float(low), n)
 
 
 def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] | np.ndarray) -> str:

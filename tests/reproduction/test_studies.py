@@ -254,7 +254,7 @@ def test_tails_and_peaks():
     run = dataclasses.replace(run, config=run.config.replace(num_clients=40))
     rows = ENTRIES["gpfl/fig5"].judge({Cell("fmnist-2spc", row): run for row in ("random", "gpfl")}, Scale()).rows
     told = {row.what: (row.paper, row.verdict) for row in rows}
-    assert told["random: mean selections of a client"] == ("about 20", verdicts.AGREES)
+    assert told["random: mean selections of a client"] == ("about 20", "")  # K T / N, whoever is selected
     assert told["random: selections at the histogram's peak"] == ("about 25", verdicts.AGREES)
     assert told["random: clients at the histogram's peak"] == (
         "about 10",
@@ -292,6 +292,16 @@ def test_slopes():
     rounds = np.arange(1, 1001)
     assert fedcor_proxy.slope(3.0 / rounds) == pytest.approx(-1.0)
     assert fedcor_proxy.slope(np.full(1000, 2.0)) == pytest.approx(0.0)
+
+
+def test_the_proxy_goes_to_the_optimum_of_all_and_not_to_that_of_its_cohort(monkeypatch):
+    monkeypatch.setattr(fedcor_proxy, "ROUNDS", 400)
+    squares = fedcor_proxy.distances(np.random.default_rng(0))
+    assert squares.of_all.shape == squares.of_cohort.shape == (400,)
+    assert squares.of_all[-1] < 0.5 < 1.0 < squares.of_cohort[-100:].min()
+    monkeypatch.setattr(fedcor_proxy, "SELECTED", fedcor_proxy.CLIENTS)
+    both = fedcor_proxy.distances(np.random.default_rng(0))
+    np.testing.assert_allclose(both.of_cohort[1:], both.of_all[:-1])  # all are the cohort: one optimum
 
 
 def test_seconds_in_order():

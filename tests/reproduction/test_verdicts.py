@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel import statistics
+from fedjax_sel import metrics, statistics
 from fedjax_sel.reproduction import verdicts
 
 
 def test_a_published_deviation_is_welchs_interval():
-    ours, rng = np.array([80.0, 95.0, 110.0, 120.0]), np.random.default_rng(0)
+    ours, rng = np.array([80.0, 95.0, 110.0, 120.0, 102.0]), np.random.default_rng(0)
     theirs = rng.normal(size=6)
     theirs = 60.0 + 12.0 * (theirs - theirs.mean()) / theirs.std(ddof=1)
     expected = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
@@ -21,8 +21,8 @@ def test_a_published_deviation_is_welchs_interval():
 
 
 def test_a_single_run_is_held_against_the_next_run_here():
-    ours = [1.0, 2.0, 3.0]  # mean 2, sd 1: half of the interval is t * sqrt(1 + 1/3)
-    half = 4.302652729911275 * np.sqrt(4 / 3)
+    ours = [1.0, 1.0, 2.0, 3.0, 3.0]  # mean 2, sd 1: half of the interval is t * sqrt(1 + 1/5)
+    half = 2.7764451051977987 * np.sqrt(6 / 5)
     judged = verdicts.of_mean(2.0, None, 1, ours)
     np.testing.assert_allclose([judged.low, judged.high], [-half, half])
     assert verdicts.of_mean(2.0 + half - 0.01, None, 1, ours).verdict == verdicts.AGREES
@@ -32,12 +32,14 @@ def test_a_single_run_is_held_against_the_next_run_here():
 def test_what_cannot_be_compared():
     judged = verdicts.of_mean(3.0, 1.0, 5, [2.0])
     assert judged.verdict == verdicts.NOT_COMPARABLE and judged.difference == -1.0 and np.isnan(judged.low)
+    for seeds in range(2, verdicts.FEWEST):  # of two that are alike the interval would have no width
+        assert verdicts.of_mean(24.0, None, 50, [25.0] * seeds).verdict == statistics.TOO_FEW_SEEDS
 
 
 def test_values_without_spread_agree_with_themselves_only():
-    assert verdicts.of_mean(25.0, None, 1, [25.0, 25.0]).verdict == verdicts.AGREES
-    assert verdicts.of_mean(20.0, None, 1, [25.0, 25.0]).verdict == verdicts.DIFFERS
-    assert verdicts.of_mean(25.0, 0.0, 5, [25.0, 25.0]).verdict == verdicts.AGREES
+    assert verdicts.of_mean(25.0, None, 1, [25.0] * 5).verdict == verdicts.AGREES
+    assert verdicts.of_mean(20.0, None, 1, [25.0] * 5).verdict == verdicts.DIFFERS
+    assert verdicts.of_mean(25.0, 0.0, 5, [25.0] * 5).verdict == verdicts.AGREES
 
 
 @pytest.mark.fast_cases(2)
@@ -60,9 +62,42 @@ def test_a_mean_of_many_seeds_without_a_deviation_scatters_less_than_one_run():
         for _ in range(4000)
     ]
     assert 0.94 <= np.mean(agree) <= 0.96
-    values = [90.0, 110.0, 95.0, 105.0]
+    values = [90.0, 110.0, 95.0, 105.0, 100.0]
     one, many = (verdicts.of_mean(120.0, None, seeds, values) for seeds in (1, 50))
     assert (one.verdict, many.verdict) == (verdicts.AGREES, verdicts.DIFFERS)
+
+
+def rising(rng, seeds, slower=1.0):
+    """Accuracies that rise with noise of their own and another pace in each seed, measured in every fifth round."""
+    rounds = np.arange(1, 261)
+    pace = slower * rng.normal(60.0, 12.0, (seeds, 1))
+    values = 1.0 - np.exp(-rounds / pace) + rng.normal(0.0, 0.05, (seeds, 260))
+    return np.where(rounds % 5 == 0, values, np.nan)
+
+
+def first(curves):
+    return statistics.restricted(metrics.rounds_to_target(curves, 0.9), 260)
+
+
+def test_the_round_of_a_mean_curve_agrees_with_that_of_the_same_law(monkeypatch):
+    monkeypatch.setattr(verdicts, "DRAWS", 300)
+    rng = np.random.default_rng(0)
+    agree, differ = [], []
+    for _ in range(200):
+        papers = float(first(rising(rng, 50).mean(axis=0, keepdims=True))[0])
+        agree.append(verdicts.of_mean_curve(papers, 50, rising(rng, 10), first, 4).verdict == verdicts.AGREES)
+        differ.append(verdicts.of_mean_curve(papers, 50, rising(rng, 10, 0.5), first, 4).verdict == verdicts.DIFFERS)
+    assert 0.91 <= np.mean(agree) <= 0.98 and np.mean(differ) > 0.95
+
+
+def test_a_mean_curve_that_is_measured_late():
+    ours = np.where(np.arange(1, 21) >= 15, 1.0, 0.0)[None].repeat(5, axis=0)
+    for paper, late, verdict in ((15, 0, "agrees"), (11, 0, "differs"), (11, 4, "agrees"), (10, 4, "differs"),
+                                 (16, 4, "differs")):  # fmt: skip
+        judged = verdicts.of_mean_curve(paper, 50, ours, first, late)
+        assert judged.verdict == verdict and judged.difference == 15 - paper
+    assert verdicts.of_mean_curve(15, 50, ours[:4], first).verdict == statistics.TOO_FEW_SEEDS
+    assert verdicts.of_mean_curve(15, 50, ours[:1], first).verdict == verdicts.NOT_COMPARABLE
 
 
 def test_a_paper_that_is_far_off_differs():

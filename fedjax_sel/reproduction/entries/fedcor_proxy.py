@@ -1,11 +1,11 @@
 """FedCor, appendix B: the proxy strategy converges at the rate O(1/t) on smooth, strongly convex clients."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.reporting.styles import styles_of
+from fedjax_sel.reporting.styles import COLORS
 from fedjax_sel.reproduction import tables, verdicts
 from fedjax_sel.reproduction.entry import Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page, Row
@@ -15,14 +15,30 @@ FALLS, STANDS = -0.8, -0.2  # slopes: by this one it falls nearly like 1/t, by t
 RULE = (
     f"{PROBLEMS} federations of {CLIENTS} quadratics; each round trains the {SELECTED} clients with the largest "
     f"covariance with the global loss, estimated every {EVERY} rounds from the changes that {SAMPLES} random cohorts "
-    f"cause, for {LOCAL_STEPS} steps of size 2 / (mu (t + 8 L / mu)). The number is the slope of log |w - w*|^2 over "
-    "log t in the last tenfold of the rounds: 1/t is a slope of -1. Reproduced if the 95 % interval of the mean slope "
-    f"lies below {FALLS:g}, contradicted if it lies above {STANDS:g} (it stands still)."
+    f"cause, for {LOCAL_STEPS} steps of size 2 / (mu (t + 8 L / mu)). The numbers are slopes of log |w - w*|^2 over "
+    "log t in the last tenfold of the rounds, where 1/t is a slope of -1: for w* the optimum of all clients, which is "
+    "the conclusion, and for w* the optimum of the cohort that is selected next, which is what Theorem 1 bounds (Eq. "
+    f"64, 96; added after the first run). Reproduced if the 95 % interval of the mean slope lies below {FALLS:g}, "
+    f"contradicted if it lies above {STANDS:g} (it stands still)."
+)
+NOTE = (
+    "The theorem bounds the distance to the optimum of the selected clients, and concludes by its Corollary 3 that the "
+    "model goes to the optimum of all. For that the selected clients' optimum has to move as little as the covariance "
+    "does (Assumption 7). Which clients have the largest covariance jumps from one set to another here, though, and "
+    "their optimum with it: they go on being selected in turn around the optimum of all, which is how the model comes "
+    "there."
 )
 
 
-def distances(rng: np.random.Generator, at_random: bool = False) -> np.ndarray:
-    """Return |w^t - w*|^2 after every round, [T].
+class Squares(NamedTuple):
+    """Squared distances of the model, [T] each."""
+
+    of_all: np.ndarray  # after each round, to the optimum of all clients
+    of_cohort: np.ndarray  # before each round, to the optimum of the clients that train in it (Eq. 64)
+
+
+def distances(rng: np.random.Generator, at_random: bool = False) -> Squares:
+    """Return how far the model is from the two optima in every round.
 
     Args:
         rng: of the problem and its random cohorts.
@@ -30,7 +46,13 @@ def distances(rng: np.random.Generator, at_random: bool = False) -> np.ndarray:
     """
     curvature = np.stack([_curvature(rng) for _ in range(CLIENTS)])  # [N, D, D]
     centre = rng.normal(size=(CLIENTS, DIMENSION))
-    optimum = np.linalg.solve(curvature.sum(axis=0), np.einsum("nij,nj->i", curvature, centre))
+
+    def optimum(clients: np.ndarray) -> np.ndarray:  # [n] -> [D]
+        return np.linalg.solve(
+            curvature[clients].sum(axis=0), np.einsum("nij,nj->i", curvature[clients], centre[clients])
+        )
+
+    of_all = optimum(np.arange(CLIENTS))
     eigenvalues = np.linalg.eigvalsh(curvature)
     mu, smooth = float(eigenvalues.min()), float(eigenvalues.max())
 
@@ -38,7 +60,8 @@ def distances(rng: np.random.Generator, at_random: bool = False) -> np.ndarray:
         apart = points[:, None] - centre
         return 0.5 * np.einsum("mni,nij,mnj->mn", apart, curvature, apart)
 
-    point, found, cohort = rng.normal(size=DIMENSION) * 3, [], np.arange(SELECTED)
+    point, cohort = rng.normal(size=DIMENSION) * 3, np.arange(SELECTED)
+    found: list[tuple[float, float]] = []
     for t in range(ROUNDS):
         rate = 2 / (mu * (t + 8 * smooth / mu))
         trained = np.tile(point, (CLIENTS, 1))
@@ -50,9 +73,9 @@ def distances(rng: np.random.Generator, at_random: bool = False) -> np.ndarray:
             tried = rng.permuted(np.tile(np.arange(CLIENTS), (SAMPLES, 1)), axis=1)[:, :SELECTED]
             changes = losses(trained[tried].mean(axis=1)) - losses(point[None])
             cohort = np.argsort(-np.cov(changes.T).mean(axis=0))[:SELECTED]  # Eq. 59-63, p uniform
-        point = trained[cohort].mean(axis=0)
-        found.append(float(((point - optimum) ** 2).sum()))
-    return np.array(found)
+        before, point = point, trained[cohort].mean(axis=0)
+        found.append((float(((point - of_all) ** 2).sum()), float(((before - optimum(cohort)) ** 2).sum())))
+    return Squares(*np.array(found).T)
 
 
 def _curvature(rng: np.random.Generator) -> np.ndarray:
@@ -72,23 +95,30 @@ def slope(squares: np.ndarray) -> float:
 
 
 def _judge(results: Results, scale: Scale) -> Page:
-    squares = {
-        name: np.stack([distances(np.random.default_rng(number), name == "random") for number in range(PROBLEMS)])
-        for name in ("proxy", "random")
-    }
-    slopes = {name: np.array([slope(one) for one in values]) for name, values in squares.items()}
-    low, high = map(float, statistics.mean_interval(slopes["proxy"]))
-    verdict = verdicts.of_bound(low, high, PROBLEMS, FALLS, above=False, other=STANDS)
-    words = f"{tables.mean_and_sd(slopes['proxy'], 2)} ({low:.2f} to {high:.2f})"
+    proxy, random = (
+        Squares(*np.stack([distances(np.random.default_rng(number), at_random) for number in range(PROBLEMS)], axis=1))
+        for at_random in (False, True)
+    )  # [problems, T] each
+    setting = f"{PROBLEMS} problems"
+    random_slopes = np.array([slope(one) for one in random.of_all])
     rows = [
-        Row(f"{PROBLEMS} problems", "slope of log |w - w*|^2 over log t with the proxy", "at most -1", words, PROBLEMS,
-            "", verdict),
-        Row(f"{PROBLEMS} problems", "the same with random cohorts", "", tables.mean_and_sd(slopes["random"], 2),
-            PROBLEMS, "", ""),
-        *(Row(f"{PROBLEMS} problems", f"median |w - w*|^2 in the end: {name}", "", f"{np.median(values[:, -1]):.2g}",
-              PROBLEMS, "", "") for name, values in squares.items()),
+        _slope_row("slope of log |w - w*|^2 over log t with the proxy", proxy.of_all),
+        Row(setting, "the same with random cohorts", "", tables.mean_and_sd(random_slopes, 2), PROBLEMS, "", ""),
+        _slope_row("the same with the proxy and w* the optimum of the selected clients", proxy.of_cohort),
+        *(Row(setting, f"median |w - w*|^2 in the end: {name}", "", f"{np.median(values[:, -1]):.2g}", PROBLEMS, "", "")
+          for name, values in (("proxy", proxy.of_all), ("random", random.of_all),
+                               ("proxy, to the optimum of the selected clients", proxy.of_cohort))),
     ]  # fmt: skip
-    return Page(rows, (), {"convergence.png": _figure(squares)})
+    curves = {"proxy": proxy.of_all, "random": random.of_all, "proxy, to the selected clients'": proxy.of_cohort}
+    return Page(rows, (NOTE,), {"convergence.png": _figure(curves)})
+
+
+def _slope_row(what: str, squares: np.ndarray) -> Row:
+    slopes = np.array([slope(one) for one in squares])
+    low, high = map(float, statistics.mean_interval(slopes))
+    words = f"{tables.mean_and_sd(slopes, 2)} ({low:.2f} to {high:.2f})"
+    verdict = verdicts.of_bound(low, high, PROBLEMS, FALLS, above=False, other=STANDS)
+    return Row(f"{PROBLEMS} problems", what, "at most -1", words, PROBLEMS, "", verdict)
 
 
 def _figure(squares: dict[str, np.ndarray]) -> Any:
@@ -96,12 +126,12 @@ def _figure(squares: dict[str, np.ndarray]) -> Any:
 
     figure = Figure(figsize=(5.6, 4.0), layout="constrained")
     axis = figure.subplots()
-    rounds, styles = np.arange(1, ROUNDS + 1), styles_of(squares)
-    for name, values in squares.items():
-        axis.loglog(rounds, np.median(values, axis=0), color=styles[name].color, label=f"{name} (median)")
+    rounds = np.arange(1, ROUNDS + 1)
+    for color, (name, values) in zip(COLORS, squares.items()):
+        axis.loglog(rounds, np.median(values, axis=0), color=color, label=f"{name} (median)")
     axis.loglog(rounds, np.median(squares["random"][:, 0]) / rounds, "k:", label="1 / t")
     axis.set_xlabel("round t")
-    axis.set_ylabel("|w - w*|^2")
+    axis.set_ylabel("|w - w*|^2, to the optimum of all clients")
     axis.legend(frameon=False)
     return figure
 

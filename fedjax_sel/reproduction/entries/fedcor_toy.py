@@ -133,7 +133,7 @@ RULE = (
     "global loss is reproduced if the 95 % interval of its mean change lies above zero, and contradicted if it lies "
     "below. That the correlated pair leaves a lower loss is an order of paired differences. That it is almost the "
     f"lowest is reproduced if the 95 % interval of its mean reduction over the best pair's lies above {ALMOST}, and "
-    "else not: the paper's points may be others (until the first run was judged: the mean of the toys' shares, "
-    "contradicted if below)."
+    "else not: the paper's points may be others (the first rules were: the median share that is left of random's gap, "
+    "reproduced below a quarter; then the mean of the toys' shares, contradicted if below)."
 )
 ENTRIES = (Entry("fedcor/fig1", RULE, {}, _judge, "seconds"),)

@@ -44,12 +44,18 @@ EARLY = (
     "runs compared may have ended so, whether or not it did. "
 )
 ROUNDS_TO = (
-    f"{EARLY}Of {PAPERS} the paper gives mean rounds to {_AIM} of {PAPER_SEEDS} seeds without a deviation: one agrees "
-    f"if it lies in the 95 % prediction interval of a mean of as many seeds that scatter as ours. {tables.ARRIVAL} "
-    f"{tables.restriction(ROUNDS)} The round in which the mean over seeds is at {_AIM} stands beside it, since the "
-    f"figure shows that mean. The orders of {PAPERS} are those of rounds to {_AIM}, where a seed that does not arrive "
-    "counts all rounds; those of all settings are of accuracy over the rounds, FL-DP3S above each other, and of its "
-    "lead over random under each skewness against the next lower one, where a family is this claim in a data set. "
+    f"{EARLY}Of {PAPERS} the paper gives the round in which the mean over its {PAPER_SEEDS} seeds, which the figure "
+    f"shows, is at {_AIM}. Ours agrees if the difference is within the middle 95 % of those of two means over draws "
+    f"with replacement from our seeds, of as many as ours and of {PAPER_SEEDS}, widened by Student's t for so few; "
+    "ours may be as late as it is measured, and a draw that does not arrive counts all rounds run; it is not "
+    f"comparable if ours does not arrive and the paper's lies beyond {100 * tables.LATE:.4g} % of the rounds run, or "
+    f"if these are fewer than the entry's; of fewer than {verdicts.FEWEST} seeds nothing is told (until two seeds were "
+    "judged: the mean of the rounds in which each seed is there was held against the paper's number, which that is "
+    f"not; FedSAE's differed, the others agreed). {tables.restriction(ROUNDS)} The orders of {PAPERS} are those of the "
+    "rounds in which each seed is at "
+    f"{_AIM}, where one that does not arrive counts all rounds; those of all settings are of accuracy over the rounds, "
+    "FL-DP3S above each other, and of its lead over random under each skewness against the next lower one, where a "
+    "family is this claim in a data set. "
     f"{verdicts.ORDER}"
 )
 LOWER = (
@@ -134,8 +140,8 @@ def _judge_rounds(results: Results, scale: Scale) -> Page:
     )  # fmt: skip
     targets = dict.fromkeys(COLUMNS, TARGET)
     papers = {cell: result for cell, result in results.items() if cell.column == PAPERS}
-    rows = tables.rounds_rows(results, paper, PAPER_SEEDS, targets, "train", scale.whole_rounds)
-    rows += _mean_rows(papers, paper)
+    rows = tables.rounds_rows(results, None, PAPER_SEEDS, targets, "train", scale.whole_rounds)
+    rows += _mean_rows(papers, paper, scale.whole_rounds)
     rows += tables.order_rows(papers, "fl_dp3s", targets, "train", whole=scale.whole_rounds)
     for here in _by_column(results).values():
         learned = functools.partial(_learned, rounds=_common_rounds(here.values()))
@@ -144,16 +150,25 @@ def _judge_rounds(results: Results, scale: Scale) -> Page:
     return Page(rows + _lead_rows(results, scale), about(results), _curves(results))
 
 
-def _mean_rows(results: Results, paper: Numbers) -> list[Row]:
-    """Show when the mean over seeds is at the target, as in the figure; one number has no interval and no verdict."""
+def _mean_rows(results: Results, paper: Numbers, whole: bool) -> list[Row]:
+    """Judge when the mean over seeds is at the target, as in the figure; each form of a strategy against its number."""
     rows: list[Row] = []
     for cell, result in results.items():
-        value = paper.cell(cell.row, cell.column) if cell.row in paper.rows else None
-        found = _round_of_mean(result)
+        value = paper.cell(cell.row.split()[0], cell.column)
+        assert value is not None
+        found, last = _round_of_mean(result), result.num_rounds
+        judged = verdicts.of_mean_curve(
+            value.value, PAPER_SEEDS, _train_accuracy(result).astype(np.float64),
+            lambda curves, last=last: statistics.restricted(metrics.rounds_to_target(curves, TARGET), last),
+            late=MEASURED_EVERY - 1,
+        )  # fmt: skip
+        difference, verdict = tables.interval(judged.difference, judged.low, judged.high, 0), judged.verdict
+        if np.isnan(found):
+            difference = ""
+            verdict = verdict if whole and value.value <= tables.LATE * last else verdicts.NOT_COMPARABLE
         rows.append(
-            Row(cell.column, f"{cell.row}: round in which the mean over seeds is at {_AIM}",
-                "" if value is None else f"{value.value:.0f}",
-                f"not in {result.num_rounds}" if np.isnan(found) else f"{found:.0f}", len(result.seeds), "", "")
+            Row(cell.column, f"{cell.row}: round in which the mean over seeds is at {_AIM}", f"{value.value:.0f}",
+                f"not in {last}" if np.isnan(found) else f"{found:.0f}", len(result.seeds), difference, verdict)
         )  # fmt: skip
     return rows
 

@@ -15,8 +15,9 @@ RULE = (
     "that of the start; the oscillation is the length of the way in the steep coordinate y. As in Eq. 1-2 both have "
     "the same step size, the one that is best for plain descent, which then oscillates as the drawing does, and "
     f"momentum is the paper's {PAPERS_MOMENTUM}. Reproduced if momentum takes fewer steps, and if its oscillation is "
-    "less. Other step sizes and momenta stand beside them without a verdict: the paper names none. There is no "
-    "randomness."
+    "less. Other step sizes and momenta stand beside them without a verdict: the paper names none. (Until the first "
+    "run was judged, each with its best numbers was the other pair that had one: fewer steps there were reproduced, "
+    "less oscillation was contradicted.) There is no randomness."
 )
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjax_sel.cli import command_line, grid_flags, on_a_page
+from fedjax_sel.cli import command_line, grid_flags, on_a_page, paragraphs
 from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
@@ -98,17 +98,17 @@ def make_parser() -> Parser:
 
 
 def _list() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedjax_sel.leaderboard.grids import GRIDS
 
-    table = Table("part", "what", "runs", "seeds", "rounds", "minutes", show_lines=False)
-    for grid in GRIDS.values():
+    for name, grid in GRIDS.items():
         first = next(iter(grid.rows.values())).run
-        counts = (str(len(grid.rows)), str(len(first.seeds)), str(first.rounds), f"{grid.minutes:.0f}")
-        table.add_row(grid.name, grid.title, *counts)
-    Console(highlight=False, markup=False).print(table)
+        amount = (
+            f"{len(grid.rows)} runs of {len(first.seeds)} seeds and {first.rounds} rounds; about {grid.minutes:.0f} "
+            "minutes on two free cores"
+        )
+        print(name)
+        for text in (grid.title, amount):
+            print(paragraphs.fill(text, "    "))
 
 
 def _say(line: str) -> None:

@@ -1,5 +1,6 @@
 """Pages, tables and pictures, made of the series that are there: what a part writes when it is done, and `--pages`."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from fedjax_sel.leaderboard.standings import Standings
 from fedjax_sel.reporting import png
 from fedjax_sel.runs import run_files
 
-_COMPARISONS = len(settings.ALGOS) - 1 + len(settings.UNDER_SERVER_OPTIMIZER)  # of a whole setting
 NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
 seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
 its last ten reaches it. A seed that does not arrive counts all rounds, and all
@@ -30,11 +30,8 @@ Selection's time is a round's of one replicate, timed apart, with training and m
 other work.
 Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
 comparison (close to 1 they are a little too narrow: docs/statistics.md), p-values those of two-sided sign flips after
-that correction over a column, of which several questions share one: the strategies under FedAvg, those under the
-other optimizer, and what that does alone. Of {_COMPARISONS} comparisons and
-{settings.SEEDS} seeds the least p is {_COMPARISONS * 2 / 2**settings.SEEDS:.3f}, where all seeds agree. Better or worse
-stands only where interval and p agree. Within chance does not mean equal, nor that there is no loss: the interval says
-how much there may be."""
+that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Within chance
+does not mean equal, nor that there is no loss: the interval says how much there may be."""
 
 PROFILES = (
     "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "
@@ -98,7 +95,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
     if table.shared.target is not None:
         target, megabytes = 100 * table.shared.target, table.shared.megabytes
         page.append(f"Target: {target:g} % test accuracy. Equal MB: {megabytes:.0f}, down and up.")
-    page.append(NOTES)
+    page += [NOTES, *_family(table)]
     return {
         "README.md": "\n\n".join(page) + "\n",
         "table.csv": standings.as_csv(table),
@@ -109,6 +106,23 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
             for over in pictures.OVER
         },
     }
+
+
+def _family(table: Standings) -> list[str]:
+    """Return what a correction over a column of this page is of."""
+    if not table.pairs:
+        return []
+    measures = Counter(pair.measure for pair in table.pairs)
+    count, seeds = max(measures.values()), min(row.seeds for row in table.rows)
+    several = len({settings.contender(row.name).optimizer for row in table.rows}) > 1
+    questions = (
+        " They answer several questions: the strategies under FedAvg, those under the other optimizer, and what that "
+        "does alone."
+    )
+    return [
+        f"A column has {count} comparison{'' if count == 1 else 's'} over {seeds} seed{'' if seeds == 1 else 's'}; the "
+        f"least p is {min(1.0, count * 2 / 2**seeds):.2g}, where all seeds agree.{questions if several else ''}"
+    ]
 
 
 def _about(about: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.reproduction import runner
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
+from fedjax_sel.runs import folder as run_folder
 from fedjax_sel.runs import grid as independent
 from fedjax_sel.runs import origin, out_folder
 from fedjax_sel.runs.lock import FolderLock
@@ -43,8 +44,15 @@ class _Board:
 
     def add(self, results: Mapping[str, Result]) -> None:
         for name, result in results.items():
+            about = _about_row(result)
+            for other, known in self.about["rows"].items():
+                if other != name and about["data"] and known.get("data", "") not in ("", about["data"]):
+                    raise UserError(
+                        f"--data-dir: {name} was run on other examples than {other}, which {self.folder} has; give "
+                        "another --out, or the data of the others"
+                    )
             self.rows[name] = series.of_result(result)
-            self.about["rows"][name] = _about_row(result)
+            self.about["rows"][name] = about
             self.about["data_source"] = result.data_source
 
     def note(self, failed: Mapping[str, independent.Failure]) -> None:
@@ -161,11 +169,15 @@ def _planned(grid: Grid, out: Path, scale: Scale, data_dir: str | None) -> dict[
 
 
 def _own(grid: Grid, scale: Scale) -> Scale:
-    """Return how much of a grid is run: one with seeds of its own has as many of those as are asked for."""
-    if not grid.own_seeds or scale.seeds is None:
+    """Return how much of a grid is run: one with seeds of its own has as many of those as are asked for.
+
+    To ask for the usual seeds is to ask for nothing else.
+    """
+    if scale.seeds is None:
         return scale
-    own = next(iter(grid.rows.values())).run.seeds
-    return dataclasses.replace(scale, seeds=own[: len(scale.seeds)])
+    usual = next(iter(grid.rows.values())).run.seeds
+    seeds = usual[: len(scale.seeds)] if grid.own_seeds else scale.seeds
+    return dataclasses.replace(scale, seeds=None if seeds == usual else seeds)
 
 
 def _no_page(results: Any, scale: Scale) -> Page:
@@ -199,9 +211,11 @@ def _identity(config: Config) -> str:
 def _about_row(result: Result) -> dict[str, Any]:
     config, place = result.config, origin.environment_of(result)
     arguments = dict(config.selection.algo_args)
+    made_from = run_folder.made_from(Path(config.run.out)) if config.run.out else None
     return {
         "configuration": _identity(config),
         "algo_args": arguments,
+        "data": (made_from or {}).get("dataset", ""),  # SHA-256
         "seconds": round(float(result.elapsed_seconds[-1]), 1),
         "commit": origin.commit_of(result),
         "fedjax_sel": place.get("fedjax_sel", ""),

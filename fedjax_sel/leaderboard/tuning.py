@@ -2,8 +2,9 @@
 
 Every strategy has the same number of different draws from the ranges below, which were written down before any run, and
 its usual settings beside them. What random selection could draw would be other strategies, so it has none. No draw
-lets a strategy ask for other facts in every round than it usually does (all gradients, for `divfl`); what it asks once
-at the start may be another profile (`fl_dp3s`), and is billed.
+lets a strategy ask for other facts in every round than it usually does (all gradients, for `divfl`), but
+power-of-choice's: its variants ask candidates, or nobody, and its candidates may be more. What is asked once at the
+start may be another profile (`fl_dp3s`). All is billed.
 """
 
 import math
@@ -210,10 +211,10 @@ def accuracy(held: Held, algo: str) -> dict[int, float]:
     return {number: float(measures.last_rounds(one).mean()) for number, one in rows.items() if one is not None}
 
 
-def best(held: Held, algo: str) -> int:
+def best(held: Held, algo: str) -> int | None:
     """Return the number of a strategy's best draw; of equal ones the first, and the usual settings before all.
 
-    A draw whose numbers were no longer finite counts as run: nobody would take it.
+    A draw whose numbers were no longer finite counts as run: nobody would take it. None where all were so.
 
     Args:
         held: of the draws.
@@ -224,24 +225,25 @@ def best(held: Held, algo: str) -> int:
     """
     if not numbers(algo):
         return USUAL
-    found = accuracy(held, algo)
+    tried = accuracy(held, algo)
+    found = {number: value for number, value in tried.items() if math.isfinite(value)}
     failed = [number for number in numbers(algo) if row_of_draw(algo, number) in held.about.get("failed_for_good", ())]
-    if not found or len(found) + len(failed) < len(numbers(algo)):
+    if len(tried) + len(failed) < len(numbers(algo)):
         raise UserError(
-            f"PART: {len(found)} of {len(numbers(algo))} draws of {algo} are there; run the part with the draws to its "
+            f"PART: {len(tried)} of {len(numbers(algo))} draws of {algo} are there; run the part with the draws to its "
             "end first"
         )
-    for number in found:
+    for number in tried:
         if held.about["rows"][row_of_draw(algo, number)]["algo_args"] != arguments(algo, number):
             raise UserError(
                 f"PART: {row_of_draw(algo, number)} was run with other hyperparameters than this version draws; remove "
                 "the folder of the draws, and run its part again"
             )
-    return max(found, key=lambda number: (found[number], -number))
+    return max(found, key=lambda number: (found[number], -number), default=None)
 
 
 def chosen(setting: Setting, held: Held) -> Mapping[str, Config]:
-    """Return the runs of the best draws, on the leaderboard's seeds, by row.
+    """Return the runs of the best draws, on the leaderboard's seeds, by row; not of who failed with every draw.
 
     Args:
         setting: what all share.
@@ -250,6 +252,9 @@ def chosen(setting: Setting, held: Held) -> Mapping[str, Config]:
     Raises:
         UserError: not all draws were run.
     """
+    found = {algo: best(held, algo) for algo in ALGOS}
     return {
-        algo: settings.configuration(setting, Contender(algo), **arguments(algo, best(held, algo))) for algo in ALGOS
+        algo: settings.configuration(setting, Contender(algo), **arguments(algo, number))
+        for algo, number in found.items()
+        if number is not None
     }

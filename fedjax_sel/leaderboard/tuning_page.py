@@ -74,7 +74,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
     for algo, series in rows.items():
         arguments = tuned.about["rows"][algo]["algo_args"]
         tried = tuning.accuracy(drawn, algo) if drawn is not None else {}
-        before = f"{max(tried.values()):.3f}" if tried and len(tried) == len(tuning.numbers(algo)) else ""
+        before = f"{np.nanmax(list(tried.values())):.3f}" if tried else ""
         mean = f"{measures.last_rounds(series).mean():.3f}"
         against = standings.difference(compared[algo], 3) if algo in compared else ""
         sent = _megabytes(series)
@@ -86,11 +86,13 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         "accuracy of the last ten rounds there was then run here. All accuracies are that mean. That on the tuning "
         f"seeds is the highest of {tuning.DRAWS + 1}, which flatters it; and the test images are the same there and "
         "here, as users' are when they tune on them. What is compared is what this procedure yields: three seeds "
-        "choose by chance as well, equal draws search small spaces (`clustered`, `fl_dp3s`) whole and those of six "
-        "numbers (`fedcor`, `fedgp`) hardly, and gains of two strategies are not compared with each other. Bytes "
+        "choose by chance as well, equal draws search small spaces (`clustered`) whole and those of six numbers "
+        "(`fedcor`, `fedgp`) hardly, and gains of two strategies are not compared with each other. Bytes "
         "are not looked at where the best draw is chosen: a tuned strategy may send more. Where the usual settings "
         "were the best, nothing is compared."
     )
+    if drawn is not None and (gone := [algo for algo in ALGOS if algo not in tuned.about["planned"]]):
+        about += f" All draws failed, and there is no row, of {', '.join(gone)}."
     return ["## What was drawn", about, "\n".join(lines)]
 
 

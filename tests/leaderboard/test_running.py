@@ -38,6 +38,28 @@ def run(tmp_path, algos=None, timed=False):
     return running.run(grid, tmp_path / "out", tmp_path / "runs", Scale(), "command", lambda line: None, algos)
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_to_ask_for_the_usual_seeds_is_to_ask_for_nothing_else(own):
+    grid = Grid("fmnist-2spc", "fmnist", "Digits", {"random": SMALL.replace(seeds=(4, 5, 6))}, own_seeds=own)
+    usual = (0, 1, 2) if own else (4, 5, 6)  # a grid with seeds of its own takes as many of those
+    assert running._own(grid, Scale(seeds=usual)) == Scale()
+    assert running._own(grid, Scale(seeds=usual[:2])).in_words() == "seeds 4, 5"
+
+
+def test_rows_of_other_examples_are_refused(tmp_path, fails, monkeypatch):
+    digests = {"random": "a", "afl": "a", "pow_d": "b"}
+
+    def made_from(path):
+        return {"dataset": next(digest for algo, digest in digests.items() if f"-{algo}-" in path.name)}
+
+    monkeypatch.setattr(running.run_folder, "made_from", made_from)
+    with pytest.raises(UserError, match=r"^--data-dir: pow_d was run on other examples than random, which "):
+        run(tmp_path)
+    assert set(about(tmp_path)["rows"]) == {"random", "afl"}
+    for row in about(tmp_path)["rows"].values():
+        assert row["data"] == "a"
+
+
 def about(tmp_path):
     return json.loads((tmp_path / "out" / "fmnist-2spc" / series.ABOUT).read_text())
 

@@ -57,6 +57,9 @@ def test_who_keeps_the_usual_settings_is_compared_with_nobody():
     del usual.rows["afl"], usual.about["rows"]["afl"]  # not run with the usual settings, or not yet
     text = tuning_page.of_best("tuned-x", {"tuned-x": Held(rows, about), "x": usual})[-1]
     assert "| afl | alpha1=0.5 |  | 0.600 |  | 80 |  |" in text
+    about["planned"] = [algo for algo in ALGOS if algo != "oort"]
+    found = {"tuned-x": Held(rows, about), "x": usual, "tuned-x-draws": Held({}, made_up.about({}))}
+    assert "All draws failed, and there is no row, of oort." in tuning_page.of_best("tuned-x", found)[1]
     assert "p = 0.002)" in lines["afl"][0] or "p = 0.002:" in lines["afl"][0]  # a family of one
 
 
@@ -118,6 +121,16 @@ def test_equal_draws_and_missing_ones():
         grids.GRIDS["tuned-fmnist-2spc"].choose(few)
     few.about["failed_for_good"].append(tuning.row_of_draw("afl", 8))
     assert grids.GRIDS["tuned-fmnist-2spc"].choose(few)["afl"].selection.algo_args == ()
+    failed = held(best=3)
+    for number in tuning.numbers("afl"):
+        row = tuning.row_of_draw("afl", number)
+        if number % 2:
+            failed.rows[row] = failed.rows[row]._replace(test_accuracy=np.full((3, 12), np.nan))
+        else:
+            del failed.rows[row]
+            failed.about["failed_for_good"].append(row)
+    kept = grids.GRIDS["tuned-fmnist-2spc"].choose(failed)  # the others are not held up by it
+    assert tuning.best(failed, "afl") is None and list(kept) == [algo for algo in ALGOS if algo != "afl"]
     few.about["rows"][tuning.row_of_draw("afl", 3)]["algo_args"] = {"alpha1": 0.5}
     with pytest.raises(
         UserError, match=r"^PART: afl draw=3 was run with other hyperparameters than this version draws"

@@ -16,7 +16,8 @@ from fedjax_sel.statistics import Comparison
 
 ABOUT = (
     f"Rows that send more than {wording.DEAR:g} times random's megabytes in their rounds, each held against longer "
-    'runs of those who ask nobody, or once, which stop after as many megabytes: "less random" is the row\'s accuracy '
+    f"runs of some who ask nobody, or once ({', '.join(information.LASTING)}), which stop after as many megabytes: "
+    '"less random" is the row\'s accuracy '
     'less that of the longer run, and "its rounds" are how many that one gets for them.'
 )
 _HALVED_AFTER = FASHION_MNIST.training.learning_rate_milestones

@@ -11,6 +11,7 @@ from fedjax_sel.leaderboard.grids import DRAWS
 from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.leaderboard.series import Setting as Held
 from fedjax_sel.leaderboard.settings import ALGOS
+from fedjax_sel.statistics import Comparison
 
 PREFIX = "tuned-"
 
@@ -49,6 +50,41 @@ def of_draws(held: Held) -> list[str]:
     return ["\n".join(lines), "## The ranges", about, "\n".join(ranges)]
 
 
+def gains(name: str, found: Mapping[str, Held]) -> dict[str, Comparison]:
+    """Return the accuracy of each strategy's best draw less that of its usual settings, where these are others.
+
+    Args:
+        name: of a part of best draws.
+        found: all parts that are there.
+    """
+    tuned, usual = found[name], found.get(name.removeprefix(PREFIX))
+    if usual is None:
+        return {}
+    pairs = {
+        algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[algo])
+        for algo, series in tuned.rows.items()
+        if algo in usual.rows
+        and tuned.about["rows"][algo]["algo_args"] != usual.about["rows"][algo]["algo_args"]  # else the same runs
+        and usual.rows[algo].seeds == series.seeds
+        and usual.rows[algo].rounds == series.rounds
+    }
+    return dict(zip(pairs, statistics.compare(np.stack(list(pairs.values()))))) if pairs else {}
+
+
+def in_short(name: str, found: Mapping[str, Held]) -> str:
+    """Return in a sentence what tuning is worth in a setting; empty where nothing is compared.
+
+    Args:
+        name: of a part of best draws.
+        found: all parts that are there.
+    """
+    by_verdict: dict[str, list[str]] = {}
+    for algo, one in gains(name, found).items():
+        by_verdict.setdefault(one.verdict, []).append(f"{algo} {one.difference:+.3f}")
+    told = "; ".join(f"{verdict}: {', '.join(algos)}" for verdict, algos in sorted(by_verdict.items()))
+    return f"{found[name].about['title']}, less its usual settings: {told}." if told else ""
+
+
 def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
     """Return the tables of a part of best draws: what they are, and how much better than the usual settings.
 
@@ -57,18 +93,8 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         found: all parts that are there.
     """
     tuned, drawn = found[name], found.get(name + DRAWS)
-    usual = found.get(name.removeprefix(PREFIX))
+    usual, compared = found.get(name.removeprefix(PREFIX)), gains(name, found)
     rows = {algo: tuned.rows[algo] for algo in ALGOS if algo in tuned.rows}
-    pairs = {
-        algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[algo])
-        for algo, series in rows.items()
-        if usual is not None
-        and algo in usual.rows
-        and tuned.about["rows"][algo]["algo_args"] != usual.about["rows"][algo]["algo_args"]  # else the same runs
-        and usual.rows[algo].seeds == series.seeds
-        and usual.rows[algo].rounds == series.rounds
-    }
-    compared = dict(zip(pairs, statistics.compare(np.stack(list(pairs.values()))))) if pairs else {}
     lines = ["| strategy | hyperparameters | tuning seeds | these seeds | less the usual settings | MB | MB usual |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for algo, series in rows.items():
@@ -78,7 +104,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         mean = f"{measures.last_rounds(series).mean():.3f}"
         against = standings.difference(compared[algo], 3) if algo in compared else ""
         sent = _megabytes(series)
-        usually = _megabytes(usual.rows[algo]) if usual is not None and algo in pairs else ""
+        usually = _megabytes(usual.rows[algo]) if usual is not None and algo in compared else ""
         lines.append(f"| {algo} | {cell(in_words(arguments))} | {before} | {mean} | {against} | {sent} | {usually} |")
     about = (
         f"Every strategy had its usual settings and {tuning.DRAWS} random draws of its hyperparameters on "

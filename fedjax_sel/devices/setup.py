@@ -33,8 +33,13 @@ def check_that_jax_starts() -> None:
     """Start JAX's devices, and the CPU with them: what is decomposed once before a run is decomposed there.
 
     Raises:
-        UserError: it cannot.
+        UserError: it cannot, or its numbers have 64 bits.
     """
+    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise UserError(
+            "jax_enable_x64 is on, and runs are of 32 bits; leave JAX_ENABLE_X64 out, or say "
+            'jax.config.update("jax_enable_x64", False) before a run'
+        )
     platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
     if platforms and "cpu" not in platforms.split(","):
         jax.config.update("jax_platforms", f"{platforms},cpu")

@@ -13,6 +13,7 @@ from fedjax_sel.numerics import partial_order
 SORTED = 4096
 """Up to so many items all are sorted. Above, a sort of all of them would cost more than the rest of a selection."""
 
+_LARGEST_LOGIT = 1e37
 _BLOCK = 1024  # items of one block, of which an independent draw chooses one first
 
 
@@ -119,6 +120,32 @@ def without_replacement(key: jax.Array, weights: jax.Array, k: int, available: j
     shuffled = jax.random.permutation(key_rest, num_items)
     ranking = shuffled[jnp.lexsort((-scores[shuffled], -tier[shuffled]))]
     return ranking[:k].astype(jnp.int32)
+
+
+def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> jax.Array:
+    """Draw k distinct items, one after another, each with probability proportional to exp(logit), of any size.
+
+    The noise that decides among equal logits must not be rounded away beside large ones: each sum is kept as the
+    float32 next to it and what that leaves (Knuth's exact sum of two); items are ranked by the one, then by the other.
+
+    Args:
+        key: consumed.
+        logits: float32 [N]; clipped where they are not finite.
+        k: how many.
+        among: bool [N], of which k at least are; others come last.
+
+    Returns:
+        int32 [k], in the order of the draws.
+    """
+    logits = jnp.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT)
+    noise = jax.random.gumbel(key, logits.shape, mode="high")
+    high = logits + noise
+    of_noise = high - logits
+    low = (logits - (high - of_noise)) + (noise - of_noise)
+    high = jnp.where(among, high, -jnp.inf)
+    if logits.shape[0] > SORTED:
+        return partial_order.first((partial_order.descending(high), partial_order.descending(low)), k)
+    return jnp.lexsort((-low, -high))[:k].astype(jnp.int32)
 
 
 def uniform_without_replacement(

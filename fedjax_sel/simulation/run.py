@@ -82,6 +82,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         return (carry if resumed is None else None), streams
 
     start = jax.jit(devices.over_seeds(mesh, starting, (SPECS, per_seed), per_seed))
+    measure = _measuring(plan)
     programs = []
     for place in range(0, len(run.seeds), seeds_at_once):
         own = slice(place, place + seeds_at_once)
@@ -93,7 +94,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         if plan.store is not None:
             carry = _stored(plan, plan.store, carry, own, resumed is None)
         if resumed is None:
-            carry = _before_first_round(plan, carry, federation, streams)
+            carry = _before_first_round(plan, measure, carry, federation, streams)
         waits = seeds_at_once < len(run.seeds)
         carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
         programs.append(Program(plan, carry, federation, streams, first, length, chunk))
@@ -209,18 +210,24 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
     return carry, streams
 
 
-def _before_first_round(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Carry:
+Measure = Callable[[Carry, Federation, Streams], tuple[Information, Bill]]
+
+
+def _measuring(plan: Plan) -> Measure:
+    """Return what serves the requests that are due at the start, compiled once for all groups of seeds."""
+
+    def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
+        context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None)
+        return information.measure_at_start(context, carry.info, carry.start)
+
+    in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)
+    return jax.jit(devices.over_seeds(plan.mesh, measure, in_specs, devices.PER_SEED))
+
+
+def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: Federation, streams: Streams) -> Carry:
     """Serve what is due at the start, and let the strategy work on it once, in float64 on the CPU."""
     if protocol.requests_at_start(plan.strategy):
-
-        def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
-            context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None)
-            return information.measure_at_start(context, carry.info, carry.start)
-
-        in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)
-        info, start = jax.jit(devices.over_seeds(plan.mesh, measure, in_specs, devices.PER_SEED))(
-            carry, federation, streams
-        )
+        info, start = measure(carry, federation, streams)
         carry = carry._replace(info=info, start=start)
     if plan.strategy.prepare is keep_state:
         return carry

@@ -143,8 +143,7 @@ def active_cohort(
     kept = sampling.among_largest(key_ties, jnp.where(reachable, values, -jnp.inf), kept_here)
 
     # Weights stay logarithms: exp of a large difference would be zero.
-    logits = alpha2 * (values - values.max()) + jax.random.gumbel(key_draw, values.shape, mode="high")
-    drawn = jax.lax.top_k(jnp.where(kept, logits, -jnp.inf), by_value)[1]
+    drawn = sampling.by_logits(key_draw, alpha2 * values, by_value, kept)
 
     # Where so few are there that unavailable ones are drawn, all that are there are drawn as well, and stand in tier 0.
     tiers = jnp.where(reachable, 1, 2).at[drawn].add(-1)

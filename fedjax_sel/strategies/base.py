@@ -163,9 +163,9 @@ class Unrequested:
 class Evaluation(NamedTuple):
     """Of a global model on data that the server holds; scalars."""
 
-    correct: jax.Array  # examples classified correctly, int32
-    accuracy: jax.Array  # a share, float32
-    loss: jax.Array  # mean cross-entropy, nats, float32
+    correct: jax.Array  # examples classified correctly, int32; else the measure's sum, negated where less is better
+    accuracy: jax.Array  # a share, or the mean of the task's first measure, float32
+    loss: jax.Array  # mean, of cross-entropy in nats, float32
 
 
 class ServerMetrics(NamedTuple):

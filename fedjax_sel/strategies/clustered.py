@@ -38,6 +38,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling, urns, ward
 from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy, keep_state
 
@@ -79,7 +80,19 @@ def clustered(
 
     Returns:
         The strategy.
+
+    Raises:
+        UserError: a parameter without effect.
     """
+    for name, value, usual, needs in (
+        ("distance", distance, "arccos", {"variant": "similarity"}),
+        ("linkage", linkage, "condensed", {"variant": "similarity"}),
+        ("unseen", unseen, "group", {"variant": "similarity", "distance": "arccos"}),
+    ):
+        for other, needed in needs.items():
+            have = {"variant": variant, "distance": distance}[other]
+            if value != usual and have != needed:
+                raise UserError(f"clustered: {name}={value} has no effect with {other}={have}; leave one of them out")
 
     def init_size(key: jax.Array, env: Env) -> Size:
         sizes = urns.fitting(env.sizes, env.num_selected)

@@ -41,11 +41,13 @@ from fedjax_sel.strategies.base import (
     rounds,
 )
 
+_TEMPERATURE = 0.01
+
 
 def fedsae(
     *,
     variant: Literal["softmax", "greedy"] = "softmax",
-    temperature: float = 0.01,
+    temperature: float = _TEMPERATURE,
     active_rounds: int | None = None,
 ) -> Strategy:
     """Make FedSAE's selection.
@@ -59,10 +61,13 @@ def fedsae(
         The strategy.
 
     Raises:
-        UserError: a parameter outside its range.
+        UserError: a parameter outside its range, or without effect.
     """
     if not 0 <= temperature < float("inf"):
-        raise UserError(f"fedsae: temperature={temperature} must be a number from 0; the public code uses 0.01")
+        usual = f"the public code uses {_TEMPERATURE}"
+        raise UserError(f"fedsae: temperature={temperature} must be a number from 0; {usual}")
+    if temperature != _TEMPERATURE and variant == "greedy":
+        raise UserError(f"fedsae: temperature={temperature} has no effect with variant=greedy; leave one of them out")
     if active_rounds is not None and active_rounds < 1:
         raise UserError(f"fedsae: active_rounds={active_rounds} is below 1; for uniform cohorts use --algo random")
 

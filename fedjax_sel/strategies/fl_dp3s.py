@@ -177,13 +177,14 @@ def _sample_available(key, spectrum: tuple[jax.Array, jax.Array], k: int, availa
 def known_or_mean(profiles: jax.Array, age: jax.Array) -> jax.Array:
     """Return profiles in which clients that never answered have the mean of the others', which sets none apart.
 
-    In a simulation all answer before the first round; a server of real clients may hear nothing of some.
+    In a simulation all answer before the first round; a server of real clients may hear nothing of some. A profile that
+    is not finite tells nothing either, as where a client's training diverges for `representative-gradient`.
 
     Args:
         profiles: f_c, [N, Q].
         age: of them, [N].
     """
-    known = (age < NEVER)[:, None]
+    known = ((age < NEVER) & jnp.isfinite(profiles).all(axis=1))[:, None]
     mean = jnp.where(known, profiles, 0).sum(axis=0) / jnp.maximum(known.sum(), 1)
     return jnp.where(known, profiles, mean)
 

@@ -63,6 +63,9 @@ _TABLE: dict[str, Numbers] = {
 }
 
 
+_ALPHA, _QUANTILE = 2.0, 0.5  # of the system factor
+
+
 class State(NamedTuple):
     """What is known of the clients."""
 
@@ -87,8 +90,8 @@ def oort(
     explore_pool: float = 5.0,
     max_participations: int | None = None,
     system: Literal["none", "sizes"] = "none",
-    alpha: float = 2.0,
-    preferred_duration_quantile: float = 0.5,
+    alpha: float = _ALPHA,
+    preferred_duration_quantile: float = _QUANTILE,
 ) -> Strategy:
     """Make Oort.
 
@@ -109,8 +112,14 @@ def oort(
         The strategy.
 
     Raises:
-        UserError: a parameter outside its range.
+        UserError: a parameter outside its range, or without effect.
     """
+    for name, value, usual in (
+        ("alpha", alpha, _ALPHA),
+        ("preferred_duration_quantile", preferred_duration_quantile, _QUANTILE),
+    ):
+        if value != usual and system == "none":
+            raise UserError(f"oort: {name}={value} has no effect with system=none; give system=sizes, too")
     chosen = (exploration_decay, cap, cut, max_participations)
     decay, cap, cut, limit = (mine if mine is not None else its for mine, its in zip(chosen, _TABLE[preset]))
     for name, value in (

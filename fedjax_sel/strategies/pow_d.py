@@ -54,11 +54,14 @@ class State(NamedTuple):
     importance: jax.Array  # p_k, float32 [N]
 
 
+_BATCH_SIZE = 64
+
+
 def pow_d(
     *,
     variant: Literal["pow-d", "cpow-d", "rpow-d", "train-first"] = "pow-d",
     num_candidates: int | None = None,
-    batch_size: int = 64,
+    batch_size: int = _BATCH_SIZE,
 ) -> Strategy:
     """Make power-of-choice.
 
@@ -73,12 +76,14 @@ def pow_d(
         The strategy.
 
     Raises:
-        UserError: a parameter outside its range; from `init` where d is below K.
+        UserError: a parameter outside its range, or without effect; from `init` where d is below K.
     """
     if num_candidates is not None and num_candidates < 1:
         raise UserError(f"pow_d: num_candidates={num_candidates} is below 1; leave it out for twice the cohort")
     if batch_size < 1:
-        raise UserError(f"pow_d: batch_size={batch_size} is below 1; the usual one is 64")
+        raise UserError(f"pow_d: batch_size={batch_size} is below 1; the usual one is {_BATCH_SIZE}")
+    if batch_size != _BATCH_SIZE and variant != "cpow-d":
+        raise UserError(f"pow_d: batch_size={batch_size} has no effect with variant={variant}; it is cpow-d's")
     reports = variant == "rpow-d"  # the cohort reports: nobody is asked
     request = {
         "pow-d": Request("loss", CANDIDATES, always()),

@@ -17,7 +17,7 @@ def after(value: jax.Array, tree: Any) -> jax.Array:
     """Return a float32 as it is, to the bit, but on CPUs known only when all leaves of a tree are.
 
     Args:
-        value: a scalar.
+        value: a float32 scalar.
         tree: of floats.
 
     Returns:
@@ -31,7 +31,7 @@ def after(value: jax.Array, tree: Any) -> jax.Array:
         first = lax.bitcast_convert_type(leaf.reshape(-1)[0].astype(jnp.float32), jnp.uint32)
         return (first >> 31) >> 1
 
-    bits = lax.bitcast_convert_type(value, jnp.uint32)
+    bits = lax.bitcast_convert_type(jnp.asarray(value, jnp.float32), jnp.uint32)  # another width has other words
     for leaf in jax.tree.leaves(tree):
         bits |= nothing(leaf)
     return lax.bitcast_convert_type(bits, jnp.float32)

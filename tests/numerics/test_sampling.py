@@ -78,6 +78,25 @@ def test_zero_and_minus_zero_are_equal(size):
     assert 0.3 < (np.asarray(chosen) % 2).mean() < 0.7
 
 
+@pytest.mark.parametrize("shift", [0.0, 3e7, -1e30])
+def test_draws_by_logits_keep_their_law_wherever_these_lie(shift):
+    logits = jnp.float32([0.0, 1.0, 2.0, 0.0]) * (shift == 0) + shift
+    among = jnp.array([True, True, True, False])
+    keys = jax.random.split(jax.random.key(1), 6000)
+    first = np.asarray(jax.vmap(lambda key: sampling.by_logits(key, logits, 2, among))(keys))[:, 0]
+    expected = np.exp([0.0, 1.0, 2.0]) if shift == 0 else np.ones(3)
+    assert stats.chisquare(np.bincount(first, minlength=3), 6000 * expected / expected.sum()).pvalue > 1e-4
+
+
+def test_of_many_items_the_same_are_drawn_by_logits():
+    scores = jax.random.normal(jax.random.key(0), (sampling.SORTED + 1,)) * 1e6
+    among = jnp.arange(sampling.SORTED + 1) % 3 != 0
+    found = sampling.by_logits(jax.random.key(1), scores, 5, among)
+    np.testing.assert_array_equal(found, jnp.argsort(jnp.where(among, -scores, jnp.inf))[:5])  # no noise is so large
+    infinite = jnp.array([jnp.inf, 1.0, -jnp.inf])
+    assert sampling.by_logits(jax.random.key(1), infinite, 3, jnp.ones(3, bool)).tolist() == [0, 1, 2]
+
+
 def test_first_occurrence():
     np.testing.assert_array_equal(
         sampling.first_occurrence(jnp.array([4, 2, 4, 4, 2, 7])), [True, True, False, False, False, True]

@@ -29,6 +29,9 @@ SMALL = Config().replace(
 ONE_FULL_BATCH_STEP = dict(local_epochs=1, full_batch=True, holdout=0.0, loss_on="train", learning_rate=0.2)
 
 
+UNEQUAL = dict(partition="dirichlet", alpha=1.0, dirichlet_form="yurochkin")
+
+
 def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
     """Selects the same clients in every round and writes down what it knows in `observe` and in `update`."""
     kinds = list(dict.fromkeys(request.kind for request in requests if request.who != SERVER))
@@ -235,7 +238,8 @@ def test_candidates_that_train_are_billed_once():
             for also in (
                 {},
                 {"optimizer": "fedyogi", "server_learning_rate": 0.1, "report_failure_rate": 0.3},
-                {"optimizer": "fedadam", "aggregation": "samples"},
+                {"optimizer": "fedadam", "aggregation": "samples", **UNEQUAL},
+                {"aggregation": "global-samples", **UNEQUAL},
                 {"aggregation": "unbiased", "report_failure_rate": 0.3},
                 {"server_optimizer": "sgd", "server_learning_rate": 0.3},
                 {"optimizer": "fednova", "server_optimizer": "adam", "server_learning_rate": 0.01, "momentum": 0.9},
@@ -311,6 +315,16 @@ def test_who_cannot_be_reached_neither_answers_nor_trains():
     np.testing.assert_array_equal(ledger.models_up, there[:, [2, 9, 4]].sum(axis=1))
     other, _, _, _ = play(watcher(request, ids=(0, 1, 3)), available=0.6, rounds=8, chunk=8)
     np.testing.assert_array_equal(other["observe.loss.age"] == 0, there)  # whatever the strategy
+
+
+def test_a_probe_trains_those_who_are_there():
+    strategy = watcher(Request("loss_change", ALL, always(), (("probes", 1),)))
+    state, ledger, _, _ = play(strategy, available=0.3, rounds=12, chunk=12)
+    there = state["observe.loss_change.age"] == 0
+    count = there.sum(axis=1)
+    assert count.min() < K < count.max()
+    np.testing.assert_array_equal(ledger.models_up, state["masked"].sum(axis=1) + np.minimum(count, K))
+    np.testing.assert_array_equal(ledger.models_down, 2 * count)  # the model, and the probe's
 
 
 def test_random_selection_takes_those_who_are_there():

@@ -86,6 +86,20 @@ def test_greedy_takes_the_largest_losses(n, k):
         assert ids == sorted(range(n), key=lambda i: -loss[i])[:k]
 
 
+def test_what_has_no_effect_is_refused():
+    with pytest.raises(UserError, match=r"^fedsae: temperature=5 has no effect with variant=greedy; "):
+        fedsae(variant="greedy", temperature=5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 10.0, 1e5])
+def test_equal_losses_stay_equal_beside_a_huge_one(temperature):
+    """What is replaced for an infinite loss must not round away the noise that decides among the others."""
+    ids = selections(fedsae(temperature=temperature), [1e6, *[2.3] * 11], [600] * 12, 4, keys(4000)).ids
+    assert (ids == 0).any(axis=1).all()
+    counts = np.bincount(ids.ravel(), minlength=12)[1:]
+    assert counts.sum() == 3 * 4000 and stats.chisquare(counts).pvalue > 1e-4
+
+
 def test_greedy_breaks_ties_at_random():
     ids = selections(fedsae(variant="greedy"), [1.0, 5.0, 1.0, 1.0, 0.0], [5] * 5, 2, keys(5000)).ids
     assert (ids[:, 0] == 1).all()
@@ -95,7 +109,7 @@ def test_greedy_breaks_ties_at_random():
 
 @pytest.mark.parametrize("variant", ["softmax", "greedy"])
 def test_cohorts_are_uniform_after_the_active_rounds(variant):
-    strategy = fedsae(variant=variant, temperature=5.0, active_rounds=4)
+    strategy = fedsae(variant=variant, active_rounds=4, **({"temperature": 5.0} if variant == "softmax" else {}))
     losses, sizes = [0.0, 1.0, 2.0, 3.0, 40.0], [4, 4, 4, 9, 9]
     last = selections(strategy, losses, sizes, 2, keys(200), round=3).ids
     assert (np.sort(last, axis=1) == [3, 4]).mean() > 0.9

@@ -11,8 +11,8 @@ from scipy import stats
 from fedjax_sel import metrics, strategies
 from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env, Fact, Information, UndeclaredFactError
-from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
+from fedjax_sel.strategies.base import NEVER, Env, Fact, Information, UndeclaredFactError
+from fedjax_sel.strategies.fl_dp3s import known_or_mean, similarity_of_profiles
 
 
 def twin_similarity(profiles):
@@ -192,6 +192,15 @@ def test_fewer_available_than_selected_gives_all_of_them():
     selection = draw(strategy, state, info, 50, available=available)
     assert (selection.mask.sum(axis=1) == 2).all()
     assert (np.sort(np.where(selection.mask, selection.ids, 99), axis=1)[:, :2] == [1, 4]).all()
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_a_profile_that_is_not_finite_is_as_one_that_never_came(broken):
+    good = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    bad = good.copy()
+    bad[2, 1] = broken
+    asked, missing = np.zeros(6, np.int32), np.where(np.arange(6) == 2, NEVER, 0)
+    np.testing.assert_array_equal(known_or_mean(jnp.array(bad), asked), known_or_mean(jnp.array(good), missing))
 
 
 def test_equal_profiles_give_uniform_cohorts():

@@ -276,6 +276,13 @@ def test_the_outcomes_factor(rule, rise, fall, loss_fell, loss_rose, same):
     assert factor(start, Evaluation(jnp.int32(10), jnp.float32(0.5000001), jnp.float32(0.5))) == pytest.approx(
         loss_fell
     )
+    error = [
+        Evaluation(jnp.float32(-64.0 * value), jnp.float32(value), jnp.float32(1.0)) for value in (1.0, 0.5, 300.0)
+    ]
+    better, worse, far_worse = factor(error[0], error[1]), factor(error[1], error[0]), factor(error[0], error[2])
+    assert better == pytest.approx(1.0 if rule == "sign" else 2 * np.exp(0.5))  # of an error, less is better
+    assert worse == pytest.approx(-1.0 if rule == "sign" else 2 * np.exp(-0.5)) and far_worse <= worse
+    assert np.isfinite(factor(error[2], error[0]))
     assert np.isfinite(factor(evaluation(10, 1e6), evaluation(10, 0.0)))
     assert np.isfinite(factor(evaluation(10, 0.0), evaluation(10, 1e6)))
 

@@ -14,3 +14,11 @@ def test_gpfl_alone_plans_ahead(name):
         warnings.simplefilter("error")
         depends = depends_on_num_rounds(strategies.make(name), 20, 4, 30, 50, everyone_available=True)
     assert depends == (name == "gpfl")
+
+
+@pytest.mark.parametrize(
+    "numbers,expected", [({"alpha": "const"}, False), ({"alpha": "tent"}, False), ({"alpha": "decay"}, True)]
+)
+def test_a_rule_without_the_number_of_rounds_does_not(numbers, expected):
+    strategy = strategies.make("gpfl", **numbers)
+    assert depends_on_num_rounds(strategy, 20, 4, 30, 50, everyone_available=True) == expected

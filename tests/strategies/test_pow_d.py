@@ -233,7 +233,7 @@ def test_the_usual_number_of_candidates(variant, n, k, expected):
     ("train-first", "training_loss", CANDIDATES, (("statistic", "last-pass"),)),
 ])  # fmt: skip
 def test_what_it_buys(variant, kind, who, options):
-    strategy = pow_d(variant=variant, batch_size=16)
+    strategy = pow_d(variant=variant, **({"batch_size": 16} if variant == "cpow-d" else {}))
     (request,) = strategy.requests
     assert (request.kind, request.who, request.options) == (kind, who, options)
     assert request.when.in_every_round and not request.when.before_first_round
@@ -242,6 +242,8 @@ def test_what_it_buys(variant, kind, who, options):
 
 
 def test_bad_parameters_are_refused():
+    with pytest.raises(UserError, match=r"^pow_d: batch_size=16 has no effect with variant=pow-d; it is cpow-d's$"):
+        pow_d(batch_size=16)
     with pytest.raises(UserError, match=r"pow_d: num_candidates=0 is below 1"):
         pow_d(num_candidates=0)
     with pytest.raises(UserError, match=r"pow_d: batch_size=0 is below 1"):

@@ -95,6 +95,7 @@ _AT_LEAST = {
     "probes": (1, "the papers use 1"),
 }
 _ABOVE_ZERO = {"noise": "the public code uses 0.01", "learning_rate": "the papers use 0.01"}
+_LEAST_NOISE = 1e-10
 _UP_TO_ONE = {"anneal": "the papers use 0.95", "discount": "the papers use 0.9"}
 _WITHOUT_EFFECT = {  # of a preset: what it has in the place of what they tell
     "closed-form": ("warmup_steps", "steps", "learning_rate", "warmup_reuse", "reuse"),
@@ -157,6 +158,8 @@ def _problem(name: str, value: int | float | str) -> str | None:
     if name in _AT_LEAST:
         smallest, usual = _AT_LEAST[name]
         return None if value >= smallest else f"is below {smallest}; {usual}"
+    if name == "noise" and 0 < value < _LEAST_NOISE:
+        return f"is below {_LEAST_NOISE:g}, which float32 cannot divide by; {_ABOVE_ZERO[name]}"
     if name in _ABOVE_ZERO:
         return None if 0 < value < float("inf") else f"is not a positive number; {_ABOVE_ZERO[name]}"
     return None if 0 < value <= 1 else f"is outside (0, 1]; {_UP_TO_ONE[name]}"

@@ -9,7 +9,7 @@ the accuracy. The next cohort is of the largest mean rewards plus a bonus for cl
     c_i       project              [K]      <Delta_i, g> / ||g||                                              (Eq. 3)
     c~_i      shares               [K]      softmax of c over the cohort                                      (Eq. 5)
     f_t       outcome_factor       scalar   2 exp(A' - A), or by the loss F where the accuracy A is unchanged (Eq. 8)
-    rbar_i    mean_reward          [N]      sum of f c~_i / n_i                                               (Eq. 6)
+    rbar_i    reward_sum / count   [N]      sum of f c~_i / n_i                                               (Eq. 6)
     n_i       State.count          [N]      rounds in which i was selected
     alpha_t   exploration          scalar   rho t / T                                                         (Eq. 7)
     u_i       scores               [N]      rbar_i + alpha_t sqrt(2 ln t / n_i), infinite for n_i = 0         (Eq. 6)

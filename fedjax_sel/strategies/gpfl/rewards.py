@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.strategies.base import Evaluation
 
-_LARGEST_EXPONENT = 50.0  # of a change of the loss; keeps sums of rewards finite, and no healthy round reaches it
+_LARGEST_EXPONENT = 50.0  # of a change; keeps sums of rewards finite, and no healthy round reaches it
 
 
 def unit(direction: jax.Array) -> jax.Array:
@@ -65,7 +65,9 @@ def shares(projections: jax.Array) -> jax.Array:
 def outcome_factor(before: Evaluation, after: Evaluation, rule: str) -> jax.Array:
     """Return what shares are multiplied by (Na et al., Eq. 8), of accuracy A and loss F of w^t and w^(t+1).
 
-    Whether A changed is told by counts of correct answers, not by floats.
+    Whether A changed, and to the better, is told by counts of correct answers, not by floats. Of a task whose measure
+    falls as the model gets better, A' - A is its fall; the paper has shares of correct answers, and of a measure in
+    other units the exponentials weigh rounds by these units: `sign` does not.
 
     Args:
         before: of w^t.
@@ -81,8 +83,10 @@ def outcome_factor(before: Evaluation, after: Evaluation, rule: str) -> jax.Arra
     fall = before.loss - after.loss
     if rule == "sign":
         return jnp.where(correct != 0, jnp.sign(correct).astype(jnp.float32), 0.5 * jnp.sign(fall))
-    exponent = jnp.clip(fall if rule == "corrected" else -fall, -_LARGEST_EXPONENT, _LARGEST_EXPONENT)
-    return jnp.where(correct != 0, 2.0 * jnp.exp(after.accuracy - before.accuracy), jnp.exp(exponent))
+    gain = jnp.sign(correct).astype(jnp.float32) * jnp.abs(after.accuracy - before.accuracy)
+    exponents = jnp.stack([gain, fall if rule == "corrected" else -fall])
+    gained, fell = jnp.exp(jnp.clip(exponents, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
+    return jnp.where(correct != 0, 2.0 * gained, fell)
 
 
 def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int) -> jax.Array:
@@ -98,13 +102,10 @@ def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int) -> jax.Arr
     Returns:
         float32 scalar.
     """
+    # Only what the rule says is computed: a run whose rule knows no T can be made longer.
+    if rule == "const":
+        return rho * jnp.ones_like(t)
+    if rule == "tent":
+        return rho * jnp.where(t < 100, t / 100.0, 200.0 / (t + 100.0))
     share = t / num_rounds
-    return (
-        rho
-        * {
-            "linear": share,
-            "const": jnp.ones_like(t),
-            "decay": jnp.maximum(1.0 - share, 0.0),
-            "tent": jnp.where(t < 100, t / 100.0, 200.0 / (t + 100.0)),
-        }[rule]
-    )
+    return rho * (share if rule == "linear" else jnp.maximum(1.0 - share, 0.0))

@@ -1,0 +1,24 @@
+"""Runs are of 32 bits: where a user's program has 64, a sentence says so."""
+
+import jax
+import pytest
+
+import fedjax_sel
+from fedjax_sel.errors import UserError
+from fedjax_sel.training import buffer_reuse
+
+
+@pytest.fixture
+def of_64_bits():
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def test_a_run_is_refused(of_64_bits):
+    with pytest.raises(UserError, match=r"^jax_enable_x64 is on, and runs are of 32 bits; leave JAX_ENABLE_X64 out"):
+        fedjax_sel.run(fedjax_sel.preset("quickstart").replace(rounds=1))
+
+
+def test_a_step_size_stays_what_it_is(of_64_bits):
+    assert buffer_reuse.after(jax.numpy.float64(0.05), {"weights": jax.numpy.ones(3)}) == jax.numpy.float32(0.05)

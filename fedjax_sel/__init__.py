@@ -59,9 +59,10 @@ def run(
     from fedjax_sel.devices import hosts
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs.experiment import run_experiment
+    from fedjax_sel.runs.model_again import with_model
 
     with_folder = experiment if out is None else experiment.replace(out=out)
-    result = run_experiment(with_folder, progress, callbacks)
+    result = with_model(run_experiment(with_folder, progress, callbacks), with_folder)
     config = result.config
     if config.run.out is None or not hosts.is_first():
         return result

@@ -23,8 +23,12 @@ class Callback(Protocol):
             rounds: that it has behind it, where it goes on.
         """
 
-    def resume(self, earlier: Any) -> None:
-        """Take the rounds that a run has behind it, a `Result`; called after `start` where it goes on."""
+    def resume(self, earlier: Any) -> bool | None:
+        """Take the rounds that a run has behind it, a `Result`; called after `start` where it goes on.
+
+        Returns:
+            True to end it there.
+        """
 
     def chunk(self, rounds: Any, first: int) -> bool | None:
         """Take the records of a chunk; called when they are in.
@@ -148,9 +152,9 @@ class StopAtTarget:
         del config, rounds
         self._reached = None
 
-    def resume(self, earlier: Any) -> None:
-        """Remember the seeds that reached the target before this run went on."""
-        self.chunk(earlier, 0)
+    def resume(self, earlier: Any) -> bool:
+        """Remember the seeds that reached the target before this run went on; return whether all have."""
+        return self.chunk(earlier, 0)
 
     def chunk(self, rounds: Any, first: int) -> bool:
         """Return whether all seeds have reached the target."""

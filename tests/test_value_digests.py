@@ -51,6 +51,19 @@ def test_every_parameter_tells(kind, name):
     assert len(told) >= 0.6 * len(parameters)
 
 
+def test_constants_and_helpers_of_a_notebook_tell():
+    def of(first, by="1"):
+        notebook = {"jnp": jnp}
+        exec(
+            f"FIRST = {first}\nUNUSED = object()\ndef helper(x):\n    return x * {by}\n"
+            "def select(x):\n    return [helper(one) + FIRST for one in jnp.stack([x])]\n",
+            notebook,
+        )
+        return digest((notebook["select"],))
+
+    assert of(0) == of(0) and len({of(0), of(10), of(0, "2")}) == 3
+
+
 @dataclasses.dataclass(slots=True)
 class Slots:
     number: int

@@ -1,9 +1,11 @@
 """What tells values of one name apart: the numbers inside them, such as `num_candidates` of a strategy.
 
 A strategy or an optimizer is made of functions, whose parameters lie where Python keeps what a function closes over.
-The digest covers those, and of functions that no library has what they do.
+The digest covers those, and of functions that no library has what they do, with the functions and plain values of their
+own module that they read.
 """
 
+import dis
 import functools
 import hashlib
 import inspect
@@ -106,4 +108,32 @@ def _of_function(function: types.FunctionType) -> dict[str, Any]:
         "does": None if known else function.__code__,
         "defaults": (function.__defaults__, function.__kwdefaults__),
         **closed_over,
+        **({} if known else _globals_of(function)),
     }
+
+
+def _globals_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return the functions and plain values of its module that a function reads, such as a notebook's constants."""
+    there = function.__globals__
+    names = sorted({name for name in _global_names(function.__code__) if name in there})
+    return {f"global {name}": there[name] for name in names if _tells(there[name])}
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _global_names(constant)
+
+
+def _tells(value: Any) -> bool:
+    """Return whether a global is what a function works with, and not a tool, whose parts are many and its own."""
+    if isinstance(value, Mapping):
+        return all(map(_tells, value.values()))
+    if isinstance(value, tuple | list | set | frozenset):
+        return all(map(_tells, value))
+    function = inspect.unwrap(value) if callable(value) and hasattr(value, "__wrapped__") else value
+    plain = str | bytes | int | float | complex | None | np.ndarray | np.generic | jax.Array | functools.partial
+    return isinstance(function, types.FunctionType | plain)

@@ -82,8 +82,8 @@ class Dataset:
     def digest(self) -> str:
         """Return the SHA-256 of the inputs and targets of both splits, 64 hexadecimal digits.
 
-        Names, dtypes, shapes and bytes are in it, and the number of classes; of images with classes no names and no
-        number, so that the digests in older run folders stay right.
+        Names, dtypes, shapes and bytes are in it, and the number of classes; of images with classes no names, and the
+        number only where there are more than the labels show, so that the digests in older run folders stay right.
         """
         parts = {
             "train_images": self.train_images,
@@ -94,14 +94,18 @@ class Dataset:
         if self.held_by_server is not None:
             parts |= {"server_images": self.held_by_server[0], "server_labels": self.held_by_server[1]}
         classic = self.has_classes and trees.is_array(self.train_images) and examples.is_images(self.train_images)
+        highest = 0  # label
         digest = hashlib.sha256(
             b"fedjax_sel dataset 1\n" if classic else f"fedjax_sel dataset 2\n{self.num_classes}\n".encode()
         )
         for part, tree in parts.items():
             for name, array in trees.leaves(tree, part):
+                highest = max(highest, int(array.max(initial=0))) if part.endswith("labels") and classic else highest
                 digest.update(str((array.shape, array.dtype) if classic else (name, array.shape, array.dtype)).encode())
                 for first in range(0, len(array), _CHUNK_EXAMPLES):
                     digest.update(array[first : first + _CHUNK_EXAMPLES].tobytes())
+        if classic and self.num_classes > highest + 1:
+            digest.update(f"{self.num_classes} classes".encode())
         return digest.hexdigest()
 
     @property

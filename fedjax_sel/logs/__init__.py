@@ -31,6 +31,7 @@ def make(names: Sequence[str], out: Path) -> list[Any]:
     Raises:
         UserError: a tool's package is missing.
     """
+    out = out.absolute()  # `.` has no name
     folder = out.with_name(f"{out.name}-log")
     return [_callback(NAMES[name])(folder) for name in dict.fromkeys(names)]
 

@@ -94,12 +94,14 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         ending, final = _Ending(), None
         inside = callbacks.wanted(watching, "snapshot")
         callbacks.call(watching, "start", config, start.rounds)
-        if start.earlier is not None:
-            callbacks.call(watching, "resume", start.earlier)
+        if start.earlier is not None and hosts.anybody(callbacks.call(watching, "resume", start.earlier)):
+            ending.wished, final = True, resumed
+            if writer is not None:
+                writer.results(start.earlier)
         if inside:
             callbacks.call(watching, "snapshot", start.rounds, run.known_at_first(programs))
         started = time.monotonic()
-        chunks = run.chunks(*programs)
+        chunks = iter(()) if ending.wished else run.chunks(*programs)
         for first, rounds, state, known in _one_ahead(chunks, config.run.rounds, timer, inside, interruption, ending):
             verdict = verdicts.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good

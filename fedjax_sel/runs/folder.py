@@ -33,7 +33,7 @@ from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.provenance import Digests
-from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, RESULT
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, PARAMS, RESULT
 from fedjax_sel.version import __version__
 
 SECONDS_TO_LOSE = 60.0
@@ -166,6 +166,7 @@ def set_aside(path: Path) -> Path:
     Raises:
         UserError: it cannot be renamed.
     """
+    path = path.resolve()  # a link stays, and what it leads to is set aside; `.` has a name
     number = 1
     while (moved := path.with_name(f"{path.name}.aside-{number}")).exists():
         number += 1
@@ -222,7 +223,7 @@ def go_on(path: Path, known: Manifest, problem: Problem) -> None:
     data = provenance.description(problem.given, config.run.seeds)
     try:
         with (path / METRICS).open("r+b") as file:
-            for outdated in (RESULT, CURVES):  # of other rounds than the folder will hold
+            for outdated in (RESULT, CURVES, PARAMS):  # of other rounds than the folder will hold
                 (path / outdated).unlink(missing_ok=True)
             file.truncate(known["metrics"]["bytes"])
         run_files.write_json(path / CONFIG, config.to_json())

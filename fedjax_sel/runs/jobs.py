@@ -67,16 +67,34 @@ def make_jobs(
     """
     strategies = _items("--algos", algos)
     chosen = {} if optimizers is None else _items("--optimizers", optimizers)
+    if subfolders:
+        _check_folders(settings)
     jobs = []
     for setting, config in settings.items():
         for optimizer, (optimizer_folder, change) in chosen.items() or {"": ("", None)}.items():
             if change is not None:
                 config = config.replace(optimizer=change[0], optimizer_args=change[1])
-            place = (out / setting.replace("/", "-") if subfolders else out) / optimizer_folder
+            place = (out / _folder_of(setting) if subfolders else out) / optimizer_folder
             for algo, (folder, (name, values)) in strategies.items():
                 run = config.replace(algo=name, algo_args=values, out=str(place / folder))
                 jobs.append(Job(setting, algo, run, optimizer))
     return jobs
+
+
+def _folder_of(setting: str) -> str:
+    return setting.replace("/", "-")
+
+
+def _check_folders(settings: Mapping[str, Config]) -> None:
+    by_folder: dict[str, str] = {}
+    for setting in settings:
+        folder = _folder_of(setting)
+        if folder.strip(". ") == "":
+            raise UserError(f"settings: {setting!r} cannot name a folder; give it another name")
+        if folder in by_folder:
+            both = f"{setting!r} and {by_folder[folder]!r}"
+            raise UserError(f"settings: {both} would share the folder {folder}; rename one")
+        by_folder[folder] = setting
 
 
 def _items(flag: str, texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, dict[str, str]]]]:

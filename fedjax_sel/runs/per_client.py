@@ -10,6 +10,7 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import pose
+from fedjax_sel.runs import weights as weights_file
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.run import SPECS
@@ -43,6 +44,6 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
     shapes = jax.eval_shape(problem.model.init, jax.random.key(0))
-    weights = jax.tree.unflatten(jax.tree.structure(shapes), jax.tree.leaves(result.weights))
+    weights = weights_file.like(shapes, result.weights)
     found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     return {**found.measures, "loss": found.loss}

@@ -26,12 +26,28 @@ _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 def to_bytes(weights: Weights) -> bytes:
     """Return the content of `params.npz`: names such as `trained/Dense_0/kernel`, leading axis seeds."""
-    arrays = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(weights):
-        arrays[SEPARATOR.join(_name(key) for key in path)] = np.asarray(leaf)
+    arrays = {name: np.asarray(leaf) for name, leaf in _by_name(weights).items()}
     content = io.BytesIO()
-    np.savez(content, **arrays)
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]  # no leaf is named allow_pickle
     return content.getvalue()
+
+
+def like(shapes: Weights, weights: Weights) -> Weights:
+    """Return weights in the pytree of their module; those of a file are nested dicts, in the order of their text.
+
+    Args:
+        shapes: of the module, a pytree with the same names.
+        weights: of one or more models.
+
+    Raises:
+        UserError: they are those of another module.
+    """
+    given = _by_name(weights)
+    wanted = _by_name(shapes)
+    if given.keys() != wanted.keys():
+        other = sorted(given.keys() ^ wanted.keys())[0]
+        raise UserError(f"the weights are not those of this model: {other!r} is in one of them alone")
+    return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in wanted])
 
 
 def read(folder: Path) -> Weights | None:
@@ -87,6 +103,11 @@ def _nested(arrays: Mapping[tuple[str, ...], np.ndarray]) -> Weights:
             node = node.setdefault(part, {})
         node[last] = array
     return Weights(found.get("trained", {}), found.get("carried", ()))
+
+
+def _by_name(weights: Weights) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(weights)
+    return {SEPARATOR.join(_name(key) for key in path): leaf for path, leaf in leaves}
 
 
 def _name(key: Any) -> str:

@@ -54,11 +54,10 @@ class Hooks:
             all_sizes: with those held out, int32 [N].
         """
         n, k, t = self.size
+        total = np.float32(sizes.sum(dtype=np.int64))  # of real clients more than an int32 holds
 
         def init(stream, sizes, all_sizes):
-            env = Env(
-                n, k, t, self.counts.num_classes, self.counts.num_params, sizes, sizes / sizes.sum(), all_sizes
-            )  # fmt: skip
+            env = Env(n, k, t, self.counts.num_classes, self.counts.num_params, sizes, sizes / total, all_sizes)
             return self.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
         with contract.explained("init"):

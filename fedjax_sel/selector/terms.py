@@ -38,7 +38,8 @@ class Terms(NamedTuple):
         def digest(*parts: bytes) -> str:
             return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
-        names = (repr(name).encode() for name in self.clients.names)
+        plain = (name.item() if isinstance(name, np.generic) else name for name in self.clients.names)
+        names = (repr(name).encode() for name in plain)
         requests = [repr(request).encode() for request in self.strategy.requests]
         return {
             "strategy": self.strategy.name,

@@ -226,6 +226,14 @@ def test_the_digest_of_a_tree_knows_names_shapes_kinds_and_bytes():
     assert of({"b": FLOATS, "a": FLOATS}).digest() == digests[0], "the order of a dict's keys means nothing"
 
 
+def test_the_digest_of_images_knows_classes_that_no_label_shows():
+    def of(**more):
+        images = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4, 1)
+        return Dataset.from_arrays(train=(images, np.arange(6) % 3), test=(images[:3], np.arange(3)), **more).digest()
+
+    assert of() == of(num_classes=3) != of(num_classes=6)
+
+
 # ---------------------------------------------------------------- bad input
 
 

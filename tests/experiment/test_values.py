@@ -1,5 +1,6 @@
 """Experiments of values: what may be given, what is refused, and that names and values give the same experiment."""
 
+import functools
 import shutil
 
 import flax.linen as nn
@@ -12,6 +13,8 @@ import fedjax_sel
 from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strategies, tasks
 from fedjax_sel.config import VALUES, Config
 from fedjax_sel.experiment import problem
+from fedjax_sel.models import Weights
+from fedjax_sel.runs import weights, writer
 from fedjax_sel.simulation import run
 from fedjax_sel.strategies.base import ALL, Request, at_start
 from fedjax_sel.training import optimizers
@@ -90,6 +93,8 @@ def test_the_folder_gives_the_same_with_its_weights(kept):
         for name, values in result.measured.items():
             np.testing.assert_array_equal(again.measured[name], values)
         jax.tree.map(np.testing.assert_array_equal, again.params, dict(result.params))
+    found = again.model.apply(again.weights_of(0), X[100:], None).prediction  # what `run` read is as what it ran
+    np.testing.assert_allclose(found, result.model.apply(result.weights_of(0), X[100:], None).prediction, rtol=1e-6)
     prediction = result.model.apply(result.weights_of(0), X[100:], None).prediction
     np.testing.assert_allclose(np.mean((prediction - Y[100:]) ** 2), result.test_loss[0, -1], rtol=1e-5)
     variables = {"params": jax.tree.map(lambda leaf: leaf[0], again.params), **result.weights_of(0).carried}
@@ -106,6 +111,33 @@ def test_weights_of_the_rounds_before_are_not_those_of_a_run_that_goes_on(kept, 
     again = fedjax_sel.load(str(out))
     jax.tree.map(np.testing.assert_array_equal, again.params, dict(result.params))
     assert (again.params["Dense_1"]["kernel"] != kept[0].params["Dense_1"]["kernel"]).any()
+
+
+def test_weights_of_fewer_rounds_do_not_outlive_the_run_that_went_on(kept, tmp_path, monkeypatch):
+    """A process that dies between the last rounds and their weights leaves those of no other round."""
+    out = shutil.copytree(kept[1], tmp_path / "run")
+    longer = of(names={"model": "net-1"}, rounds=9)
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.Writer, "weights", die)
+        with pytest.raises(KeyboardInterrupt):
+            fedjax_sel.run(longer, out=str(out))
+    expected = fedjax_sel.run(longer)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)  # two programs, of other chunks
+    jax.tree.map(close, fedjax_sel.load(str(out)).params, dict(expected.params))
+
+
+def test_weights_find_their_places_by_name():
+    """A file has them in the order of its text: "10" before "2"."""
+    own = Weights([np.full(2, place) for place in range(12)], ())
+    read = Weights({str(place): own.trained[place] for place in sorted(range(12), key=str)}, ())
+    found = weights.like(own, read)
+    assert isinstance(found.trained, list) and [int(leaf[0]) for leaf in found.trained] == list(range(12))
+    with pytest.raises(UserError, match=r"^the weights are not those of this model: 'trained/11' is in one of them"):
+        weights.like(Weights(own.trained[:11], ()), read)
 
 
 def test_weights_that_are_lost_come_from_the_checkpoint(kept, tmp_path):
@@ -325,6 +357,17 @@ def test_a_target_that_was_reached_before_a_run_went_on(tmp_path):
     whole = fedjax_sel.run(of(rounds=9, **settings), out=out, callbacks=behind)
     assert early.num_rounds == 2 and whole.finished
     np.testing.assert_array_equal(behind.losses, early.test_loss)
+
+
+def test_a_target_that_was_reached_ends_every_later_start_at_once(tmp_path):
+    settings, out = {"names": {"model": "net-1"}}, str(tmp_path / "run")
+    first, again = (
+        fedjax_sel.run(of(rounds=9, **settings), out=out, callbacks=callbacks.StopAtTarget(np.inf)) for _ in range(2)
+    )
+    assert first.num_rounds == again.num_rounds == 2 and not again.finished
+    np.testing.assert_array_equal(first.test_loss, again.test_loss)
+    jax.tree.map(np.testing.assert_array_equal, dict(again.params), dict(first.params))
+    assert fedjax_sel.load(out).num_rounds == 2
 
 
 def test_callbacks_hear_of_the_error_that_ends_a_run():

@@ -47,6 +47,17 @@ def table(path):
         return {(row["setting"], row["algo"]): row for row in csv.DictReader(file)}
 
 
+def test_settings_have_folders_of_their_own(tmp_path):
+    cases = {
+        ("lr/1", "lr-1"): r"^settings: 'lr-1' and 'lr/1' would share the folder lr-1; ",
+        ("a", ".."): r"^settings: '\.\.' cannot name a folder",
+        ("", "a"): r"^settings: '' cannot name a folder",
+    }
+    for names, sentence in cases.items():
+        with pytest.raises(UserError, match=sentence):
+            jobs.make_jobs(dict.fromkeys(names, fedjax_sel.preset("quickstart")), ["random"], tmp_path, True)
+
+
 def test_items_of_algos():
     assert jobs.parse_algo("fedcor") == ("fedcor", {})
     assert jobs.parse_algo("fedcor[preset=code-2023,dimension=20]") == (

@@ -27,6 +27,22 @@ def one_call(selector, log):
         selector.update(log[-1][0][:1])
 
 
+def test_numbers_and_names_of_numpy_are_plain_ones(tmp_path):
+    given = fedjax_sel.Selector("random", np.int64(4), np.int32(2), 3, sizes=[1] * 4, clients=list(np.arange(4)))
+    given.save(tmp_path / "selector.npz")
+    fedjax_sel.Selector("random", 4, 2, 3, sizes=[1] * 4).load(tmp_path / "selector.npz")
+
+
+def test_sizes_may_add_up_to_more_than_an_int32():
+    selector = fedjax_sel.Selector("random[variant=md]", 3, 1, 40, sizes=[2**31 - 1, 2**31 - 1, 2**30])
+    counts = np.zeros(3, int)
+    for _ in range(40):
+        cohort, _ = selector.select()
+        counts[list(cohort)] += 1
+        selector.update(cohort)
+    assert counts.sum() == 40 and counts.min() > 0
+
+
 def test_it_goes_on_exactly(tmp_path):
     whole, wanted = make(), []
     for _ in range(CALLS * T):

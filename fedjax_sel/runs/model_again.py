@@ -1,0 +1,31 @@
+"""The model of a run that was read from its folder, which holds weights alone."""
+
+import dataclasses
+
+import jax
+
+from fedjax_sel.config import Config
+from fedjax_sel.core import plugins
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.runs import weights
+from fedjax_sel.runs.records import Result
+
+
+def with_model(result: Result, experiment_or_config: Experiment | Config) -> Result:
+    """Return a result that was read from a folder as when its run ended: with the model, and weights in its pytree.
+
+    Args:
+        result: with weights, or without.
+        experiment_or_config: what it is the result of; where its data are gone, the result stays as it is.
+    """
+    if result.weights is None or result.model is not None:
+        return result
+    try:
+        with plugins.contained(result.config.plugins()):
+            model = pose(experiment_or_config).model
+    except UserError:
+        return result
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return dataclasses.replace(result, model=model, weights=weights.like(shapes, result.weights))

@@ -102,7 +102,7 @@ def _of_function(function: types.FunctionType) -> dict[str, Any]:
             closed_over[name] = cell.cell_contents
         except ValueError:  # not set yet
             closed_over[name] = None
-    known = (function.__module__ or "").partition(".")[0] in _LIBRARIES
+    known = _is_of_a_library(function)
     return {
         "name": function.__qualname__,
         "does": None if known else function.__code__,
@@ -116,7 +116,14 @@ def _globals_of(function: types.FunctionType) -> dict[str, Any]:
     """Return the functions and plain values of its module that a function reads, such as a notebook's constants."""
     there = function.__globals__
     names = sorted({name for name in _global_names(function.__code__) if name in there})
-    return {f"global {name}": there[name] for name in names if _tells(there[name])}
+    return {f"global {name}": _in_short(there[name]) for name in names if _tells(there[name])}
+
+
+def _in_short(value: Any) -> Any:
+    """Return a library's function by its name: what it is made of is the library's own; and all else as it is."""
+    function = inspect.unwrap(value) if callable(value) and hasattr(value, "__wrapped__") else value
+    known = isinstance(function, types.FunctionType) and _is_of_a_library(function)
+    return f"{function.__module__}.{function.__qualname__}" if known else value
 
 
 def _global_names(code: types.CodeType) -> Iterator[str]:
@@ -137,3 +144,7 @@ def _tells(value: Any) -> bool:
     function = inspect.unwrap(value) if callable(value) and hasattr(value, "__wrapped__") else value
     plain = str | bytes | int | float | complex | None | np.ndarray | np.generic | jax.Array | functools.partial
     return isinstance(function, types.FunctionType | plain)
+
+
+def _is_of_a_library(function: types.FunctionType) -> bool:
+    return (function.__module__ or "").partition(".")[0] in _LIBRARIES

@@ -5,7 +5,7 @@ import os
 
 import jax
 
-from fedjax_sel.core import xla_flags
+from fedjax_sel.core import widths, xla_flags
 from fedjax_sel.data import cache
 from fedjax_sel.errors import UserError
 
@@ -35,11 +35,7 @@ def check_that_jax_starts() -> None:
     Raises:
         UserError: it cannot, or its numbers have 64 bits.
     """
-    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
-        raise UserError(
-            "jax_enable_x64 is on, and runs are of 32 bits; leave JAX_ENABLE_X64 out, or say "
-            'jax.config.update("jax_enable_x64", False) before a run'
-        )
+    widths.check_32_bits()
     platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
     if platforms and "cpu" not in platforms.split(","):
         jax.config.update("jax_platforms", f"{platforms},cpu")

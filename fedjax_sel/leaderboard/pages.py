@@ -33,11 +33,6 @@ comparison (close to 1 they are a little too narrow: docs/statistics.md), p-valu
 that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Within chance
 does not mean equal, nor that there is no loss: the interval says how much there may be."""
 
-TUNING = (
-    "Every strategy had the same number of random draws of its hyperparameters beside its usual settings, on three "
-    "other seeds; what was best there, run on these, and its accuracy less that of its usual settings. A strategy "
-    "whose usual settings were the best is not named."
-)
 PROFILES = (
     "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "
     "than tau: further right is better."
@@ -180,7 +175,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         )
     tuned = [name for name in found if name.startswith(tuning_page.PREFIX) and not tuning_page.is_draws(name)]
     if short := [words for name in tuned if (words := tuning_page.in_short(name, found))]:
-        page += ["## What tuning is worth", TUNING, *short]
+        page += ["## What tuning is worth", tuning_page.ABOUT, *short]
     if others := {name: held for name, held in found.items() if name not in boards}:
         page += [
             "## Beside it",

@@ -14,6 +14,11 @@ from fedjax_sel.leaderboard.settings import ALGOS
 from fedjax_sel.statistics import Comparison
 
 PREFIX = "tuned-"
+ABOUT = (
+    f"Every strategy had {tuning.DRAWS} random draws of its hyperparameters beside its usual settings, on "
+    f"{len(tuning.TUNING_SEEDS)} other seeds; what was best there, run on these, and its accuracy less that of its "
+    "usual settings. A strategy whose usual settings were the best is not named."
+)
 
 
 def is_draws(name: str) -> bool:

@@ -65,11 +65,11 @@ class Selector:
         """
         self._terms = terms.agreed(
             strategy,
-            Size(*(_plain(count) for count in (num_clients, num_selected, num_rounds))),
+            Size(num_clients, num_selected, num_rounds),
             sizes=sizes,
             all_sizes=all_sizes,
             lengths={"num_params": num_params, "num_classes": num_classes, "profile_size": profile_size},
-            seed=_plain(seed),
+            seed=seed,
             clients=clients,
         )
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
@@ -335,8 +335,3 @@ class Selector:
     def _not_over(self, what: str, now: Standing) -> None:
         if now.round == self._terms.size.num_rounds:
             raise UserError(f"{what}: all {now.round} rounds are over; make a Selector with a larger num_rounds")
-
-
-def _plain(number: Any) -> Any:
-    """Return NumPy's whole numbers as Python's, which a file of the standing takes; others are refused by name."""
-    return int(number) if isinstance(number, np.integer) else number

@@ -126,6 +126,27 @@ def test_pages_lie_apart_from_runs_and_say_what_made_them(small, tmp_path):
     assert again.finished and len([*(large / "runs").iterdir()]) == 1 and not (tmp_path / "again" / "runs").exists()
 
 
+def test_a_look_does_not_replace_the_page_of_the_whole(small, tmp_path, monkeypatch):
+    """The whole may replace a look; and where nothing was finished, there is nothing to lose."""
+    path, make = tmp_path / small / "README.md", made_up.result(rounds=4)
+
+    def reproduce(*arguments):
+        return run(small, *arguments, "--out", tmp_path)
+
+    monkeypatch.setattr(grid, "done_before", lambda config, _=None: dataclasses.replace(make, config=config))
+    monkeypatch.setattr(grid, "_came_to_its_end", lambda result, enough: True)
+
+    assert reproduce("--rounds", "2") == 0 and "2 rounds." in path.read_text()
+    assert reproduce("--rounds", "2") == 0
+    assert reproduce("--rounds", "3") == 2 and "2 rounds." in path.read_text()
+    assert reproduce() == 0
+    whole = path.read_text()
+    assert "Other than" not in whole
+    assert reproduce("--rounds", "2") == 2 and path.read_text() == whole
+    path.write_text(f"{whole}\n**0 of 4 runs are finished.**\n")
+    assert reproduce("--rounds", "2") == 0 and "2 rounds." in path.read_text()
+
+
 def test_a_page_never_has_less_than_what_is_finished(small, tmp_path, monkeypatch):
     entry, wrote = entries.ENTRIES[small], []
     cells = list(entry.runs)

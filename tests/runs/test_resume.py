@@ -152,6 +152,26 @@ def test_never_sets_aside_and_starts_again(whole, unfinished, tmp_path):
     assert bytes_of(tmp_path / "run.aside-1") == before
 
 
+def test_a_link_stays_and_what_it_leads_to_is_set_aside(unfinished, tmp_path):
+    before, link = bytes_of(unfinished), tmp_path / "link"
+    link.symlink_to(unfinished)
+    fedjax_sel.run(SMALL.replace(out=str(link), resume="never", rounds=1))
+    assert link.readlink() == unfinished and reading.load(unfinished).num_rounds == 1
+    assert bytes_of(tmp_path / "run.aside-1") == before
+
+
+def test_a_folder_that_the_process_works_in_is_not_set_aside(unfinished, monkeypatch):
+    (unfinished / "deeper").mkdir()
+    before = bytes_of(unfinished)
+    for where, out in ((unfinished, "."), (unfinished / "deeper", "..")):
+        monkeypatch.chdir(where)
+        with pytest.raises(
+            UserError, match=r"^--out: the run in \S+run would be set aside, and this process works there;"
+        ):
+            fedjax_sel.run(SMALL.replace(out=out, resume="never"))
+    assert bytes_of(unfinished) == before
+
+
 @pytest.mark.slow
 def test_a_run_without_a_checkpoint_is_set_aside(whole, unfinished, tmp_path):
     shutil.rmtree(unfinished / "checkpoints")

@@ -20,5 +20,10 @@ def test_a_run_is_refused(of_64_bits):
         fedjax_sel.run(fedjax_sel.preset("quickstart").replace(rounds=1))
 
 
+def test_a_selector_is_refused(of_64_bits):
+    with pytest.raises(UserError, match=r"^jax_enable_x64 is on"):
+        fedjax_sel.Selector("random", 4, 2, 3, sizes=[1] * 4)
+
+
 def test_a_step_size_stays_what_it_is(of_64_bits):
     assert buffer_reuse.after(jax.numpy.float64(0.05), {"weights": jax.numpy.ones(3)}) == jax.numpy.float32(0.05)

@@ -109,7 +109,7 @@ def _judge(results: Results, scale: Scale) -> Page:
           for name, values in (("proxy", proxy.of_all), ("random", random.of_all),
                                ("proxy, to the optimum of the selected clients", proxy.of_cohort))),
     ]  # fmt: skip
-    curves = {"proxy": proxy.of_all, "random": random.of_all, "proxy, to the selected clients'": proxy.of_cohort}
+    curves = {"proxy": proxy.of_all, "random": random.of_all, "proxy, w* of the selected": proxy.of_cohort}
     return Page(rows, (NOTE,), {"convergence.png": _figure(curves)})
 
 
@@ -131,7 +131,7 @@ def _figure(squares: dict[str, np.ndarray]) -> Any:
         axis.loglog(rounds, np.median(values, axis=0), color=color, label=f"{name} (median)")
     axis.loglog(rounds, np.median(squares["random"][:, 0]) / rounds, "k:", label="1 / t")
     axis.set_xlabel("round t")
-    axis.set_ylabel("|w - w*|^2, to the optimum of all clients")
+    axis.set_ylabel("|w - w*|^2")
     axis.legend(frameon=False)
     return figure
 

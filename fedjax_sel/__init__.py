@@ -57,10 +57,12 @@ def run(
     from pathlib import Path
 
     from fedjax_sel.devices import hosts
+    from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs.experiment import run_experiment
     from fedjax_sel.runs.model_again import with_model
 
+    experiment = experiment_of(experiment)
     with_folder = experiment if out is None else experiment.replace(out=out)
     result = with_model(run_experiment(with_folder, progress, callbacks), with_folder)
     config = result.config
@@ -71,7 +73,7 @@ def run(
 
 
 def run_comparison(
-    algos: "Sequence[str]",
+    algos: "str | Sequence[str]",
     settings: "str | Config | Sequence[str] | Mapping[str, Config]" = "quickstart",
     *,
     out: "str | Path",

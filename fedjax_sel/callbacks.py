@@ -73,6 +73,10 @@ def check(callbacks: Any) -> tuple[Any, ...]:
     """
     found = tuple(callbacks) if isinstance(callbacks, list | tuple) else (callbacks,)
     for callback in found:
+        if isinstance(callback, type):
+            raise UserError(
+                f"callbacks: {callback.__name__} is a class; give an object of it, {callback.__name__}(...)"
+            )
         if not any(callable(getattr(callback, name, None)) for name in METHODS):
             raise UserError(
                 f"callbacks: a value of type {type(callback).__name__} has none of the methods {', '.join(METHODS)}; "

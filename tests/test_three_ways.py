@@ -129,6 +129,16 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
     [
         (lambda out: fedjax_sel.run_comparison(["fl_dps"], out=out), "did you mean 'fl_dp3s'"),
         (lambda out: fedjax_sel.run_comparison(["random", "random"], out=out), "give it once"),
+        (lambda out: fedjax_sel.run_comparison([], out=out), "algos: an empty list compares nothing"),
+        (lambda out: fedjax_sel.run_comparison("random", {}, out=out), "settings: an empty list compares nothing"),
+        (
+            lambda out: fedjax_sel.run_comparison("random", {"a": "quickstart"}, out=out),
+            "'a': 'quickstart' is no config",
+        ),
+        (
+            lambda out: fedjax_sel.run_comparison([print], out=out),
+            "--algos: a value of type builtin_function_or_method",
+        ),
         (lambda out: fedjax_sel.run_comparison(["random"], "quickstrat", out=out), "did you mean 'quickstart'"),
         (lambda out: fedjax_sel.run_reproduction("fedgp/fig99", out=out), "unknown 'fedgp/fig99'; did you mean"),
         (lambda out: fedjax_sel.run_reproduction("fedcor/table1", columns=["x"], out=out), "has no column 'x'"),

@@ -136,7 +136,7 @@ def _models() -> dict[str, Item]:
     return {
         name: Item(
             f"{entry.about[0].upper()}{entry.about[1:]}.",
-            {} if entry.smallest_image == 1 else {"images": f"of {entry.smallest_image} pixels a side and more"},
+            {} if entry.smallest_image is None else {"images": f"of {entry.smallest_image} pixels a side and more"},
             page=_prose(inspect.getdoc(entry.module) or ""),
         )
         for name, entry in entries.items()

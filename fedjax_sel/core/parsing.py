@@ -15,7 +15,7 @@ def as_list(value: Any) -> list[Any]:
     """Make a list of a text, a single value, or anything that can be gone through."""
     if isinstance(value, str):
         return value.replace(",", " ").split()
-    return list(value) if isinstance(value, Iterable) else [value]
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, bytes) else [value]
 
 
 def scalar(flag: str, value: Any, kind: type) -> Any:

@@ -225,8 +225,12 @@ def _array(name: str, value: Any) -> np.ndarray:
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
         raise UserError(
-            f"{name}: {array.dtype} cannot be computed with; give uint8 images, floats, or whole numbers, and rows of "
-            "one length"
+            f"{name}: {array.dtype} cannot be computed with; "
+            + (
+                "number the texts, as np.unique(texts, return_inverse=True)[1] does"
+                if array.dtype.kind in "US"
+                else "give uint8 images, floats, or whole numbers, and rows of one length"
+            )
         )
     if array.ndim < 1 or not array.size:
         raise UserError(

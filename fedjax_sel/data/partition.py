@@ -159,8 +159,9 @@ def _labels(scheme: str, targets: Tree) -> np.ndarray:
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
         found = "several arrays" if labels is None else f"{labels.dtype} of shape {labels.shape}"
         raise UserError(
-            f"labels must be a non-empty list of integers for scheme {scheme!r}, not {found}: choose "
-            f"{' or '.join(WITHOUT_LABELS)}, or make a partition with Partition.from_indices"
+            f"labels must be a non-empty list of integers for scheme {scheme!r}, not {found}: give classes as whole "
+            f"numbers, one an example, choose {' or '.join(WITHOUT_LABELS)}, or make a partition with "
+            "Partition.from_indices"
         )
     return labels
 

@@ -35,22 +35,17 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
         return _built(made, inputs, dataset)
     if arguments:
         raise UserError(f"--model-args: {settings.model!r} takes none; they are for --model mypackage.module:factory")
+    if not isinstance(inputs, jax.ShapeDtypeStruct):
+        raise UserError(f"--model {settings.model}: {dataset.name} has several inputs; give a model of your own")
+    outputs = dataset.num_classes or _width(dataset)
     if settings.model in models.PLAIN:
         _refuse_what_plain_models_lack(settings)
-        if not isinstance(inputs, jax.ShapeDtypeStruct):
-            raise UserError(f"--model {settings.model}: {dataset.name} has several inputs; give a model of your own")
         if settings.model == "char_lstm":
             _refuse_unknown_characters(dataset)
-        return models.make_plain(settings.model, inputs, dataset.num_classes or _width(dataset))
-    if not isinstance(inputs, jax.ShapeDtypeStruct) or len(inputs.shape) != 4:
-        raise UserError(
-            f"--model {settings.model}: it sees images, and an input of {dataset.name} has shape "
-            f"{dataset.image_shape}; give a model of your own"
-        )
+        return models.make_plain(settings.model, inputs, outputs)
     return models.make(
-        settings.model, inputs.shape[1:], dataset.num_classes, settings.model_dropout, settings.initializer,
-        settings.precision,
-    )  # fmt: skip
+        settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
+    )
 
 
 def _built(made: blueprint.Blueprint, inputs: Any, dataset: Dataset) -> Model:

@@ -70,6 +70,10 @@ class Experiment:
         Raises:
             UserError: a value of another kind, a name that does not exist, or a model without a name for its folder.
         """
+        if config is not None and not isinstance(config, Config):
+            raise _no_config(config)
+        if not isinstance(names, Mapping | None):
+            raise UserError(f'names: {_a(names)} is no dict; give e.g. {{"model": "resnet-1"}}')
         names = dict(names or {})
         values: dict[str, Any] = {}
         settings: dict[str, Any] = {}
@@ -128,10 +132,12 @@ def experiment_of(experiment_or_config: Experiment | Config) -> Experiment:
     """Return an experiment of what may be a configuration alone.
 
     Raises:
-        UserError: a part of it was a value, which only Python has.
+        UserError: it is neither, or a part of it was a value, which only Python has.
     """
     if isinstance(experiment_or_config, Experiment):
         return experiment_or_config
+    if not isinstance(experiment_or_config, Config):
+        raise _no_config(experiment_or_config)
     for field, text in experiment_or_config.flat().items():
         if field in _PARTS and isinstance(text, str) and is_value(text):
             raise UserError(
@@ -193,6 +199,11 @@ def _take_reachable(value: Any) -> tuple[Any, str | None]:
     if table.ndim != 2 or not np.isin(table, (0, 1)).all():
         raise UserError(f"available: {shown(value)} is no table of 0 and 1, rounds by clients")
     return table.astype(bool), "trace"
+
+
+def _no_config(value: Any) -> UserError:
+    name = value if isinstance(value, str) else "quickstart"
+    return UserError(f"config: {shown(value)} is no configuration; give one, such as fedjax_sel.preset({name!r})")
 
 
 def _a(value: Any) -> str:

@@ -27,18 +27,21 @@ __all__ = [
 ]  # fmt: skip
 
 
+_CHANNELS = (1, 3)
+
+
 class Entry(NamedTuple):
     """A model as listed."""
 
     module: Callable[..., nn.Module]
     about: str
-    smallest_image: int  # pixels a side, below which a layer would be empty
+    smallest_image: int | None  # pixels a side, below which a layer would be empty; None: it sees any numbers
     cpu_block: int  # images that a CPU core evaluates at once: what keeps the activations in its cache
     cpu_micro_batch: int  # images whose gradient it computes at once
 
 
 TABLE: dict[str, Entry] = {
-    "mlp": Entry(MLP, "fully-connected 64-30 (FedCor, Fashion-MNIST)", 1, 1000, 1000),
+    "mlp": Entry(MLP, "fully-connected 64-30 (FedCor, Fashion-MNIST)", None, 1000, 1000),
     "cnn": Entry(CNN, "3x3 convolutions 32-64-64, FC 64 (FedCor, CIFAR-10)", 18, 50, 10),
     "cnn_small": Entry(SmallCNN, "5x5 convolutions 20-50, FC 500 (FL-DP3S)", 16, 50, 50),
 }
@@ -49,7 +52,7 @@ class Plain(NamedTuple):
 
     module: Callable[[int], nn.Module]  # of the number of classes
     about: str
-    smallest_image: int = 1  # pixels a side
+    smallest_image: int | None = None  # pixels a side; None: it sees no images, or any numbers
 
 
 PLAIN: dict[str, Plain] = {
@@ -78,12 +81,7 @@ def make_plain(name: str, inputs: Any, num_classes: int) -> Model:
         UserError: the inputs are not what it sees.
     """
     entry, shape = PLAIN[name], inputs.shape[1:]
-    of_images = name not in ("char_lstm", "logistic")
-    if of_images and (len(shape) != 3 or min(shape[:2]) < entry.smallest_image):
-        raise UserError(
-            f"model: {name!r} needs images of at least {entry.smallest_image}x{entry.smallest_image} pixels, and "
-            f"inputs have shape {tuple(shape)}; choose another --model or --dataset"
-        )
+    _check_images(name, shape, entry.smallest_image)
     if name == "char_lstm" and (len(shape) != 1 or not jnp.issubdtype(inputs.dtype, jnp.integer)):
         raise UserError(
             f"model: 'char_lstm' reads sequences of characters, and inputs are {inputs.dtype} of shape {tuple(shape)}; "
@@ -94,7 +92,7 @@ def make_plain(name: str, inputs: Any, num_classes: int) -> Model:
 
 def make(
     name: str,
-    image_shape: tuple[int, int, int],
+    input_shape: tuple[int, ...],
     num_classes: int,
     dropout: float = 0.0,
     initializer: str = "pytorch",
@@ -105,8 +103,8 @@ def make(
 
     Args:
         name: one of TABLE.
-        image_shape: (height, width, channels).
-        num_classes: C.
+        input_shape: of one input: of an image, (height, width, channels).
+        num_classes: C, the numbers of a prediction.
         dropout: probability that a hidden unit is set to zero in training.
         initializer: one of `layers.INITIALIZERS`.
         precision: one of `products.PRECISIONS`.
@@ -116,29 +114,35 @@ def make(
         The model.
 
     Raises:
-        UserError: the images are too small for the model.
+        UserError: the model needs images, or larger ones.
     """
     entry = TABLE[name]
-    if min(image_shape[:2]) < entry.smallest_image:
-        side = entry.smallest_image
-        raise UserError(
-            f"model: {name!r} needs images of at least {side}x{side} pixels and these have "
-            f"{image_shape[0]}x{image_shape[1]}; choose --model mlp or another --dataset"
-        )
+    _check_images(name, input_shape, entry.smallest_image)
     options = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
     module = entry.module(**options, **({} if entry.module is MLP else {"convolution": convolution}))
-    return of_module(name, module, image_shape, entry.cpu_block, entry.cpu_micro_batch)
+    return of_module(name, module, input_shape, entry.cpu_block, entry.cpu_micro_batch)
+
+
+def _check_images(name: str, shape: tuple[int, ...], side: int | None) -> None:
+    if side is None or (len(shape) == 3 and min(shape[:2]) >= side):
+        return
+    advice = "choose --model mlp or logistic, which see any numbers"
+    if len(shape) == 2:
+        advice = f"inputs[..., None] has an axis of channels, or {advice}"
+    if len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) >= side:
+        advice = "channels come last, as in np.moveaxis(inputs, 1, -1)"
+    raise UserError(f"model: {name!r} needs images of at least {side}x{side} pixels, and an input is {shape}; {advice}")
 
 
 def of_module(
-    name: str, module: nn.Module, image_shape: tuple[int, int, int], cpu_block: int, cpu_micro_batch: int
+    name: str, module: nn.Module, input_shape: tuple[int, ...], cpu_block: int, cpu_micro_batch: int
 ) -> Model:
-    """Make a model of a Flax module of this package's layers, which is called with (images, train).
+    """Make a model of a Flax module of this package's layers, which is called with (inputs, train).
 
     Args:
         name: for messages.
         module: returns an Output; all that it draws is what `layers.Dropout` does.
-        image_shape: (height, width, channels).
+        input_shape: of one input: of an image, (height, width, channels).
         cpu_block: images that a CPU core evaluates at once.
         cpu_micro_batch: images whose gradient it computes at once.
 
@@ -146,25 +150,25 @@ def of_module(
         The model.
     """
 
-    def images(size: int) -> jax.Array:
-        return jnp.zeros((size, *image_shape), jnp.float32)
+    def inputs(size: int) -> jax.Array:
+        return jnp.zeros((size, *input_shape), jnp.float32)
 
     def init(key: jax.Array) -> Weights:
-        return Weights(module.init(key, images(1))["params"])
+        return Weights(module.init(key, inputs(1))["params"])
 
-    def apply(weights: Weights, images: jax.Array, draws: Draws | None = None) -> Output:
+    def apply(weights: Weights, inputs: jax.Array, draws: Draws | None = None) -> Output:
         variables = {"params": weights.trained, DRAWS: draws or {}}
-        return module.apply(variables, images, train=draws is not None)  # pyright: ignore
+        return module.apply(variables, inputs, train=draws is not None)  # pyright: ignore
 
     def draw(key: jax.Array, size: int) -> Draws:
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # nothing is computed with them
         _, drawn = module.apply(
-            {"params": params.trained}, images(size), train=True, rngs={"dropout": key}, mutable=[DRAWS]
+            {"params": params.trained}, inputs(size), train=True, rngs={"dropout": key}, mutable=[DRAWS]
         )
         return drawn.get(DRAWS, {})  # pyright: ignore
 
     shapes = jax.eval_shape(init, jax.random.key(0))
-    output = jax.eval_shape(apply, shapes, images(1))
+    output = jax.eval_shape(apply, shapes, inputs(1))
     drawn = jax.eval_shape(lambda key: draw(key, 1), jax.random.key(0))
     draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # spares tracing the network for nothing
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))

@@ -4,6 +4,7 @@ from functools import partial
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from fedjax_sel.models.layers import Dense, Dropout
 from fedjax_sel.models.output import Output
@@ -27,10 +28,10 @@ class MLP(nn.Module):
     hidden: tuple[int, ...] = (64, 30)
 
     @nn.compact
-    def __call__(self, images: jax.Array, train: bool = False) -> Output:
-        """Map images [B, H, W, channels] to logits [B, C] and the first layer [B, 64]."""
+    def __call__(self, inputs: jax.Array, train: bool = False) -> Output:
+        """Map inputs [B, ...], such as images [B, H, W, channels], to logits [B, C] and the first layer [B, 64]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
-        x = first = dense(self.hidden[0])(images.reshape(images.shape[0], -1))
+        x = first = dense(self.hidden[0])(inputs.reshape(inputs.shape[0], -1).astype(jnp.float32))
         x = nn.relu(Dropout(self.dropout)(x, train))
         for units in self.hidden[1:]:
             x = nn.relu(Dropout(self.dropout)(dense(units)(x), train))

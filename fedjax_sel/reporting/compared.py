@@ -9,6 +9,7 @@ from typing import Any
 from fedjax_sel import logs
 from fedjax_sel.config import Config
 from fedjax_sel.core import frames
+from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_pairs, comparison_plots, plots
@@ -141,7 +142,7 @@ def run(
 
 
 def of_settings(
-    algos: Sequence[str],
+    algos: str | Sequence[str],
     settings: str | Config | Sequence[str] | Mapping[str, Config],
     out: str | Path,
     optimizers: Sequence[str] | None,
@@ -149,10 +150,13 @@ def of_settings(
     progress: bool,
 ) -> ComparisonResult:
     """Run a comparison that is asked for in Python; see `fedjax_sel.run_comparison`."""
+    algos = [algos] if isinstance(algos, str) else list(algos)
     folder, named = Path(out), _named(settings)
+    if not algos or not named:
+        raise UserError(f"{'settings' if algos else 'algos'}: an empty list compares nothing; give at least one")
     logs.make(log, folder)  # a package that is missing is found before the first run
     jobs = make_jobs(named, algos, folder, len(named) > 1, optimizers)
-    command = f"fedjax_sel.run_comparison({list(algos)!r}, ..., out={str(out)!r})"
+    command = f"fedjax_sel.run_comparison({algos!r}, ..., out={str(out)!r})"
 
     def say(line: str) -> None:
         if progress:
@@ -166,6 +170,11 @@ def _named(settings: str | Config | Sequence[str] | Mapping[str, Config]) -> dic
     if isinstance(settings, Config):
         return {"setting": settings}
     if isinstance(settings, Mapping):
+        for name, config in settings.items():
+            if not isinstance(name, str) or not isinstance(config, Config):
+                raise UserError(
+                    f"settings: {shown(name)}: {shown(config)} is no configuration by a name; give a Config"
+                )
         return dict(settings)
     return {name: preset(name) for name in ([settings] if isinstance(settings, str) else settings)}
 

@@ -100,6 +100,11 @@ def _check_folders(settings: Mapping[str, Config]) -> None:
 def _items(flag: str, texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, dict[str, str]]]]:
     """Return what a flag lists: label -> (name of its folder, (name, parameters))."""
     items, folders = {}, {}
+    for item in texts:
+        if not isinstance(item, str):
+            raise UserError(
+                f"{flag}: a value of type {type(item).__name__} is no name; give names, as on a command line"
+            )
     for name, values in (parse_algo(text, flag) for text in texts):
         shown = label(name, values)
         folder = re.sub(r"[^\w.=-]+", "-", shown).strip("-")

@@ -39,7 +39,8 @@ class Result:
             where it is not known.
         higher_is_better: whether a target of the first measure is reached from below.
         weights: of the final models, leading axis [seeds]; None where they are not at hand.
-        model: the network, `model.apply(weights of one seed, inputs, None).prediction`; None likewise.
+        model: the network, `model.apply(weights of one seed, inputs, None).prediction`; None likewise, and
+            where another process sent the result.
     """
 
     config: Config
@@ -61,6 +62,10 @@ class Result:
         if name not in measured:
             raise AttributeError(f"a result has no {name!r}; it measured {', '.join(measured)}")
         return measured[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the network out of a pickle: it is functions, which have none."""
+        return {**self.__dict__, "model": None}
 
     @property
     def params(self) -> Any:

@@ -1,9 +1,12 @@
 """Networks in plain Flax, by name, as a run trains them."""
 
+import re
+
+import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import UserError, strategies
+from fedjax_sel import Dataset, Experiment, UserError, strategies
 from fedjax_sel.experiment import problem
 
 SMALL = fedjax_sel.preset("quickstart").replace(
@@ -37,6 +40,50 @@ def test_small_networks_learn(name, rate):
 def test_what_plain_networks_lack_is_refused(changes):
     with pytest.raises(UserError, match="'lenet' is written in plain Flax and has it not"):
         problem.pose(SMALL.replace(model="lenet", **changes))
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("algo", ["fedcor", "fl_dp3s", "gpfl"])
+def test_the_mlp_sees_rows_of_a_table_as_it_sees_pictures(algo):
+    """The same numbers in another shape are the same run."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 120)
+    pictures = (rng.normal(size=(120, 4, 5)) + labels[:, None, None]).astype(np.float32)
+    config = SMALL.replace(algo=algo, algo_args={"warmup": 1} if algo == "fedcor" else {})
+
+    def trained(inputs):
+        dataset = Dataset.from_arrays(train=(inputs[:100], labels[:100]), test=(inputs[100:], labels[100:]))
+        return fedjax_sel.run(Experiment.of(config, dataset=dataset))
+
+    flat, with_channels, without = trained(pictures.reshape(120, 20)), trained(pictures[..., None]), trained(pictures)
+    np.testing.assert_array_equal(flat.test_loss, with_channels.test_loss)
+    np.testing.assert_array_equal(flat.test_loss, without.test_loss)
+    np.testing.assert_array_equal(flat.cohorts, with_channels.cohorts)
+
+
+def test_the_mlp_sees_whole_numbers_and_predicts_numbers():
+    rng = np.random.default_rng(0)
+    inputs = rng.integers(0, 3, (120, 4))
+    data = {"train": (inputs, inputs[:, :2] / 1.0), "test": (inputs, inputs[:, :2] / 1.0)}
+    config = SMALL.replace(algo="random", task="regression", partition="iid", rounds=20, learning_rate=0.1)
+    losses = fedjax_sel.run(Experiment.of(config, dataset=Dataset.from_arrays(**data))).test_loss[0]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize(
+    "shape,advice",
+    [
+        ((28, 28), r"inputs\[\.\.\., None\] has an axis of channels, or choose --model mlp"),
+        ((3, 28, 28), r"channels come last, as in np\.moveaxis\(inputs, 1, -1\)"),
+        ((784,), "choose --model mlp or logistic, which see any numbers"),
+    ],
+)
+@pytest.mark.parametrize("model", ["cnn", "lenet"])
+def test_pictures_of_another_shape(model, shape, advice):
+    pictures = np.zeros((60, *shape))
+    dataset = Dataset.from_arrays(train=(pictures, np.zeros(60, int)), test=(pictures[:1], [0]))
+    with pytest.raises(UserError, match=rf"{model!r} needs images .* an input is {re.escape(str(shape))}; {advice}"):
+        problem.pose(Experiment.of(SMALL, model=model, dataset=dataset, partition="iid"))
 
 
 def test_images_that_are_too_small():

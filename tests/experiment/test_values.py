@@ -1,6 +1,7 @@
 """Experiments of values: what may be given, what is refused, and that names and values give the same experiment."""
 
 import functools
+import pickle
 import shutil
 
 import flax.linen as nn
@@ -395,7 +396,42 @@ def test_what_is_no_callback_is_refused():
         fedjax_sel.run(of(), callbacks=[3])
 
 
+def test_a_result_comes_from_another_process(kept):
+    result, _ = kept
+    sent = pickle.loads(pickle.dumps(result))
+    assert sent.model is None and sent.config == result.config and sent.seeds == result.seeds
+    jax.tree.map(np.testing.assert_array_equal, sent.weights, result.weights)
+    np.testing.assert_array_equal(sent.test_absolute_error, result.test_absolute_error)
+
+
 # ---- refusals ----
+
+
+@pytest.mark.parametrize("wrong", ["quickstart", {}, None])
+def test_what_is_no_experiment(wrong):
+    with pytest.raises(
+        UserError, match=r"^config: .* is no configuration; give one, such as fedjax_sel\.preset\('quick"
+    ):
+        fedjax_sel.run(wrong, out="runs/x")
+    if wrong is not None:
+        with pytest.raises(UserError, match="is no configuration; give one"):
+            Experiment.of(wrong)
+
+
+def test_a_callback_that_is_a_class():
+    with pytest.raises(UserError, match=r"callbacks: StopAtTarget is a class; give an object of it, StopAtTarget\("):
+        fedjax_sel.run(of(), callbacks=[callbacks.StopAtTarget])
+
+
+@pytest.mark.parametrize("seeds", [b"3", None, 2.5])
+def test_seeds_that_are_no_numbers(seeds):
+    with pytest.raises(UserError, match=r"--seeds: .* is not a whole number"):
+        of(seeds=seeds)
+
+
+def test_names_that_are_no_dict():
+    with pytest.raises(UserError, match=r"names: a value of type list is no dict; give e\.g\."):
+        of(names=["net"])
 
 
 @pytest.mark.parametrize(
@@ -412,7 +448,7 @@ def test_what_is_no_callback_is_refused():
         ({"task": "next_token"}, "wants tokens"),
         ({"task": tasks.regression()._replace(losses=lambda p, t: ((p - t) ** 2).mean())}, "not one number each"),
         ({"model": nn.Dense(3)}, "predictions of the targets' shape"),
-        ({"model": "cnn"}, "it sees images"),
+        ({"model": "cnn"}, r"'cnn' needs images of at least 18x18 pixels, and an input is \(6,\); choose --model mlp"),
         ({"model": "resnet8"}, "needs images"),
         ({"model": "char_lstm"}, "reads sequences of characters"),
         ({"algo": "gpfl", "server_validation": 0.001}, "server-validation"),

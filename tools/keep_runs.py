@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fedjax_sel.core import whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.runs import manifest, reading, run_files
@@ -49,7 +50,7 @@ def keep(run: Path, place: Path) -> Path:
         if copy.exists():
             raise UserError(f"--to: {copy} is there already; remove it, or leave {run} out")
         about = run_files.read_json(run / run_files.ENVIRONMENT) or {}
-        unfinished = run_files.temporary(copy)
+        unfinished = whole_files.temporary(copy)
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(run, unfinished, ignore=lambda folder, names: {*filter(_is_left_out, names)})
     run_files.write_json(unfinished / run_files.CONFIG, without_folders(result.config.to_json()))

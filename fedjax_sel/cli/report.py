@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.parser import Parser
+from fedjax_sel.core import whole_files
 from fedjax_sel.errors import UserError
 
 DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout and curves in a PNG, or with
@@ -116,12 +117,11 @@ def _say(text: str) -> None:
 
 def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
     from fedjax_sel.reporting.html import page
-    from fedjax_sel.runs import run_files
 
     content = page.render(chapters, refresh).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        run_files.write(path, content)
+        whole_files.write(path, content)
     except OSError as error:
         raise UserError(f"--html: cannot write {path} ({error.strerror or error}); give another file") from error
 

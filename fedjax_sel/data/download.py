@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import os
 import re
+import secrets
 import tempfile
 import threading
 import urllib.error
@@ -105,10 +106,10 @@ def _address(file: RemoteFile, dataset: str) -> str:
 
 def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[int], None]) -> None:
     # A name of its own for each writer: two processes may fetch the same file, and the last rename wins harmlessly.
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}-", dir=folder)
+    temporary = folder / f".{file.name}-{secrets.token_hex(4)}"
     try:
         digest, received = hashlib.sha256(), 0
-        with os.fdopen(descriptor, "wb") as out, _open(address) as response:
+        with temporary.open("xb") as out, _open(address) as response:
             # Stops one byte past the registered size: what comes after that is not the official file.
             while received <= file.num_bytes and (chunk := _read(response)):
                 out.write(chunk)
@@ -122,9 +123,9 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
                 f"{address} is not the official file of {folder.name!r} (its SHA-256 differs) and was deleted: "
                 "try again, or set FEDJAX_SEL_MIRROR to another source"
             )
-        os.replace(temporary, folder / file.name)
+        temporary.replace(folder / file.name)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _open(address: str) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_sel import statistics
+from fedjax_sel.core import whole_files
 from fedjax_sel.core.texts import cell
 from fedjax_sel.errors import UserError
 from fedjax_sel.leaderboard import across, pictures, price, series, settings, standings, tuning_page
@@ -13,7 +14,6 @@ from fedjax_sel.leaderboard.grids import GRIDS
 from fedjax_sel.leaderboard.measures import LAST_SHARE
 from fedjax_sel.leaderboard.standings import Standings
 from fedjax_sel.reporting import png
-from fedjax_sel.runs import run_files
 
 NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
 seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
@@ -232,6 +232,6 @@ def _save(folder: Path, files: Mapping[str, str | bytes]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            run_files.write(folder / name, content if isinstance(content, bytes) else content.encode())
+            whole_files.write(folder / name, content if isinstance(content, bytes) else content.encode())
     except OSError as error:
         raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core import files
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import out_folder, run_files
 from fedjax_sel.runs.records import Result
@@ -86,7 +86,7 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
                 counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
                 writer.writerow((name, seed, index + 1, *accuracies, *counts))
     with out_folder.writing(folder):
-        run_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
+        whole_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
         run_files.write_json(folder / ABOUT, dict(about))
 
 

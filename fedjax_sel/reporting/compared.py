@@ -8,14 +8,14 @@ from typing import Any
 
 from fedjax_sel import logs
 from fedjax_sel.config import Config
-from fedjax_sel.core import frames
+from fedjax_sel.core import frames, whole_files
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_pairs, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Row
 from fedjax_sel.reporting.comparison_pairs import Pair
-from fedjax_sel.runs import run_files, sweep
+from fedjax_sel.runs import sweep
 from fedjax_sel.runs.jobs import Job, make_jobs
 from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
@@ -201,7 +201,7 @@ def _write(found: ComparisonResult, command: str) -> None:
     texts = {f"{name}.csv": text for name, text in found.as_csv().items()}
     for name, text in {**texts, PAGE: page}.items():
         try:
-            run_files.write(found.out / name, text.encode())
+            whole_files.write(found.out / name, text.encode())
         except OSError as error:
             reason = error.strerror or error
             raise UserError(f"--out: cannot write {found.out / name} ({reason}); make room or move it") from error

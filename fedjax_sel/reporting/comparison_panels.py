@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedjax_sel.core import texts
+from fedjax_sel.core import texts, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.comparison import Row
 from fedjax_sel.reporting.styles import Style
-from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
 
 PANELS_A_ROW = 3
@@ -89,6 +88,6 @@ def save(picture: Any, path: Path) -> None:
     try:
         drawn = io.BytesIO()  # nobody sees half of it
         picture.savefig(drawn, format=path.suffix.removeprefix("."), dpi=110)
-        run_files.write(path, drawn.getvalue())
+        whole_files.write(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import texts
+from fedjax_sel.core import texts, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import bands, styles
-from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
 
 
@@ -105,6 +104,6 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         picture = io.BytesIO()  # nobody sees half of it
         figure.savefig(picture, format=path.suffix.removeprefix(".") or "png", dpi=110)
-        run_files.write(path, picture.getvalue())
+        whole_files.write(path, picture.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import files
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.reproduction import state
 from fedjax_sel.reproduction.entry import Measure, Scale
@@ -98,7 +98,7 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
         np.savez(content, **arrays)
         place = _file(result, round, scale)
         with out_folder.writing(place.parent):
-            run_files.write(place, content.getvalue())
+            whole_files.write(place, content.getvalue())
         yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
 
 

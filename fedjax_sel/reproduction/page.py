@@ -7,9 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedjax_sel.core import whole_files
 from fedjax_sel.core.texts import cell
 from fedjax_sel.reporting import png
-from fedjax_sel.runs import out_folder, run_files
+from fedjax_sel.runs import out_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,10 +53,10 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     """
     with out_folder.writing(folder):
         for name, text in csv_files(page).items():
-            run_files.write(folder / name, text.encode())
+            whole_files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
-            run_files.write(folder / name, png.of(figure))
-        run_files.write(folder / PAGE, as_markdown(heading, page).encode())
+            whole_files.write(folder / name, png.of(figure))
+        whole_files.write(folder / PAGE, as_markdown(heading, page).encode())
 
 
 def csv_files(page: Page) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.core import files
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import DamagedRunError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.reproduction.entry import Measure, Scale
@@ -78,7 +78,7 @@ def _keep(names: Sequence[str], result: Result, scale: Scale) -> Iterator[str]:
     # Mappings to arrays would be taken for options where a name is `file`.
     np.savez(content, **{**after(result), **{name: arrays[name] for name in names}})  # pyright: ignore[reportArgumentType]
     with out_folder.writing(folder_of(result)):
-        run_files.write(folder_of(result) / FILE, content.getvalue())
+        whole_files.write(folder_of(result) / FILE, content.getvalue())
     yield ""
 
 

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core import whole_files
 from fedjax_sel.runs import manifest
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 
@@ -62,7 +63,7 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
         OSError: the disk is full, or the folder cannot be written.
     """
     place = folder / f"{_PREFIX}{rounds:08d}"
-    temporary = folder / f".{place.name}.tmp"
+    temporary = whole_files.temporary(place)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)

@@ -15,7 +15,7 @@ checkpoint's, which also brings back a configuration that was lost.
 """
 
 import contextlib
-import os
+import io
 import platform
 import sys
 from importlib import metadata
@@ -27,7 +27,7 @@ import numpy as np
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config
-from fedjax_sel.core import commit, files
+from fedjax_sel.core import commit, files, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told
@@ -186,7 +186,7 @@ def remove_unfinished(path: Path) -> None:
     """Remove what processes left that died while they were writing; nobody may be writing there."""
     checkpoint.remove_unfinished(path / CHECKPOINTS)
     for name in (CONFIG, DATA, ENVIRONMENT, METRICS, COHORTS, RESULT, CURVES):
-        run_files.temporary(path / name).unlink(missing_ok=True)
+        whole_files.temporary(path / name).unlink(missing_ok=True)
 
 
 def begin(path: Path, problem: Problem) -> None:
@@ -253,12 +253,9 @@ def environment() -> dict[str, Any]:
 
 def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     """Write `cohorts.npy`, whole or not at all."""
-    temporary = run_files.temporary(path / COHORTS)
-    with temporary.open("wb") as file:
-        np.save(file, cohorts, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path / COHORTS)
+    content = io.BytesIO()
+    np.save(content, cohorts, allow_pickle=False)
+    whole_files.write(path / COHORTS, content.getvalue(), sync=True)
 
 
 def write_result(path: Path, about: Manifest) -> None:

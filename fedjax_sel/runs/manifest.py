@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel.core import files
-from fedjax_sel.runs import run_files
+from fedjax_sel.core import files, whole_files
 
 FORMAT = 1
 
@@ -29,7 +28,7 @@ def write(path: Path, about: Manifest) -> None:
     """
     content = {**about, "format": FORMAT}
     text = json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
-    run_files.write(path, text.encode(), sync=True)
+    whole_files.write(path, text.encode(), sync=True)
 
 
 def read(path: Path) -> Manifest:

@@ -8,7 +8,6 @@ earlier one was stopped. Beside a run's own files its folder gets
 
 import contextlib
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.runs import folder, provenance, reading
+from fedjax_sel.runs import folder, provenance, reading, run_files
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.jobs import Job
 from fedjax_sel.runs.provenance import Digests
@@ -149,10 +148,8 @@ def _selection_seconds(path: Path, problem: Problem) -> float:
         return float(files.read_json(file)["seconds_per_round"])
     except (OSError, ValueError, KeyError, TypeError):
         cost = selection_cost.measure(selection_cost.of_problem(problem))
-    temporary = file.with_name(f".{file.name}.tmp")
     with contextlib.suppress(OSError):  # a disk that cannot be written: it is timed again the next time
-        temporary.write_text(json.dumps(cost._asdict(), indent=2) + "\n")
-        temporary.replace(file)
+        run_files.write_json(file, cost._asdict())
     return cost.seconds_per_round
 
 

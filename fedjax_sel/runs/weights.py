@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel.core import files
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, run_files
@@ -85,7 +85,7 @@ def _from_checkpoint(folder: Path) -> Weights | None:
                 return None
             weights = _nested({_parts(name): leaf for name, leaf in arrays.items() if name.startswith(_IN_A_STATE)})
             with contextlib.suppress(OSError):  # a disk that cannot be written: it is made again the next time
-                run_files.write(folder / run_files.PARAMS, to_bytes(weights))
+                whole_files.write(folder / run_files.PARAMS, to_bytes(weights))
             return weights
     return None
 

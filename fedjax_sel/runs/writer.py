@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedjax_sel.config import RunConfig
-from fedjax_sel.core import files
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, rows, run_files
@@ -95,7 +95,7 @@ class Writer:
         content = rows.csv_text(so_far, 0, header=True, names=self._columns).encode()
         file = self._out / run_files.METRICS
         try:
-            run_files.write(file, content)
+            whole_files.write(file, content)
         except OSError as error:
             raise self._cannot("metrics", error) from error
         self._rows, self._bytes = hashlib.sha256(content), len(content)
@@ -114,7 +114,7 @@ class Writer:
         self._lock.check(self._out)
         try:
             content = weights_file.to_bytes(weights)
-            run_files.write(self._out / run_files.PARAMS, content)
+            whole_files.write(self._out / run_files.PARAMS, content)
         except OSError as error:
             raise self._cannot("weights", error) from error
         self._about = {**self._about, weights_file.TOLD: hashlib.sha256(content).hexdigest()}

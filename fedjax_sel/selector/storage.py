@@ -1,8 +1,7 @@
 """A Selector's standing in one file: NumPy's archive of arrays, and the rest as JSON in it; nothing is pickled."""
 
+import io
 import json
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel.core import files
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 
 ABOUT = "about"  # the entry that holds the JSON
@@ -29,19 +28,12 @@ def write(path: Path, about: dict[str, Any], tree: Any) -> None:
     """
     arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
     arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    unfinished = None
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".unfinished", delete=False) as file:
-            unfinished = file.name
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        whole_files.write(path, content.getvalue(), sync=True)
     except OSError as error:
         raise UserError(f"save: {path} cannot be written ({error.strerror or error}); give another path") from error
-    finally:
-        if unfinished is not None and os.path.exists(unfinished):
-            os.unlink(unfinished)
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:

@@ -106,6 +106,9 @@ def test_official_files_become_a_copy(server, isolated):
     assert set(FILES) <= set(files_in(isolated)) and (isolated / "downloads/mnist").is_dir()
     check(data.load("mnist"))
     assert len(server.requests) == 4, "the copy must be used"
+    (isolated / "usual").touch()
+    modes = {path.stat().st_mode for path in isolated.rglob("*") if path.is_file()}
+    assert modes == {(isolated / "usual").stat().st_mode}, "a group shares a folder of data"
 
 
 def test_an_existing_data_folder_is_downloaded_into(server, isolated, tmp_path):

@@ -57,7 +57,9 @@ def test_it_goes_on_exactly(tmp_path):
             selector.load(str(tmp_path / "selector.npz"))
         one_call(selector, log)
     assert log == wanted and selector.bill() == whole.bill()
-    assert [path.name for path in tmp_path.iterdir()] == ["selector.npz"]
+    (tmp_path / "usual").touch()
+    assert {path.name for path in tmp_path.iterdir()} == {"selector.npz", "usual"}
+    assert (tmp_path / "selector.npz").stat().st_mode == (tmp_path / "usual").stat().st_mode  # a group may read it
 
 
 def test_other_files_and_other_selectors_are_refused(tmp_path):

@@ -14,11 +14,30 @@ def rows(name):
         return list(csv.DictReader(file))
 
 
-def test_what_each_strategy_loses_is_what_the_benchmark_prints():
-    spec = importlib.util.spec_from_file_location("absence", ROOT / "benchmarks" / "absence.py")
+def benchmark(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.table(rows("lost.csv")) in TEXT
+    return module
+
+
+def test_what_each_strategy_loses_is_what_the_benchmark_prints():
+    assert benchmark("absence").table(rows("lost.csv")) in TEXT
+
+
+def test_why_fedcor_loses_is_what_the_benchmark_prints():
+    assert benchmark("absence_answers").table(rows("answers.csv")) in TEXT
+
+
+def test_who_is_away_answers_all_the_same():
+    """The benchmark of FedCor where all answer: more losses are bought than of those who can be reached."""
+    module = benchmark("absence_answers")
+    some = module.run(seeds=1, rounds=2, available=0.5).ledger
+    with module.all_answer():
+        every = module.run(seeds=1, rounds=2, available=0.5, told_of_everybody=True).ledger
+    everybody = module.run(seeds=1, rounds=2, available=1).ledger
+    assert (some.bytes_down < every.bytes_down).all()
+    assert (every.bytes_down == everybody.bytes_down).all()
 
 
 def test_the_leads_over_random_are_those_of_the_comparisons():

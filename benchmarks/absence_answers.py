@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Whether FedCor loses where clients are absent because it cannot select them, or because they do not answer.
+
+    python benchmarks/absence_answers.py --out results/absence/answers.csv
+
+trains the quickstart three times, thirty rounds and ten seeds each (half a minute): with everybody there; with 70 % of
+the clients there; and as if those who are away answered all the same, and only could not be selected. The last is no
+setting of a federation: it tells the two apart.
+"""
+
+import argparse
+import contextlib
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import fedjax_sel
+from fedjax_sel import Experiment, statistics, strategies
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import information
+
+LAST, SHARE = 10, 0.7
+EVERYBODY, SOME, ANSWERS = "everybody there", "70 % there", "70 % there, all answer"
+FIELDS: tuple[str, ...] = ("case", "accuracy", "sd", "gemd", "difference", "low", "high", "p_holm", "verdict")
+
+
+@contextlib.contextmanager
+def all_answer() -> Iterator[None]:
+    """Measure everybody at the opening of a round, whoever can be reached in it."""
+    measure = information.measure
+
+    def of_everybody(context, *arguments, **named):
+        return measure(context._replace(available=None), *arguments, **named)
+
+    with mock.patch.object(information, "measure", of_everybody):
+        yield
+
+
+def run(seeds: int, rounds: int, available: float, told_of_everybody: bool = False) -> Result:
+    """Run FedCor on the quickstart."""
+    strategy = strategies.make("fedcor")
+    observe = strategy.observe
+    assert observe is not None
+    if told_of_everybody:
+        strategy = strategy._replace(observe=lambda state, info, round, _: observe(state, info, round, None))
+    config = fedjax_sel.preset("quickstart").replace(seeds=seeds, rounds=rounds, available=available)
+    return fedjax_sel.run(Experiment.of(config, algo=strategy))
+
+
+def compared(seeds: int, rounds: int) -> list[dict[str, str]]:
+    """Return a row for each case; differences are to everybody there, paired by seed."""
+    results = {EVERYBODY: run(seeds, rounds, 1), SOME: run(seeds, rounds, SHARE)}
+    with all_answer():
+        results[ANSWERS] = run(seeds, rounds, SHARE, told_of_everybody=True)
+    ends = {case: result.test_accuracy[:, -LAST:].mean(axis=1) for case, result in results.items()}
+    found = statistics.compare([ends[case] - ends[EVERYBODY] for case in (SOME, ANSWERS)])
+    rows = []
+    for case, one in zip(results, (None, *found)):
+        row = dict.fromkeys(FIELDS, "") | {
+            "case": case, "accuracy": f"{ends[case].mean():.7g}", "sd": f"{ends[case].std(ddof=1):.7g}",
+            "gemd": f"{results[case].gemd[:, -LAST:].mean():.7g}",
+        }  # fmt: skip
+        if one is not None:
+            row |= {name: f"{getattr(one, name):.7g}" for name in ("difference", "low", "high", "p_holm")}
+            row["verdict"] = one.verdict
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Return the table of the page."""
+    lines = ["| FedCor | accuracy | GEMD | less everybody there |", "|---|---|---|---|"]
+    for row in rows:
+        less = (
+            f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"
+            if row["verdict"]
+            else ""
+        )
+        accuracy = f"{float(row['accuracy']):.3f} ± {float(row['sd']):.3f}"
+        lines.append(f"| {row['case']} | {accuracy} | {float(row['gemd']):.2f} | {less} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--out", type=Path, help="where to write the rows as CSV")
+    flags = parser.parse_args()
+    rows = compared(flags.seeds, flags.rounds)
+    print(table(rows))
+    if flags.out is not None:
+        with flags.out.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list[str](FIELDS))
+            writer.writeheader()
+            writer.writerows(rows)

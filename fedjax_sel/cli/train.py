@@ -107,10 +107,8 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")
         else:
-            print(
-                f"Interrupted after round {result.num_rounds} of {config.run.rounds}; the same command goes on from "
-                f"there ({out})"
-            )
+            then = interruption.how_to_go_on(config.run, out)
+            print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; {then}")
     return 0 if result.finished else interruption.exit_code(result.stopped_by)
 
 

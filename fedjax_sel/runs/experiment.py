@@ -17,6 +17,7 @@ from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, resume, weights
+from fedjax_sel.runs import interruption as interruptions
 from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.collector import Collector
 from fedjax_sel.runs.interruption import Interruption
@@ -127,8 +128,8 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
                 writer.weights(final.carry.params, result)
         result = dataclasses.replace(result, stopped_by=interruption.asked)
         if not result.finished and reporter.in_notebook:  # a command says so itself
-            goes_on = "" if out is None else f"; run the cell again, and it goes on from there ({out})"
-            reporter.say(f"ended after round {result.num_rounds} of {config.run.rounds}{goes_on}")
+            then = "" if out is None else f"; {interruptions.how_to_go_on(config.run, out, 'the same cell')}"
+            reporter.say(f"ended after round {result.num_rounds} of {config.run.rounds}{then}")
         callbacks.call(watching, "end", result)
         return result
 

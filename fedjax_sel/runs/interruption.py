@@ -1,10 +1,13 @@
-"""Signals that end a run: after the rounds that are being computed, or at once."""
+"""Signals that end a run, after the rounds that are being computed or at once, and what becomes of it then."""
 
 import contextlib
 import os
 import signal
 import threading
+from pathlib import Path
 from types import TracebackType
+
+from fedjax_sel.config import RunConfig
 
 HANGUP = getattr(signal, "SIGHUP", None)  # the terminal was closed; Windows has no such signal
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what schedulers and preemptible machines send
@@ -52,6 +55,21 @@ class Interruption(contextlib.AbstractContextManager):
             # Not through what may be in the middle of printing; and Ctrl-C has ended the reader of a pipe as well.
             with contextlib.suppress(OSError):
                 os.write(2, text.encode())
+
+
+def how_to_go_on(run: RunConfig, out: Path | str, again: str = "the same command") -> str:
+    """Say in half a sentence what becomes of a run that ended early.
+
+    Args:
+        run: its settings.
+        out: its folder.
+        again: what starts it again.
+    """
+    if run.keep == 0:
+        return f"--keep 0 left no checkpoint, so {again} begins anew ({out})"
+    if run.resume == "never":
+        return f"without --resume never {again} goes on from there ({out})"
+    return f"{again} goes on from there ({out})"
 
 
 def exit_code(number: int) -> int:

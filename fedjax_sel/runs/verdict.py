@@ -74,7 +74,8 @@ def _names(config: Config, where: str, records: Records, place: tuple[int, int])
 def _updates(config: Config, where: str, records: Records, place: tuple[int, int]) -> NonFiniteUpdateError:
     """Return the error that says whose updates are not finite."""
     who = ", ".join(map(str, records.cohort[place][records.nonfinite[place]]))
-    advice = "" if config.run.out is None else f", with which the same command goes on in {config.run.out}"
+    again = config.run.out is not None and config.run.keep > 0 and config.run.resume != "never"
+    advice = f", with which the same command goes on in {config.run.out}" if again else ""
     return NonFiniteUpdateError(
         f"{where}: the update of client {who} is not finite (algo {config.selection.algo}, learning rate "
         f"{config.training.learning_rate:g}); lower --learning-rate, or leave such updates out by --on-nonfinite skip"

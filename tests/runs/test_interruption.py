@@ -2,10 +2,16 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
-from fedjax_sel.runs.interruption import Interruption, exit_code
+import fedjax_sel
+from fedjax_sel.runs.interruption import Interruption, exit_code, how_to_go_on
+
+SMALL = fedjax_sel.preset("quickstart").replace(
+    algo="random", num_clients=10, num_selected=2, local_steps=1, rounds=6, chunk=1
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -19,6 +25,33 @@ def test_the_first_signal_asks_and_the_second_interrupts(number, capfd):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert signal.getsignal(number) is before
+
+
+class Impatient:
+    """Presses Ctrl-C in the first chunk."""
+
+    def chunk(self, rounds, first):
+        if first == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "changes,then,on",
+    [
+        ({}, "the same command goes on from there (runs/x)", True),
+        ({"resume": "never"}, "without --resume never the same command goes on from there (runs/x)", True),
+        ({"keep": 0}, "--keep 0 left no checkpoint, so the same command begins anew (runs/x)", False),
+    ],
+)
+def test_what_becomes_of_a_run_that_ended_early(tmp_path, changes, then, on):
+    config = SMALL.replace(out=str(tmp_path / "run"), **changes)
+    assert how_to_go_on(config.run, "runs/x") == then
+    first = fedjax_sel.run(config, callbacks=[Impatient()])
+    assert not first.finished and first.stopped_by == signal.SIGINT
+    seen = []
+    again = SimpleNamespace(start=lambda config, rounds: seen.append(rounds))
+    fedjax_sel.run(config.replace(resume="auto"), callbacks=[again])
+    assert seen == [first.num_rounds if on else 0]
 
 
 def test_ctrl_c_and_a_scheduler_have_their_exit_codes():

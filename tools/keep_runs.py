@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_sel.core import whole_files
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.runs import manifest, reading, run_files
-from fedjax_sel.runs.lock import FolderLock
 
 LEFT_OUT = (run_files.CHECKPOINTS, run_files.CURVES, run_files.PARAMS)
 """What a page does not need: states, a picture, the final model."""

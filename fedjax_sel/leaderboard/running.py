@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedjax_sel.config import Config
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.leaderboard import grids, series
 from fedjax_sel.leaderboard.grids import Grid
@@ -17,7 +18,6 @@ from fedjax_sel.reproduction.page import Page
 from fedjax_sel.runs import folder as run_folder
 from fedjax_sel.runs import grid as independent
 from fedjax_sel.runs import origin, out_folder
-from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import selection_cost
 

@@ -9,6 +9,7 @@ from typing import Any
 from fedjax_sel import logs
 from fedjax_sel.config import Config
 from fedjax_sel.core import frames, whole_files
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
@@ -17,7 +18,6 @@ from fedjax_sel.reporting.comparison import Row
 from fedjax_sel.reporting.comparison_pairs import Pair
 from fedjax_sel.runs import sweep
 from fedjax_sel.runs.jobs import Job, make_jobs
-from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 
 TABLE, PAIRS, PAGE = "comparison", "comparison_pairs", "comparison.md"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel.config import convert
 from fedjax_sel.core import frames
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction import page, runner
@@ -18,7 +19,6 @@ from fedjax_sel.reproduction.page import Page
 from fedjax_sel.reproduction.runner import Found
 from fedjax_sel.runs import origin, out_folder
 from fedjax_sel.runs.grid import Workers
-from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.records import Result
 
 _OTHER = "**Other than the entry has it:**"

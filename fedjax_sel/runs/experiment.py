@@ -12,6 +12,7 @@ import jax
 from fedjax_sel import callbacks, devices
 from fedjax_sel.config import Config
 from fedjax_sel.core import plugins
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.devices import hosts
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
@@ -21,7 +22,6 @@ from fedjax_sel.runs import interruption as interruptions
 from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.collector import Collector
 from fedjax_sel.runs.interruption import Interruption
-from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result

@@ -9,11 +9,11 @@ import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.core import files, plugin_sources, plugins
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, run_files, verdict
-from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.layout import Layout

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from fedjax_sel.config import RunConfig
 from fedjax_sel.core import files, whole_files
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, rows, run_files
 from fedjax_sel.runs import weights as weights_file
-from fedjax_sel.runs.lock import FolderLock
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.run import State

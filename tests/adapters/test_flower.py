@@ -234,6 +234,24 @@ def test_a_killed_server_goes_on(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["clients.json", "selector.npz", "weights-000006.npz"]
 
 
+def test_a_second_server_does_not_write_into_the_folder(tmp_path):
+    """Before its first round; the first one goes on."""
+    first_one, grid, second = made("random", folder=tmp_path), FakeGrid([Line(number) for number in range(N)]), []
+
+    def hears(node, message):
+        if message.metadata.message_type == "train" and not second:
+            with pytest.raises(
+                UserError, match=r"^folder: another process is writing to \S+; wait for it, or give ano"
+            ):
+                run("random", FakeGrid([Line(number) for number in range(N)]), folder=tmp_path)
+            second.append(first_one.selector.round)
+        return True
+
+    grid.hears = hears
+    first_one.start(grid, first())
+    assert second == [0] and first_one.selector.round == T
+
+
 def test_who_cannot_be_reached_is_not_asked():
     def reachable(round, names):
         return [name for name in names if (int(name) + round) % 3]

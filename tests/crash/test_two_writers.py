@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fedjax_sel import UserError
-from fedjax_sel.runs.lock import FolderLock
+from fedjax_sel.core.folder_lock import FolderLock
 
 SMALL = [
     "--algo", "random", "--dataset", "synthetic:train_size=600,test_size=100,num_classes=10,image_size=8",

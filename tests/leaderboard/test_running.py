@@ -5,12 +5,12 @@ import json
 
 import pytest
 
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from fedjax_sel.leaderboard import running, series
 from fedjax_sel.leaderboard.grids import Grid
 from fedjax_sel.reproduction.entry import Scale
 from fedjax_sel.runs import grid as independent
-from fedjax_sel.runs.lock import FolderLock
 from tests.reporting import made_up
 from tests.reproduction.small import SMALL
 

@@ -12,13 +12,13 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.cli import command_line, reproduce
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.reproduction import entries, runner, study, tables
 from fedjax_sel.reproduction.entries.fedcor import accuracy
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.runs import grid
-from fedjax_sel.runs.lock import FolderLock
 from tests.reporting import made_up
 from tests.reproduction.small import SMALL
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.runs import grid, run_files
-from fedjax_sel.runs.lock import FolderLock
 from tests.documents.pages import ROOT
 from tests.reproduction.small import SMALL
 

@@ -9,7 +9,8 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, UserError
-from fedjax_sel.runs import checkpoint, experiment, folder, lock, reading, records, writer
+from fedjax_sel.core import folder_lock
+from fedjax_sel.runs import checkpoint, experiment, folder, reading, records, writer
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -132,7 +133,7 @@ def writing(tmp_path):
     out = tmp_path / "run"
     out.mkdir()
     said = []
-    with lock.FolderLock() as held:
+    with folder_lock.FolderLock() as held:
         held.take(out)
         yield out, writer.Writer(out, SMALL.run, {}, 0, held, said.append), said
 

@@ -12,8 +12,8 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.cli import command_line, train
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.runs import checkpoint, experiment, folder, reading, writer
-from fedjax_sel.runs.lock import FolderLock
 
 SMALL = Config().replace(
     algo="oort", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,

@@ -4,7 +4,6 @@ The Selector's file is written last and says which round it is; the model of tha
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_sel.adapters.clients import Arrays
-from fedjax_sel.core import files
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Selector, storage
 
@@ -47,11 +46,11 @@ def begin(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
     Raises:
         UserError: it cannot be written.
     """
-    path, unfinished = folder / CLIENTS, folder / f"{CLIENTS}.unfinished"
+    path = folder / CLIENTS
+    listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n")
-        os.replace(unfinished, path)
+        whole_files.write(path, listed.encode())
     except OSError as error:
         raise UserError(f"folder: {path} cannot be written ({error.strerror}); give another folder") from error
 

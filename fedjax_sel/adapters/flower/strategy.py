@@ -23,6 +23,7 @@ from fedjax_sel.adapters.flower import folder as folders
 from fedjax_sel.adapters.flower import messages, probes, reports
 from fedjax_sel.adapters.flower.exchange import Exchange
 from fedjax_sel.adapters.flower.nodes import Nodes, Sizes, in_order
+from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Ask, Selector
 from fedjax_sel.strategies.kinds import KINDS
@@ -116,6 +117,9 @@ class SelectorStrategy(Strategy):
 
         Returns:
             Flower's result, of the rounds since this start, by the numbers that they have in the federation.
+
+        Raises:
+            UserError: something does not fit, or another server keeps its standing in the folder.
         """
         arrays = self._begin(grid, initial_arrays)
         self.cohorts = []
@@ -124,9 +128,12 @@ class SelectorStrategy(Strategy):
         if last > self._size[2]:
             raise UserError(f"num_rounds: {last} is more than the {self._size[2]} of this strategy; make it with more")
         of_round = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
-        result = super().start(
-            grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, of_round
-        )  # fmt: skip
+        with FolderLock("folder") as lock:
+            if self._folder is not None:
+                lock.take(self._folder)
+            result = super().start(
+                grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, of_round
+            )  # fmt: skip
         if last <= done:
             result.arrays = arrays
         for name in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):

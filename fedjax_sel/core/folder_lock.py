@@ -1,4 +1,4 @@
-"""One process at a time writes to a run folder, and only as long as the folder is the one that it began in."""
+"""One process at a time writes to a folder, and only as long as the folder is the one that it began in."""
 
 import contextlib
 import os
@@ -14,9 +14,14 @@ except ImportError:  # Windows has no such lock, and opens no folders
 
 
 class FolderLock(contextlib.AbstractContextManager):
-    """Holds folders for this process. The system lets go of them when the process ends, however it ends."""
+    """Holds folders for this process. The system lets go of them when the process ends, however it ends.
 
-    def __init__(self) -> None:
+    Args:
+        given_as: what the user names the folder by, for messages.
+    """
+
+    def __init__(self, given_as: str = "--out") -> None:
+        self._given_as = given_as
         self._handles: list[int] = []
         self._newest: dict[Path, int] = {}  # by the path under which a folder was taken last
 
@@ -35,13 +40,13 @@ class FolderLock(contextlib.AbstractContextManager):
         try:
             handle = os.open(folder, os.O_RDONLY)
         except OSError as error:
-            raise UserError(f"--out: cannot use {folder} ({error.strerror}); give another folder") from error
+            raise UserError(f"{self._given_as}: cannot use {folder} ({error.strerror}); give another folder") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             os.close(handle)
             raise UserError(
-                f"--out: another process is writing to {folder}; wait for it, or give another folder"
+                f"{self._given_as}: another process is writing to {folder}; wait for it, or give another folder"
             ) from error
         except OSError:  # a file system without locks; which folder it is can be told all the same
             pass
@@ -67,8 +72,8 @@ class FolderLock(contextlib.AbstractContextManager):
             same = False
         if not same:
             raise UserError(
-                f"--out: {folder} was removed, moved or replaced by another process, and this run writes nothing more; "
-                "start it again, or give another folder"
+                f"{self._given_as}: {folder} was removed, moved or replaced by another process, and this run writes "
+                "nothing more; start it again, or give another folder"
             )
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

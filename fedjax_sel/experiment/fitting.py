@@ -34,8 +34,8 @@ def check_that_they_fit(config: Config, dataset: Dataset, model: Model, task: Ta
         raise cannot_take(model.name, dataset, error) from error
     if task.of_classes and not dataset.has_classes:
         raise UserError(
-            f"--task {task.name}: targets of {dataset.name} are not one class an example; give another --task, one of "
-            f"{', '.join(tasks.TABLE)}, or tasks.Task of your own"
+            f"--task {task.name}: targets of {dataset.name} are not one class an example; give whole numbers [n], or "
+            f"another --task, one of {', '.join(tasks.TABLE)}, or tasks.Task of your own"
         )
     complaint = _of_task(task, "complaint", lambda: task.complaint(prediction, targets, dataset.num_classes or None))
     for labels in (dataset.train_labels, dataset.test_labels):

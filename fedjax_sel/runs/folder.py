@@ -167,10 +167,12 @@ def set_aside(path: Path) -> Path:
         UserError: it cannot be renamed, or this process works in it: what it writes later would follow the old name.
     """
     path = path.resolve()  # a link stays, and what it leads to is set aside; `.` has a name
-    if Path.cwd().is_relative_to(path):
-        raise UserError(
-            f"--out: the run in {path} would be set aside, and this process works there; start it from another folder"
-        )
+    with contextlib.suppress(FileNotFoundError):  # of a process whose own folder was removed
+        if Path.cwd().is_relative_to(path):
+            raise UserError(
+                f"--out: the run in {path} would be set aside, and this process works there; start it from another "
+                "folder"
+            )
     number = 1
     while (moved := path.with_name(f"{path.name}.aside-{number}")).exists():
         number += 1

@@ -27,7 +27,9 @@ def _mean(values: jax.Array) -> jax.Array:
 def _unlike(prediction, targets, num_classes) -> str | None:
     del num_classes
     if prediction.shape != targets.shape:
-        return f"wants predictions of the targets' shape; the model gives {shown(prediction)} for {shown(targets)}"
+        advice = ", which targets[:, None] would be of" if prediction.shape == (*targets.shape, 1) else ""
+        given = f"the model gives {shown(prediction)} for {shown(targets)}"
+        return f"wants predictions of the targets' shape; {given}{advice}"
     if not jnp.issubdtype(targets.dtype, jnp.floating):
         return f"wants targets that are floats, and these are {shown(targets)}"
     return None

@@ -106,7 +106,8 @@ def known_or_largest(values: jax.Array, age: jax.Array) -> jax.Array:
         [N]; zeros where nobody ever answered.
     """
     known = age < NEVER
-    return jnp.where(known, values, jnp.max(jnp.where(known, values, -jnp.inf), initial=0.0))
+    largest = jnp.where(known, values, -jnp.inf).max()
+    return jnp.where(known, values, jnp.where(known.any(), largest, 0.0))
 
 
 def active_cohort(

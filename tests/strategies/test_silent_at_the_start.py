@@ -10,6 +10,7 @@ import pytest
 
 from fedjax_sel import strategies
 from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.strategies.afl import known_or_largest
 from fedjax_sel.strategies.base import NEVER, Env, Fact, Information, Outcome, Selection
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
 
@@ -83,3 +84,10 @@ def test_where_nobody_answered_all_are_alike(monkeypatch):
         ("afl", "loss", np.zeros(N, np.float32)), ("fedsae", "loss", np.zeros(N, np.float32)),
     ):  # fmt: skip
         np.testing.assert_allclose(often(*started(name, kind, table)), K / N, atol=0.05)
+
+
+def test_the_largest_loss_may_be_below_zero():
+    """Losses of a task of one's own, such as logarithms of a density."""
+    losses, age = jnp.asarray([-3.0, 0.0, -2.0]), jnp.asarray([0, NEVER, 4])
+    np.testing.assert_array_equal(known_or_largest(losses, age), [-3.0, -2.0, -2.0])
+    np.testing.assert_array_equal(known_or_largest(losses, jnp.full(3, NEVER)), [0.0, 0.0, 0.0])

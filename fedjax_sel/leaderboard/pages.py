@@ -19,11 +19,11 @@ NOTES = f"""± is the sample standard deviation over seeds. The target is what r
 seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
 its last ten reaches it. A seed that does not arrive counts all rounds, and all
 megabytes (10^6 bytes) that it sent: with ≥ a mean is at least that, rounds are a restricted mean, and megabytes cannot
-be compared between rows, since not all rows send as many in all rounds.
+be compared between rows, since not all rows send as many in all rounds. Every page has a target of its own.
 Equal MB: down and up together, what the seed of the row that sends the least sends in all; accuracy there is the mean
-of the last third of the rounds that they pay for, of ten at most; likewise for MB up alone. They may end a row that
-asks much within its warm-up, in which it selects as random selection does: what it is worth later is no part of that
-number.
+of the last third (rounded up) of the rounds that they pay for, of ten at most; likewise for MB up alone. They may end a
+row that asks much within its warm-up, in which it selects as random selection does: what it is worth later is no part
+of that number. The upload of a report that is lost is not counted.
 Areas are means of the accuracy, over rounds and over megabytes up to the equal ones. Worst tenth: accuracy on the
 training data of the tenth of clients with the lowest, mean over the last {100 * LAST_SHARE:g} % of the rounds.
 Selection's time is a round's of one replicate, timed apart, with training and measuring stubbed, on a machine that did
@@ -202,7 +202,7 @@ def _words() -> str:
         f"Fashion-MNIST: a small MLP with a dropout of {fashion.model.model_dropout:g}); 10 clients a round "
         "with one shard a client and under skewness 0.8, 5 otherwise; all updates "
         f"have the same weight; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, "
-        f"because GPFL needs them. No strategy was tuned here. {settings.WHY_NOT_ALL}\n\n"
+        f"because GPFL needs them. No strategy was tuned in these settings; what tuning is worth in two of them stands below. {settings.WHY_NOT_ALL}\n\n"
         "`fedjax-sel leaderboard --list` shows the parts; `--pages` writes these pages again from the curves, and with "
         "another `--out` a part is run again from nothing. It takes these strategies only; your own beside them in "
         "such a setting: `fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 --server-validation "

@@ -38,20 +38,25 @@ def section(found: Mapping[str, Held]) -> list[str]:
         leads = {"everybody there": _leads(full), **{words: _leads(held) for words, held in here.items()}}
         changes = {words: _changes(leads["everybody there"], leads[words]) for words in like}
         columns = [*leads, *(f"{words}: change of the lead" for words in changes)]
+        ahead = {words: _compared(one) for words, one in leads.items()}
         lines = ["| lead over random, last 10 rounds | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
         for algo in ALGOS:
             if algo == BASELINE or not any(algo in one for one in leads.values()):
                 continue
-            cells = [f"{one[algo].mean():+.3f}" if algo in one else "" for one in leads.values()]
+            cells = [_lead(leads[words], ahead[words], algo) for words in leads]
             cells += [standings.difference(one[algo], 3) if algo in one else "" for one in changes.values()]
             lines.append(f"| {algo} | {' | '.join(cells)} |")
-        parts += [f"{SETTINGS[setting].title}:", "\n".join(lines)]
+        parts += [f"{SETTINGS[setting].title} (a lead in bold is told from chance):", "\n".join(lines)]
+        better = {words: wording.listed(wording.told(one, statistics.BETTER)) for words, one in ahead.items()}
+        parts.append(f"Ahead of random selection: {'; '.join(f'{words}: {names}' for words, names in better.items())}.")
         parts += [
             f"{words}: the difference to random selection falls for "
             f"{wording.listed(wording.told(one, statistics.WORSE))}, and rises for "
             f"{wording.listed(wording.told(one, statistics.BETTER))}; of the others nothing is told from chance."
             for words, one in changes.items()
         ]
+        if like:
+            parts.append(_of_random(full.rows[BASELINE], {words: held.rows[BASELINE] for words, held in like.items()}))
     return [*parts, WHO_IS_AWAY, *wording.missing(missing)] if parts else [wording.NONE]
 
 
@@ -70,8 +75,27 @@ def _leads(held: Held) -> dict[str, np.ndarray]:
     return {algo: measures.last_rounds(series) - measures.last_rounds(base) for algo, series in same.items()}
 
 
+def _lead(leads: Mapping[str, np.ndarray], ahead: Mapping[str, Comparison], algo: str) -> str:
+    if algo not in leads:
+        return ""
+    told = ahead[algo].verdict in (statistics.BETTER, statistics.WORSE)
+    return f"**{leads[algo].mean():+.3f}**" if told else f"{leads[algo].mean():+.3f}"
+
+
 def _changes(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> dict[str, Comparison]:
-    both = [algo for algo in before if algo in after]
-    if not both:
+    return _compared({algo: after[algo] - before[algo] for algo in before if algo in after})
+
+
+def _compared(differences: Mapping[str, np.ndarray]) -> dict[str, Comparison]:
+    """Compare one family, whose differences are [seeds] each."""
+    if not differences:
         return {}
-    return dict(zip(both, statistics.compare(np.stack([after[algo] - before[algo] for algo in both]))))
+    return dict(zip(differences, statistics.compare(np.stack(list(differences.values())))))
+
+
+def _of_random(full: Series, studies: Mapping[str, Series]) -> str:
+    """Return what random selection itself loses."""
+    before = measures.last_rounds(full)
+    found = _compared({words: measures.last_rounds(series) - before for words, series in studies.items()})
+    losses = [f"{words}: {standings.difference(one, 3)}" for words, one in found.items()]
+    return f"Random selection itself, less its {before.mean():.3f} with everybody there: {'; '.join(losses)}."

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the generated part of docs/reproductions.md anew, from the entries and from results/papers."""
+"""Writes the generated part of docs/reproductions.md anew, from the entries and from the pages in results."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def updated(text: str) -> str:
     """
     start, mark, _ = text.partition(MARK)
     assert mark, f"{PAGE} has lost its mark"
-    return start + mark + "\n" + overview.markdown(ENTRIES, ROOT / "results" / "papers", "../results/papers")
+    return start + mark + "\n" + overview.markdown(ENTRIES, ROOT / "results", "../results")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,15 @@ from pathlib import Path
 from fedjax_sel.core.texts import cell
 from fedjax_sel.papers import published
 from fedjax_sel.papers.published import Published
-from fedjax_sel.reproduction import verdicts
+from fedjax_sel.reproduction import page, verdicts
 from fedjax_sel.reproduction.entry import Entry
 
 NOT_RUN = "not run yet"
 _MANY = {verdicts.AGREES: "agree", verdicts.DIFFERS: "differ", verdicts.REPRODUCED: verdicts.REPRODUCED}
 _PART = re.compile(r"^\*\*(\d+ of \d+ runs) are finished\.\*\*$", re.MULTILINE)  # of a page that is not whole
 NO_ENTRY = "no entry"
+PAPERS, LOOKS = "papers", "looks"
+"""The folders of pages, `ENTRY/README.md` and `rows.csv`: what the entries say, and shorter runs beside it."""
 
 
 def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
@@ -23,7 +25,7 @@ def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
 
     Args:
         entries: by name.
-        results: the folder that holds the pages of those that were run, `ENTRY/rows.csv`.
+        results: the folder that holds `PAPERS` and `LOOKS`.
         link: to that folder from the text.
     """
     lines = ["| what | the claim | found here | command | here it takes |", "|---|---|---|---|---|"]
@@ -39,10 +41,17 @@ def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str
     claim = cell(f"{paper.title}. {paper.claim}")
     if entry is None:
         return f"| {paper.id} | {claim} | {NO_ENTRY} | | |"
-    found = finding(results / entry.name / "rows.csv")
-    if found != NOT_RUN:
-        found = f"[{found}]({link}/{entry.name}/README.md)"
+    found = _linked(f"{PAPERS}/{entry.name}", results, link)
+    look = results / LOOKS / entry.name / page.PAGE
+    if look.exists():
+        words = page.scale_of(look.read_text(encoding="utf-8"))
+        found += f"; a look, {words}: {_linked(f'{LOOKS}/{entry.name}', results, link)}"
     return f"| {paper.id} | {claim} | {found} | `fedjax-sel reproduce {entry.name}` | {cell(entry.cost)} |"
+
+
+def _linked(name: str, results: Path, link: str) -> str:
+    found = finding(results / name / "rows.csv")
+    return found if found == NOT_RUN else f"[{found}]({link}/{name}/{page.PAGE})"
 
 
 def finding(rows: Path) -> str:
@@ -59,6 +68,6 @@ def finding(rows: Path) -> str:
         found = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["paper"] and row["verdict"])
     order = [verdict for verdict in (*_MANY, *sorted(found)) if verdict in found]
     counted = [f"{found[one]} {_MANY.get(one, one) if found[one] > 1 else one}" for one in dict.fromkeys(order)]
-    page = rows.with_name("README.md")
-    part = _PART.search(page.read_text(encoding="utf-8")) if page.exists() else None
+    text = rows.with_name(page.PAGE)
+    part = _PART.search(text.read_text(encoding="utf-8")) if text.exists() else None
     return (", ".join(counted) or "no verdict") + (f" ({part[1]})" if part else "")

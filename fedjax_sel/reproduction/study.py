@@ -21,8 +21,6 @@ from fedjax_sel.runs import origin, out_folder
 from fedjax_sel.runs.grid import Workers
 from fedjax_sel.runs.records import Result
 
-_OTHER = "**Other than the entry has it:**"
-
 
 class Folders(NamedTuple):
     """Where things go: pages are small, and runs are not."""
@@ -140,13 +138,13 @@ def _keep(place: Path, entry: Entry, scale: Scale) -> None:
         UserError: there is such a page.
     """
     try:
-        lines = (place / page.PAGE).read_text(encoding="utf-8").splitlines()
+        text = (place / page.PAGE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return
-    now, before = scale.in_words(), next((line for line in lines if line.startswith(_OTHER)), "")
-    nothing = any(line.startswith("**0 of ") for line in lines)
-    if now and not nothing and before != f"{_OTHER} {now}.":
-        words = before.removeprefix(_OTHER).strip(" .") or "all of it"
+    now, before = scale.in_words(), page.scale_of(text)
+    nothing = any(line.startswith("**0 of ") for line in text.splitlines())
+    if now and not nothing and before != now:
+        words = before or "all of it"
         raise UserError(
             f"--out: {place} holds {entry.name} with {words}, which a page with {now} would replace; give another "
             "--out, or remove that folder"
@@ -212,7 +210,7 @@ def _heading(entry: Entry, scale: Scale, command: str, found: Found) -> list[str
     if paper.reading:
         lines += ["", f"**The reading.** {paper.reading}"]
     if changed := scale.in_words():
-        lines += ["", f"{_OTHER} {changed}."]
+        lines += ["", page.scaled(changed)]
     expected = _expected(entry, found)
     if len(found.results) < len(expected):
         lines += ["", f"**{len(found.results)} of {len(expected)} runs are finished.**"]

@@ -30,7 +30,9 @@ def test_every_published_result_and_every_rule_is_there():
 
 
 @pytest.mark.parametrize(
-    "folder", sorted((ROOT / "results" / "papers").glob("*/*/")), ids=lambda one: "/".join(one.parts[-2:])
+    "folder",
+    [one for kind in (overview.PAPERS, overview.LOOKS) for one in sorted((ROOT / "results" / kind).glob("*/*/"))],
+    ids=lambda one: "/".join(one.parts[-3:]),
 )
 def test_the_pages_of_results_have_the_claims_rules_and_readings_of_their_entries(folder):
     entry = ENTRIES[f"{folder.parent.name}/{folder.name}"]
@@ -55,10 +57,21 @@ def test_every_verdict_is_explained():
 def test_a_finding_counts_verdicts(tmp_path):
     rows = [Row("a", "b", "yes", "", 1, "", verdict) for verdict in ("agrees", "", "differs", "agrees")]
     rows.append(Row("a", "what no paper says", "", "", 1, "", "worse"))
-    page.write(tmp_path / "fedgp" / "fig1", [], Page(rows))
+    papers = tmp_path / overview.PAPERS
+    page.write(papers / "fedgp" / "fig1", [], Page(rows))
     part = ["**1 of 4 runs is finished.**", "", "**3 of 4 runs are finished.**", ""]
-    page.write(tmp_path / "fedgp" / "fig2", part, Page(rows[2:3]))
+    page.write(papers / "fedgp" / "fig2", part, Page(rows[2:3]))
     text = overview.markdown(ENTRIES, tmp_path, "results")
-    assert "| [2 agree, 1 differs](results/fedgp/fig1/README.md) |" in text
-    assert "| [1 differs (3 of 4 runs)](results/fedgp/fig2/README.md) |" in text
+    assert "| [2 agree, 1 differs](results/papers/fedgp/fig1/README.md) |" in text
+    assert "| [1 differs (3 of 4 runs)](results/papers/fedgp/fig2/README.md) |" in text
     assert text.count(overview.NOT_RUN) == len(ENTRIES) - 2
+
+
+def test_a_look_stands_beside_what_the_whole_entry_found(tmp_path):
+    for kind, name, scale in [("papers", "fig2", ""), ("looks", "fig2", "seed 0; 60 rounds"), ("looks", "fig3", "x")]:
+        rows = [Row("a", "b", "yes", "", 1, "", "agrees" if scale else "differs")]
+        page.write(tmp_path / kind / "fedgp" / name, [page.scaled(scale)] if scale else [], Page(rows))
+    text = overview.markdown(ENTRIES, tmp_path, "results")
+    look = "a look, seed 0; 60 rounds: [1 agrees](results/looks/fedgp/fig2/README.md) |"
+    assert f"| [1 differs](results/papers/fedgp/fig2/README.md); {look}" in text
+    assert f"| {overview.NOT_RUN}; a look, x: [1 agrees](results/looks/fedgp/fig3/README.md) |" in text

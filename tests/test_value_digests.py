@@ -13,6 +13,7 @@ import typing
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fedjax_sel import UserError, strategies
@@ -53,7 +54,7 @@ def test_every_parameter_tells(kind, name):
 
 def test_constants_and_helpers_of_a_notebook_tell():
     def of(first, by="1"):
-        notebook = {"jnp": jnp}
+        notebook = {"jnp": jnp, "optax": optax, "jax": jax}
         exec(
             f"FIRST = {first}\nUNUSED = object()\ndef helper(x):\n    return x * {by}\n"
             "def select(x):\n    return [helper(one) + FIRST for one in jnp.stack([x])]\n",
@@ -62,6 +63,9 @@ def test_constants_and_helpers_of_a_notebook_tell():
         return digest((notebook["select"],))
 
     assert of(0) == of(0) and len({of(0), of(10), of(0, "2"), of("jnp.exp"), of("jnp.log")}) == 5
+    schedules = [f"optax.linear_schedule({first}, 0.1, 50)" for first in (1.0, 0.2)]
+    made = [*schedules, *(f"jax.jit({one})" for one in schedules), "jax.nn.initializers.normal(0.02)", "jax.nn.relu"]
+    assert [of(one) for one in made] == [of(one) for one in made] and len(set(map(of, made))) == len(made)
 
 
 @dataclasses.dataclass(slots=True)

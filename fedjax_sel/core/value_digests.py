@@ -120,9 +120,12 @@ def _globals_of(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _in_short(value: Any) -> Any:
-    """Return a library's function by its name: what it is made of is the library's own; and all else as it is."""
+    """Return a library's function by its name: what it is made of is the library's own; and all else as it is.
+
+    One that a library made of somebody's numbers, such as a schedule, closes over them.
+    """
     function = inspect.unwrap(value) if callable(value) and hasattr(value, "__wrapped__") else value
-    known = isinstance(function, types.FunctionType) and _is_of_a_library(function)
+    known = isinstance(function, types.FunctionType) and _is_of_a_library(function) and not function.__closure__
     return f"{function.__module__}.{function.__qualname__}" if known else value
 
 

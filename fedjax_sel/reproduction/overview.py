@@ -2,22 +2,20 @@
 
 import collections
 import csv
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from fedjax_sel.core.texts import cell
 from fedjax_sel.papers import published
 from fedjax_sel.papers.published import Published
-from fedjax_sel.reproduction import page, verdicts
+from fedjax_sel.reproduction import heading, page, verdicts
 from fedjax_sel.reproduction.entry import Entry
 
 NOT_RUN = "not run yet"
 _MANY = {verdicts.AGREES: "agree", verdicts.DIFFERS: "differ", verdicts.REPRODUCED: verdicts.REPRODUCED}
-_PART = re.compile(r"^\*\*(\d+ of \d+ runs) are finished\.\*\*$", re.MULTILINE)  # of a page that is not whole
 NO_ENTRY = "no entry"
 PAPERS, LOOKS = "papers", "looks"
-"""The folders of pages, `ENTRY/README.md` and `rows.csv`: what the entries say, and shorter runs beside it."""
+"""The folders of pages: `papers/ENTRY` of what the entries say, `looks/NAME/ENTRY` of shorter runs beside it."""
 
 
 def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
@@ -41,33 +39,42 @@ def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str
     claim = cell(f"{paper.title}. {paper.claim}")
     if entry is None:
         return f"| {paper.id} | {claim} | {NO_ENTRY} | | |"
-    found = _linked(f"{PAPERS}/{entry.name}", results, link)
-    look = results / LOOKS / entry.name / page.PAGE
-    if look.exists():
-        words = page.scale_of(look.read_text(encoding="utf-8"))
-        found += f"; a look, {words}: {_linked(f'{LOOKS}/{entry.name}', results, link)}"
+    found = _linked(results / PAPERS / entry.name, results, link)
+    for folder in sorted(results.glob(f"{LOOKS}/*/{entry.name}")):
+        if look := _look(folder):
+            found += f"; {look}: {_linked(folder, results, link)}"
     return f"| {paper.id} | {claim} | {found} | `fedjax-sel reproduce {entry.name}` | {cell(entry.cost)} |"
 
 
-def _linked(name: str, results: Path, link: str) -> str:
-    found = finding(results / name / "rows.csv")
-    return found if found == NOT_RUN else f"[{found}]({link}/{name}/{page.PAGE})"
+def _look(folder: Path) -> str:
+    """Return what a shorter run found, and of what it is one; empty where nothing of it is finished."""
+    about, rows = heading.told(folder), folder / "rows.csv"
+    if about is None or about.finished == 0 or not rows.exists():
+        return ""
+    with rows.open(newline="", encoding="utf-8") as file:
+        settings = dict.fromkeys(row["setting"] for row in csv.DictReader(file))
+    return f"a look, {'; '.join(filter(None, (*settings, about.scale)))}"
 
 
-def finding(rows: Path) -> str:
+def _linked(folder: Path, results: Path, link: str) -> str:
+    found = finding(folder)
+    return found if found == NOT_RUN else f"[{found}]({link}/{folder.relative_to(results).as_posix()}/{page.PAGE})"
+
+
+def finding(folder: Path) -> str:
     """Return how often each verdict was given, such as "3 agree, 1 differs", and how many of the runs it is of.
 
     What no paper has, but is asked beside it, is not counted.
 
     Args:
-        rows: the `rows.csv` of an entry, which may not be there.
+        folder: of an entry's page, which may not be there.
     """
+    rows = folder / "rows.csv"
     if not rows.exists():
         return NOT_RUN
     with rows.open(newline="", encoding="utf-8") as file:
         found = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["paper"] and row["verdict"])
     order = [verdict for verdict in (*_MANY, *sorted(found)) if verdict in found]
     counted = [f"{found[one]} {_MANY.get(one, one) if found[one] > 1 else one}" for one in dict.fromkeys(order)]
-    text = rows.with_name(page.PAGE)
-    part = _PART.search(text.read_text(encoding="utf-8")) if text.exists() else None
-    return (", ".join(counted) or "no verdict") + (f" ({part[1]})" if part else "")
+    about = heading.told(folder)
+    return (", ".join(counted) or "no verdict") + (f" ({about.part})" if about and about.part else "")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 PAGE = "README.md"
-_SCALED = "**Other than the entry has it:** "
 
 
 class Row(NamedTuple):
@@ -72,25 +71,6 @@ def as_csv(rows: Sequence[Row]) -> str:
     writer.writerow(Row._fields)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def scaled(words: str) -> str:
-    """Return the line of a heading that says what of an entry was changed for its runs.
-
-    Args:
-        words: such as "seed 0; 600 rounds".
-    """
-    return f"{_SCALED}{words}."
-
-
-def scale_of(text: str) -> str:
-    """Return the words that `scaled` was given for a page; empty where nothing was changed.
-
-    Args:
-        text: of the page.
-    """
-    lines = (line for line in text.splitlines() if line.startswith(_SCALED))
-    return next(lines, "").removeprefix(_SCALED).removesuffix(".")
 
 
 def as_markdown(heading: Sequence[str], page: Page) -> str:

@@ -12,12 +12,12 @@ from fedjax_sel.core import frames
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
-from fedjax_sel.reproduction import page, runner
+from fedjax_sel.reproduction import heading, page, replacing, runner
 from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.reproduction.runner import Found
-from fedjax_sel.runs import origin, out_folder
+from fedjax_sel.runs import out_folder
 from fedjax_sel.runs.grid import Workers
 from fedjax_sel.runs.records import Result
 
@@ -107,48 +107,33 @@ def run(
         UserError: there is no such part, no run succeeded, the page cannot be written, or it would replace one of
             more.
     """
-    place = folders.pages / entry.name
-    _keep(place, entry, scale)
+    place, runs = folders.pages / entry.name, folders.of_runs
+    if (before := heading.told(place)) is not None:  # what would be refused at the end is refused before any run
+        known = runner.with_others(entry, runs, scale, Found({}, {}))
+        replacing.check(before, place, runs, entry, scale, known)
 
     def write(found: Found) -> tuple[Found, Page]:
         out_folder.make(place)
         with FolderLock() as lock:  # another process may run another part: who writes last has all of both
             lock.take(place, wait=True)
-            found = runner.with_others(entry, folders.of_runs, scale, found)
+            found, before = runner.with_others(entry, runs, scale, found), heading.told(place)
+            replacing.check(before, place, runs, entry, scale, found)
             judged = entry.judge(found.results, scale)
-            page.write(place, _heading(entry, scale, command, found), judged)
+            if replacing.is_due(before, entry, found):
+                made_by = replacing.commands(before, scale, command)
+                page.write(place, heading.lines(entry, scale, made_by, found), judged)
         return found, judged
 
     found = Found({}, {})
     if entry.runs:
-        found = runner.run(entry, part, folders.of_runs, scale, say, write, workers, progress)
+        found = runner.run(entry, part, runs, scale, say, write, workers, progress)
         if found.failed and not found.results and not found.stopped:
             raise UserError(f"{entry.name}: no run succeeded; the first one: {next(iter(found.failed.values()))}")
     found, judged = write(found)
     return ReproductionResult(
-        entry.name, place, judged, found.results, _reasons(found),
-        len(_expected(entry, found)), found.stopped, found.stopped_by,
+        entry.name, place, judged, found.results, {cell: failure.why for cell, failure in found.failed.items()},
+        len(heading.expected(entry, found)), found.stopped, found.stopped_by,
     )  # fmt: skip
-
-
-def _keep(place: Path, entry: Entry, scale: Scale) -> None:
-    """Refuse to write a page of another scale over one; that of all of the entry may replace what was a look.
-
-    Raises:
-        UserError: there is such a page.
-    """
-    try:
-        text = (place / page.PAGE).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return
-    now, before = scale.in_words(), page.scale_of(text)
-    nothing = any(line.startswith("**0 of ") for line in text.splitlines())
-    if now and not nothing and before != now:
-        words = before or "all of it"
-        raise UserError(
-            f"--out: {place} holds {entry.name} with {words}, which a page with {now} would replace; give another "
-            "--out, or remove that folder"
-        )
 
 
 class Asked(NamedTuple):
@@ -191,32 +176,5 @@ def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> Repro
     return run(entry, part, folders, Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
 
 
-def _reasons(found: Found) -> dict[Cell, str]:
-    return {cell: failure.why for cell, failure in found.failed.items()}
-
-
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return None if given is None else (given,) if isinstance(given, str) else tuple(given)
-
-
-def _expected(entry: Entry, found: Found) -> set[Cell]:
-    """Return the runs of the whole entry; those that take a user's own files only where they were asked for."""
-    return {*entry.of_part(Part()).runs, *found.results}
-
-
-def _heading(entry: Entry, scale: Scale, command: str, found: Found) -> list[str]:
-    paper = entry.published
-    lines = [f"# {entry.name}: {paper.title}", "", f"**The claim.** {paper.claim}", "", f"**The rule.** {entry.rule}"]
-    if paper.reading:
-        lines += ["", f"**The reading.** {paper.reading}"]
-    if changed := scale.in_words():
-        lines += ["", page.scaled(changed)]
-    expected = _expected(entry, found)
-    if len(found.results) < len(expected):
-        lines += ["", f"**{len(found.results)} of {len(expected)} runs are finished.**"]
-    for cell, why in _reasons(found).items():
-        lines += ["", f"Failed: {cell.column}, {cell.row}: {why}"]
-    sources = {result.data_source for result in found.results.values()}
-    if sources:
-        lines += ["", f"Data: {'; '.join(sorted(sources))}. {origin.in_words(found.results.values())}"]
-    return [*lines, "", "```", command, "```"]

@@ -99,7 +99,9 @@ def test_an_entry_end_to_end(small, tmp_path, capsys):
     assert run(small, "--columns", "fmnist-2spc", "--out", tmp_path / "out") == 0
     rows = rows_of(folder)
     assert {row["setting"] for row in rows} == {"fmnist-1spc", "fmnist-2spc"}  # what was run before is still there
-    assert "runs are finished" not in (folder / "README.md").read_text()
+    text = (folder / "README.md").read_text()
+    assert "**All 4 runs are finished.**" in text
+    assert [command.split()[4] for command in text.split("```")[1].split("\n")[1:3]] == ["fmnist-1spc", "fmnist-2spc"]
     capsys.readouterr()
 
     written = [(path, path.stat().st_mtime_ns) for path in (tmp_path / "out" / "runs").rglob("*.csv")]
@@ -143,8 +145,42 @@ def test_a_look_does_not_replace_the_page_of_the_whole(small, tmp_path, monkeypa
     whole = path.read_text()
     assert "Other than" not in whole
     assert reproduce("--rounds", "2") == 2 and path.read_text() == whole
-    path.write_text(f"{whole}\n**0 of 4 runs are finished.**\n")
+    path.write_text(whole.replace("**All 4 runs", "**0 of 4 runs"))
     assert reproduce("--rounds", "2") == 0 and "2 rounds." in path.read_text()
+
+
+def test_a_page_does_not_lose_the_runs_of_another_command(small, tmp_path, monkeypatch, capsys):
+    """Not where they lie elsewhere, where one of another scale began at the same time, or where nothing is finished."""
+    path, make = tmp_path / small / "README.md", made_up.result(rounds=4)
+    done, meanwhile = set(), []
+
+    def finished(config, *_):
+        return dataclasses.replace(make, config=config)
+
+    def run_experiment(config, *_):
+        for command in meanwhile:
+            meanwhile.clear()
+            assert command() == 0
+        done.add(config.run.out)
+        return finished(config)
+
+    monkeypatch.setattr(grid, "done_before", lambda config, _=None: finished(config) if config.run.out in done else None)
+    monkeypatch.setattr(grid, "run_experiment", run_experiment)
+    monkeypatch.setattr(grid, "_came_to_its_end", lambda result, enough: True)
+
+    def reproduce(*arguments, runs="one"):
+        return run(small, *arguments, "--out", tmp_path, "--runs", tmp_path / runs)
+
+    meanwhile.append(lambda: reproduce("--rounds", "3", "--rows", "md"))
+    assert reproduce("--rounds", "2") == 2 and "2 of 4" in path.read_text() and "3 rounds." in path.read_text()
+    assert reproduce("--rounds", "3") == 0 and "All 4" in path.read_text()
+    whole = path.read_text()
+    capsys.readouterr()
+    assert reproduce("--rounds", "3", "--rows", "md", runs="other") == 2 and path.read_text() == whole
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --runs: {path.parent} holds {small} with 4 runs, of which ") and "has 0; " in error
+    monkeypatch.setattr(grid, "run_experiment", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    assert reproduce() == 130 and path.read_text() == whole
 
 
 def test_a_page_never_has_less_than_what_is_finished(small, tmp_path, monkeypatch):
@@ -180,7 +216,7 @@ def test_a_page_has_what_others_finished_meanwhile(small, tmp_path, monkeypatch)
     part = Part(("fmnist-1spc",), ("md",))
     found = study.run(entry, part, study.Folders(tmp_path), Scale(), "command", lambda line: None)
     assert found.finished and list(found.results) == list(entry.runs)
-    assert "runs are finished" not in (tmp_path / small / "README.md").read_text()
+    assert "**All 4 runs are finished.**" in (tmp_path / small / "README.md").read_text()
 
 
 def test_a_page_waits_for_who_is_writing_it(small, tmp_path):

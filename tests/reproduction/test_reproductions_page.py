@@ -29,14 +29,17 @@ def test_every_published_result_and_every_rule_is_there():
     assert all(entry.rule in TEXT for entry in ENTRIES.values())
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [one for kind in (overview.PAPERS, overview.LOOKS) for one in sorted((ROOT / "results" / kind).glob("*/*/"))],
-    ids=lambda one: "/".join(one.parts[-3:]),
-)
-def test_the_pages_of_results_have_the_claims_rules_and_readings_of_their_entries(folder):
-    entry = ENTRIES[f"{folder.parent.name}/{folder.name}"]
-    text = (folder / "README.md").read_text(encoding="utf-8")
+PAGES = [
+    one
+    for pages in (f"{overview.PAPERS}/*/*/README.md", f"{overview.LOOKS}/*/*/*/README.md")
+    for one in sorted((ROOT / "results").glob(pages))
+]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda one: "/".join(one.parts[-4:-1]))
+def test_the_pages_of_results_have_the_claims_rules_and_readings_of_their_entries(path):
+    entry = ENTRIES["/".join(path.parts[-3:-1])]
+    text = path.read_text(encoding="utf-8")
     assert all(words in text for words in (entry.published.claim, entry.rule, entry.published.reading)), (
         f"write it again: fedjax-sel reproduce {entry.name}"
     )
@@ -54,24 +57,35 @@ def test_every_verdict_is_explained():
     assert all(word in section for word in {*words, "too few seeds"})
 
 
+def written(folder, scale="", finished="", verdict_of=("agrees",)):
+    """Write a page with verdicts, in the setting `a`."""
+    above = [f"**Other than the entry has it:** {scale}."] if scale else []
+    above += [f"**{finished} runs are finished.**"] if finished else []
+    page.write(folder, above, Page([Row("a", "b", "yes", "", 1, "", verdict) for verdict in verdict_of]))
+
+
 def test_a_finding_counts_verdicts(tmp_path):
+    papers = tmp_path / overview.PAPERS
     rows = [Row("a", "b", "yes", "", 1, "", verdict) for verdict in ("agrees", "", "differs", "agrees")]
     rows.append(Row("a", "what no paper says", "", "", 1, "", "worse"))
-    papers = tmp_path / overview.PAPERS
-    page.write(papers / "fedgp" / "fig1", [], Page(rows))
-    part = ["**1 of 4 runs is finished.**", "", "**3 of 4 runs are finished.**", ""]
-    page.write(papers / "fedgp" / "fig2", part, Page(rows[2:3]))
+    page.write(papers / "fedgp" / "fig1", ["**All 4 runs are finished.**"], Page(rows))
+    written(papers / "fedgp" / "fig2", finished="3 of 4", verdict_of=["differs"])
     text = overview.markdown(ENTRIES, tmp_path, "results")
     assert "| [2 agree, 1 differs](results/papers/fedgp/fig1/README.md) |" in text
     assert "| [1 differs (3 of 4 runs)](results/papers/fedgp/fig2/README.md) |" in text
     assert text.count(overview.NOT_RUN) == len(ENTRIES) - 2
 
 
-def test_a_look_stands_beside_what_the_whole_entry_found(tmp_path):
-    for kind, name, scale in [("papers", "fig2", ""), ("looks", "fig2", "seed 0; 60 rounds"), ("looks", "fig3", "x")]:
-        rows = [Row("a", "b", "yes", "", 1, "", "agrees" if scale else "differs")]
-        page.write(tmp_path / kind / "fedgp" / name, [page.scaled(scale)] if scale else [], Page(rows))
+def test_looks_stand_beside_what_the_whole_entry_found(tmp_path):
+    """Several of an entry, each with what it is of; none of which nothing is finished."""
+    papers, looks = tmp_path / "papers" / "fedgp", tmp_path / "looks"
+    written(papers / "fig2", verdict_of=["differs"])
+    written(looks / "short" / "fedgp" / "fig2", "seed 0; 60 rounds", "4 of 36")
+    written(looks / "shorter" / "fedgp" / "fig2", "2 rounds")
+    written(looks / "short" / "fedgp" / "fig3", "seed 0; 60 rounds", "0 of 4")
+    (looks / "short" / "runs" / "fmnist-random-60-0123").mkdir(parents=True)
     text = overview.markdown(ENTRIES, tmp_path, "results")
-    look = "a look, seed 0; 60 rounds: [1 agrees](results/looks/fedgp/fig2/README.md) |"
-    assert f"| [1 differs](results/papers/fedgp/fig2/README.md); {look}" in text
-    assert f"| {overview.NOT_RUN}; a look, x: [1 agrees](results/looks/fedgp/fig3/README.md) |" in text
+    first = "a look, a; seed 0; 60 rounds: [1 agrees (4 of 36 runs)](results/looks/short/fedgp/fig2/README.md)"
+    second = "a look, a; 2 rounds: [1 agrees](results/looks/shorter/fedgp/fig2/README.md)"
+    assert f"| [1 differs](results/papers/fedgp/fig2/README.md); {first}; {second} |" in text
+    assert text.count("a look") == 2

@@ -104,7 +104,8 @@ def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Seque
     command = on_a_page.command("compare", arguments)
     found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
     if found.stopped:
-        print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; the same command goes on")
+        then = f"{'without --resume never ' * (jobs[0].config.run.resume == 'never')}the same command goes on"
+        print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {then}")
         return exit_code(found.stopped_by)
     if found.rows:
         print(found.as_markdown())

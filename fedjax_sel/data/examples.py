@@ -227,8 +227,8 @@ def _array(name: str, value: Any) -> np.ndarray:
         raise UserError(
             f"{name}: {array.dtype} cannot be computed with; "
             + (
-                "number the texts, as np.unique(texts, return_inverse=True)[1] does"
-                if array.dtype.kind in "US"
+                "number the texts alike in all parts, as np.searchsorted(np.unique(train_labels), labels) does"
+                if array.dtype.kind in "US" or (array.dtype == object and {*map(type, array.flat)} <= {str, np.str_})
                 else "give uint8 images, floats, or whole numbers, and rows of one length"
             )
         )

@@ -136,7 +136,8 @@ def gain_rows(
             continue
         late, soon = (restricted_rounds(one, targets[column]) for one in (theirs, ours))
         low, high = map(float, statistics.ratio_interval(late, soon))
-        words = f"{late.mean() / soon.mean() - less:.2f} ({low - less:.2f} to {high - less:.2f})"
+        ends = "" if np.isnan(low) else f" ({low - less:.2f} to {high - less:.2f})"
+        words = f"{late.mean() / soon.mean() - less:.2f}{ends}"
         verdict = verdicts.AGREES if low - less <= most and high - less >= least else verdicts.DIFFERS
         what = f"rounds of {other} over rounds of {winner}{f', less {less:g}' if less else ''}"
         known = whole and not np.isnan(low)

@@ -187,8 +187,8 @@ def set_aside(path: Path) -> Path:
 def remove_unfinished(path: Path) -> None:
     """Remove what processes left that died while they were writing; nobody may be writing there."""
     checkpoint.remove_unfinished(path / CHECKPOINTS)
-    for name in (CONFIG, DATA, ENVIRONMENT, METRICS, COHORTS, RESULT, CURVES):
-        whole_files.temporary(path / name).unlink(missing_ok=True)
+    for file in whole_files.unfinished(path):
+        file.unlink(missing_ok=True)
 
 
 def begin(path: Path, problem: Problem) -> None:

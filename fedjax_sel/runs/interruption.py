@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fedjax_sel.config import RunConfig
+from fedjax_sel.runs import checkpoint, run_files
 
 HANGUP = getattr(signal, "SIGHUP", None)  # the terminal was closed; Windows has no such signal
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what schedulers and preemptible machines send
@@ -57,19 +58,24 @@ class Interruption(contextlib.AbstractContextManager):
                 os.write(2, text.encode())
 
 
-def how_to_go_on(run: RunConfig, out: Path | str, again: str = "the same command") -> str:
+def how_to_go_on(run: RunConfig, out: Path | str, again: str = "the same command", where: str = "there") -> str:
     """Say in half a sentence what becomes of a run that ended early.
 
     Args:
         run: its settings.
         out: its folder.
         again: what starts it again.
+        where: it goes on from, if it does.
     """
-    if run.keep == 0:
-        return f"--keep 0 left no checkpoint, so {again} begins anew ({out})"
     if run.resume == "never":
-        return f"without --resume never {again} goes on from there ({out})"
-    return f"{again} goes on from there ({out})"
+        again = f"without --resume never {again}"
+    if run.keep > 0:
+        return f"{again} goes on from {where} ({out})"
+    earlier = checkpoint.list_all(Path(out) / run_files.CHECKPOINTS)  # of a start that saved some
+    if not earlier:
+        return f"--keep 0 left no checkpoint, so {again} begins anew ({out})"
+    rounds = checkpoint.rounds_of(earlier[0])
+    return f"--keep 0 saved none of these rounds, so {again} goes on after round {rounds} ({out})"
 
 
 def exit_code(number: int) -> int:

@@ -1,5 +1,6 @@
 """A run's results as arrays in memory; `collector.py` gathers them, `rows.py` makes `metrics.csv` of them."""
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -66,6 +67,15 @@ class Result:
     def __getstate__(self) -> dict[str, Any]:
         """Leave the network out of a pickle: it is functions, which have none."""
         return {**self.__dict__, "model": None}
+
+    def __copy__(self) -> "Result":
+        """Copy it with its network, which stays here."""
+        return dataclasses.replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Result":
+        """Copy its arrays, too; the network is no state."""
+        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "model"}
+        return dataclasses.replace(self, **copy.deepcopy(fields, memo))
 
     @property
     def params(self) -> Any:

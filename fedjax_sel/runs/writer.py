@@ -13,6 +13,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, rows, run_files
 from fedjax_sel.runs import weights as weights_file
+from fedjax_sel.runs.interruption import how_to_go_on
 from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.run import State
@@ -181,6 +182,6 @@ class Writer:
         of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of a storage library's long story
         reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
         return UserError(
-            f"--out: cannot write {what} to {self._out} ({reason}); make room or mend the folder: the same command "
-            "goes on from the last checkpoint there"
+            f"--out: cannot write {what} to {self._out} ({reason}); make room or mend the folder: "
+            + how_to_go_on(self._run, self._out, where="the last checkpoint")
         )

@@ -235,21 +235,31 @@ def test_a_killed_server_goes_on(tmp_path):
 
 
 def test_a_second_server_does_not_write_into_the_folder(tmp_path):
-    """Before its first round; the first one goes on."""
-    first_one, grid, second = made("random", folder=tmp_path), FakeGrid([Line(number) for number in range(N)]), []
+    """Not even who its clients are, before they come; the first one goes on, and the second when it has ended."""
+    folder = tmp_path / "federation"
+    first_one, grid, second = made("random", folder=folder), FakeGrid([Line(number) for number in range(N)]), []
+    other = made("random", folder=folder)
 
     def hears(node, message):
-        if message.metadata.message_type == "train" and not second:
+        if not second:
             with pytest.raises(
                 UserError, match=r"^folder: another process is writing to \S+; wait for it, or give ano"
             ):
-                run("random", FakeGrid([Line(number) for number in range(N)]), folder=tmp_path)
-            second.append(first_one.selector.round)
+                other.start(FakeGrid([Line(number) for number in range(N)]), first())
+            second.append([path.name for path in folder.iterdir()])
         return True
 
     grid.hears = hears
-    first_one.start(grid, first())
-    assert second == [0] and first_one.selector.round == T
+    first_one.start(grid, first(), num_rounds=2)
+    assert second == [[]] and first_one.selector.round == 2
+    grid.hears = lambda node, message: True
+    other.start(grid, first(), num_rounds=4)
+    assert len(other.cohorts) == 2  # not those again that the first one had
+    result = first_one.start(grid, first())
+    assert len(first_one.cohorts) == T - 4 and first_one.selector.round == T
+    wanted, _, of_whole = run("random")
+    np.testing.assert_array_equal(result.arrays["line"].numpy(), of_whole.arrays["line"].numpy())
+    assert first_one.cohorts == wanted.cohorts[4:] and first_one.selector.bill() == wanted.selector.bill()
 
 
 def test_who_cannot_be_reached_is_not_asked():

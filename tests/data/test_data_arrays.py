@@ -256,6 +256,7 @@ NAN[4, 1] = np.nan
         ({"train": (None, LABELS[:12])}, "train inputs: object cannot be computed with"),
         ({"train": ([[1, 2], [3]], LABELS[:12])}, "train inputs: no array .*rows of one length"),
         ({"train": (PIXELS[:12], np.array(["a"] * 12))}, "train targets: <U1 cannot be computed with; number the te"),
+        ({"train": (PIXELS[:12], np.array(["a"] * 12, object))}, "train targets: object cannot .*; number the texts"),
         ({"train": (PIXELS[:12], LABELS[:12].astype(object))}, "train targets: object cannot"),
         ({"train": (PIXELS[:12], LABELS[:12] * 1j)}, "train targets: complex128 cannot"),
         ({"train": (PIXELS[:12], NAN[:12])}, "train targets: nan of example 4 is no finite float32"),

@@ -122,7 +122,7 @@ class Iterable:
         ((Iterable(), Iterable()), "image", "label", "read as a stream; load it without streaming"),
         ((TRAIN, TEST), "imag", "label", "train: no column 'imag'; did you mean 'image'"),
         ((TRAIN, TEST), "image", ["label", "y"], "train: no column 'y'"),
-        ((TRAIN, TEST), "who", "label", "train inputs: <U2 cannot be computed with"),
+        ((TRAIN, TEST), "who", "label", "train inputs: <U2 cannot be computed with; number the texts alike"),
         ((TRAIN, TEST), "ragged", "label", "train inputs: object cannot be computed with.*rows of one length"),
         ((TRAIN, TEST), "broken", "label", "train: columns broken, label cannot be read .cannot identify image file.;"),
     ],

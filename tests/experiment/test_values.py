@@ -1,5 +1,6 @@
 """Experiments of values: what may be given, what is refused, and that names and values give the same experiment."""
 
+import copy
 import functools
 import pickle
 import shutil
@@ -402,6 +403,13 @@ def test_a_result_comes_from_another_process(kept):
     assert sent.model is None and sent.config == result.config and sent.seeds == result.seeds
     jax.tree.map(np.testing.assert_array_equal, sent.weights, result.weights)
     np.testing.assert_array_equal(sent.test_absolute_error, result.test_absolute_error)
+
+
+def test_a_copy_of_a_result_has_its_model(kept):
+    result, _ = kept
+    for copied in (copy.copy(result), copy.deepcopy(result)):
+        assert copied.model is result.model is not None and copied.config == result.config
+    assert copied.test_loss is not result.test_loss and (copied.test_loss == result.test_loss).all()
 
 
 # ---- refusals ----

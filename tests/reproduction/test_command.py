@@ -164,7 +164,9 @@ def test_a_page_does_not_lose_the_runs_of_another_command(small, tmp_path, monke
         done.add(config.run.out)
         return finished(config)
 
-    monkeypatch.setattr(grid, "done_before", lambda config, _=None: finished(config) if config.run.out in done else None)
+    monkeypatch.setattr(
+        grid, "done_before", lambda config, _=None: finished(config) if config.run.out in done else None
+    )
     monkeypatch.setattr(grid, "run_experiment", run_experiment)
     monkeypatch.setattr(grid, "_came_to_its_end", lambda result, enough: True)
 

@@ -125,7 +125,7 @@ def test_one_comparison_at_a_time_writes_to_a_folder(capsys, tmp_path):
 
 def test_a_disk_that_can_only_be_read_does_not_end_a_comparison(tmp_path):
     """Of finished runs: the seconds of selection are timed again and not kept."""
-    (tmp_path / f".{sweep.SELECTION_COST}.tmp").mkdir()  # so that it cannot be written
+    (tmp_path / sweep.SELECTION_COST).mkdir()  # so that it cannot be written
     config = fedjax_sel.Config().replace(algo="random", num_clients=10, num_selected=2, rounds=1)
     assert sweep._selection_seconds(tmp_path, problem.pose(config)) > 0
 

@@ -35,6 +35,16 @@ class Impatient:
             signal.raise_signal(signal.SIGINT)
 
 
+class StopAt:
+    """Ends the run after so many rounds."""
+
+    def __init__(self, rounds):
+        self.rounds = rounds
+
+    def chunk(self, rounds, first):
+        return first + rounds.num_rounds >= self.rounds
+
+
 @pytest.mark.parametrize(
     "changes,then,on",
     [
@@ -52,6 +62,16 @@ def test_what_becomes_of_a_run_that_ended_early(tmp_path, changes, then, on):
     again = SimpleNamespace(start=lambda config, rounds: seen.append(rounds))
     fedjax_sel.run(config.replace(resume="auto"), callbacks=[again])
     assert seen == [first.num_rounds if on else 0]
+
+
+def test_what_becomes_of_a_run_without_checkpoints_of_its_own(tmp_path):
+    config = SMALL.replace(out=str(tmp_path / "run"))
+    first = fedjax_sel.run(config, callbacks=[Impatient()])
+    fedjax_sel.run(config.replace(keep=0), callbacks=[StopAt(first.num_rounds + 1)])
+    then = f"--keep 0 saved none of these rounds, so the same command goes on after round {first.num_rounds} ("
+    assert how_to_go_on(config.replace(keep=0).run, config.run.out).startswith(then)
+    never = how_to_go_on(config.replace(resume="never").run, "runs/x", where="the last checkpoint")
+    assert never == "without --resume never the same command goes on from the last checkpoint (runs/x)"
 
 
 def test_ctrl_c_and_a_scheduler_have_their_exit_codes():

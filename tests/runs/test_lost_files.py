@@ -90,7 +90,8 @@ def test_a_run_goes_on_without_what_only_describes_it(
     config(unfinished / "config.json")
     data(unfinished / "data.json")
     environment(unfinished / "environment.json")
-    (unfinished / ".cohorts.npy.tmp").write_bytes(b"half")  # of the process that was killed
+    for name in (".cohorts.npy.0123abcd.tmp", ".params.npz.tmp"):
+        (unfinished / name).write_bytes(b"half")  # of the process that was killed
     fedjax_sel.run(SMALL.replace(out=str(unfinished)), progress=True)
     said = capsys.readouterr().err
     assert "going on after round 4" in said and "config.json there was lost or changed, and is restored" in said

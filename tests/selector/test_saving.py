@@ -1,5 +1,7 @@
 """A Selector goes on from its file exactly, at any point of a round; nothing else is read as one."""
 
+import concurrent.futures
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,21 @@ def test_numbers_and_names_of_numpy_are_plain_ones(tmp_path):
     given = fedjax_sel.Selector("random", np.int64(4), np.int32(2), 3, sizes=[1] * 4, clients=list(np.arange(4)))
     given.save(tmp_path / "selector.npz")
     fedjax_sel.Selector("random", 4, 2, 3, sizes=[1] * 4).load(tmp_path / "selector.npz")
+
+
+def test_several_may_save_at_once(tmp_path):
+    path, selector = tmp_path / "selector.npz", make()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for saved in [pool.submit(selector.save, path) for _ in range(60)]:
+            saved.result()
+    make().load(path)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_what_is_no_file_is_one_sentence(path):
+    with pytest.raises(UserError, match=r"^save: \S+ cannot be written \(Is a directory\); give another path$"):
+        make().save(path)
 
 
 def test_sizes_may_add_up_to_more_than_an_int32():

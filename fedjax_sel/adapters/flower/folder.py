@@ -24,6 +24,18 @@ class Found(NamedTuple):
     clients: dict[str, tuple[int, int]]  # name -> its examples, and those with what it holds out
 
 
+def make(folder: Path) -> None:
+    """Make the folder where it is missing.
+
+    Raises:
+        UserError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"folder: {folder} cannot be made ({error.strerror}); give another folder") from error
+
+
 def begun(folder: Path) -> Found | None:
     """Return what an earlier start left; None where there was none.
 
@@ -41,15 +53,15 @@ def begun(folder: Path) -> Found | None:
 
 
 def begin(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
-    """Write who the clients are.
+    """Write who the clients are, into a folder that may be missing.
 
     Raises:
         UserError: it cannot be written.
     """
     path = folder / CLIENTS
     listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
+    make(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         whole_files.write(path, listed.encode())
     except OSError as error:
         raise UserError(f"folder: {path} cannot be written ({error.strerror}); give another folder") from error

@@ -121,16 +121,19 @@ class SelectorStrategy(Strategy):
         Raises:
             UserError: something does not fit, or another server keeps its standing in the folder.
         """
-        arrays = self._begin(grid, initial_arrays)
-        self.cohorts = []
-        done = self.selector.round
-        last = self._size[2] if num_rounds is None else num_rounds
-        if last > self._size[2]:
-            raise UserError(f"num_rounds: {last} is more than the {self._size[2]} of this strategy; make it with more")
-        of_round = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
         with FolderLock("folder") as lock:
             if self._folder is not None:
-                lock.take(self._folder)
+                folders.make(self._folder)
+                lock.take(self._folder)  # before anything in it is read: it may be another server's until then
+            arrays = self._begin(grid, initial_arrays)
+            self.cohorts = []
+            done = self.selector.round
+            last = self._size[2] if num_rounds is None else num_rounds
+            if last > self._size[2]:
+                raise UserError(
+                    f"num_rounds: {last} is more than the {self._size[2]} of this strategy; make it with more"
+                )
+            of_round = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
             result = super().start(
                 grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, of_round
             )  # fmt: skip
@@ -211,7 +214,7 @@ class SelectorStrategy(Strategy):
     def _begin(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Get to know the clients and make the Selector, once; return the model that the next round opens with."""
         if self._nodes is not None:
-            return messages.record(self._weights)
+            return messages.record(self._where_it_stands() or self._weights)
         found = None if self._folder is None else folders.begun(self._folder)
         num_clients = self._size[0]
         nodes = Nodes(None if found is None else {name: Sizes(*sizes) for name, sizes in found.clients.items()})
@@ -240,11 +243,16 @@ class SelectorStrategy(Strategy):
         if self._folder is not None:
             if found is None:
                 folders.begin(self._folder, nodes.clients)
-            kept = folders.load(self._folder, self.selector)
-            if kept is not None:
-                self._weights = kept
+            if (kept := self._where_it_stands()) is not None:
                 return messages.record(kept)
         return arrays
+
+    def _where_it_stands(self) -> Arrays | None:
+        """Bring the Selector and the model to what the folder holds, which another server may have brought further."""
+        kept = None if self._folder is None else folders.load(self._folder, self.selector)
+        if kept is not None:
+            self._weights, self._evaluation = kept, None
+        return kept
 
     def _save(self) -> None:
         if self._folder is not None:

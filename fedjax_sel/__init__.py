@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fedjax_sel.reproduction.study import ReproductionResult
     from fedjax_sel.runs.records import Result
     from fedjax_sel.selector import Selector
+    from fedjax_sel.strategies.base import Strategy
+    from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
@@ -73,21 +75,22 @@ def run(
 
 
 def run_comparison(
-    algos: "str | Sequence[str]",
-    settings: "str | Config | Sequence[str] | Mapping[str, Config]" = "quickstart",
+    algos: "str | Strategy | Sequence[str | Strategy]",
+    settings: "str | Config | Experiment | Sequence[str] | Mapping[str, Config | Experiment]" = "quickstart",
     *,
     out: "str | Path",
-    optimizers: "Sequence[str] | None" = None,
+    optimizers: "str | FederatedOptimizer | Sequence[str | FederatedOptimizer] | None" = None,
     log: "Sequence[str]" = (),
     progress: bool = False,
 ) -> "ComparisonResult":
     """Run several strategies under the same conditions; do the same as `fedjax-sel compare`.
 
     Args:
-        algos: strategies, with parameters in brackets, e.g. "fl_dp3s[profile=gradient]".
-        settings: in which each of them runs: a preset, a configuration, or several of them by name.
+        algos: strategies: values, or names, with parameters in brackets, e.g. "fl_dp3s[profile=gradient]".
+        settings: in which each of them runs: a preset, a configuration, an experiment of your own data and model, or
+            several of them by name.
         out: folder of the comparison; finished runs there are read instead of repeated.
-        optimizers: federated optimizers, written likewise, under each of which each of them runs; None: the settings'.
+        optimizers: federated optimizers, given likewise, under each of which each of them runs; None: the settings'.
         log: other tools that follow the runs, as `--log` takes them.
         progress: whether to tell of the runs on stderr.
 

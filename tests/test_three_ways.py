@@ -140,6 +140,20 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
             "--algos: a value of type builtin_function_or_method",
         ),
         (lambda out: fedjax_sel.run_comparison(["random"], "quickstrat", out=out), "did you mean 'quickstart'"),
+        (
+            lambda out: fedjax_sel.run_comparison(5, out=out),
+            "^algos: 5 is no list; give names, or val",
+        ),
+        (lambda out: fedjax_sel.run_comparison([5], out=out), "^--algos: a value of type int is no strategy; give "),
+        (lambda out: fedjax_sel.run_comparison("random", None, out=out), "^settings: None is no list; "),
+        (
+            lambda out: fedjax_sel.run_comparison("random", [fedjax_sel.Config()], out=out),
+            "^settings: a value of type Config is no preset's name; give configurations and experiments by names",
+        ),
+        (
+            lambda out: fedjax_sel.run_comparison("random", out=out, optimizers="fedproks"),
+            "--optimizer: unknown 'fedproks'; did you mean 'fedprox'",
+        ),
         (lambda out: fedjax_sel.run_reproduction("fedgp/fig99", out=out), "unknown 'fedgp/fig99'; did you mean"),
         (lambda out: fedjax_sel.run_reproduction("fedcor/table1", columns=["x"], out=out), "has no column 'x'"),
         (lambda out: fedjax_sel.run_reproduction("fedcor/table1", scale=2, out=out), "outside 0"),

@@ -72,6 +72,18 @@ class Experiment:
         """
         if config is not None and not isinstance(config, Config):
             raise _no_config(config)
+        return cls(config or Config()).replace(names=names, **choices)
+
+    def replace(self, *, names: Mapping[str, str] | None = None, **choices: Any) -> Experiment:
+        """Return the experiment with other settings, and other values in the place of names, as in `of`.
+
+        Args:
+            names: see `of`.
+            **choices: see `of`. A name takes the place of a value that was there.
+
+        Raises:
+            UserError: see `of`.
+        """
         if not isinstance(names, Mapping | None):
             raise UserError(f'names: {_a(names)} is no dict; give e.g. {{"model": "resnet-1"}}')
         names = dict(names or {})
@@ -84,14 +96,15 @@ class Experiment:
                 settings[field] = f"{VALUE}{names.pop(field, own_name or '')}"
             else:
                 settings[field] = value
-        if "partition" in values and not callable(choices["partition"]):
-            own = choices["partition"]
+                if field in _PARTS and not (isinstance(value, str) and is_value(value)):
+                    values[_PARTS[field].attribute] = None
+        if values.get("partition") is not None and not callable(own := choices["partition"]):
             settings.setdefault("num_clients", own.num_clients if isinstance(own, Partition) else len(own))
-        if "reachable" in values:
+        if values.get("reachable") is not None:
             settings.setdefault("num_clients", values["reachable"].shape[1])
         if names:
             raise UserError(f"names: {next(iter(names))!r} is not given as a value; name only what is")
-        made = cls((config or Config()).replace(**settings), **values)
+        made = dataclasses.replace(self, config=self.config.replace(**settings), **values)
         made._check_names()
         return made
 
@@ -104,19 +117,6 @@ class Experiment:
                     f"{field}: it is a value without a name, and the folder {self.config.run.out} has to know it "
                     f'again; add names={{"{field}": "mine-1"}}, another name when it changes, or leave out= away'
                 )
-
-    def replace(self, **settings: Any) -> Experiment:
-        """Return the experiment with other settings.
-
-        Args:
-            **settings: by flat name, as of `Config.replace`.
-
-        Raises:
-            UserError: a setting that does not exist, or a value that cannot be.
-        """
-        made = dataclasses.replace(self, config=self.config.replace(**settings))
-        made._check_names()
-        return made
 
 
 VALUE = "value:"

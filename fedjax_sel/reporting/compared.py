@@ -12,6 +12,7 @@ from fedjax_sel.core import frames, whole_files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_pairs, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Row
@@ -19,6 +20,8 @@ from fedjax_sel.reporting.comparison_pairs import Pair
 from fedjax_sel.runs import sweep
 from fedjax_sel.runs.jobs import Job, make_jobs
 from fedjax_sel.runs.records import Result
+from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 TABLE, PAIRS, PAGE = "comparison", "comparison_pairs", "comparison.md"
 
@@ -141,22 +144,29 @@ def run(
         return found
 
 
+Algo = str | Strategy
+Optimizer = str | FederatedOptimizer
+Setting = Config | Experiment
+
+
 def of_settings(
-    algos: str | Sequence[str],
-    settings: str | Config | Sequence[str] | Mapping[str, Config],
+    algos: Algo | Sequence[Algo],
+    settings: str | Setting | Sequence[str] | Mapping[str, Setting],
     out: str | Path,
-    optimizers: Sequence[str] | None,
+    optimizers: Optimizer | Sequence[Optimizer] | None,
     log: Sequence[str],
     progress: bool,
 ) -> ComparisonResult:
     """Run a comparison that is asked for in Python; see `fedjax_sel.run_comparison`."""
-    algos = [algos] if isinstance(algos, str) else list(algos)
-    folder, named = Path(out), _named(settings)
-    if not algos or not named:
-        raise UserError(f"{'settings' if algos else 'algos'}: an empty list compares nothing; give at least one")
+    chosen, named = _several("algos", algos, Algo), _named(settings)
+    servers = None if optimizers is None else _several("optimizers", optimizers, Optimizer)
+    folder = Path(out)
+    if not chosen or not named:
+        raise UserError(f"{'settings' if chosen else 'algos'}: an empty list compares nothing; give at least one")
     logs.make(log, folder)  # a package that is missing is found before the first run
-    jobs = make_jobs(named, algos, folder, len(named) > 1, optimizers)
-    command = f"fedjax_sel.run_comparison({algos!r}, ..., out={str(out)!r})"
+    jobs = make_jobs(named, chosen, folder, len(named) > 1, servers)
+    names = list(dict.fromkeys(job.algo for job in jobs))
+    command = f"fedjax_sel.run_comparison({names!r}, ..., out={str(out)!r})"
 
     def say(line: str) -> None:
         if progress:
@@ -165,18 +175,32 @@ def of_settings(
     return run(jobs, folder, command, say, progress, lambda job: logs.make(log, Path(str(job.config.run.out))))
 
 
-def _named(settings: str | Config | Sequence[str] | Mapping[str, Config]) -> dict[str, Config]:
-    """Return settings by name; a configuration alone is called "setting"."""
-    if isinstance(settings, Config):
+def _several(field: str, given: Any, kind: Any) -> list[Any]:
+    """Return what is given alone or in a list; a strategy's value is a tuple, too."""
+    if isinstance(given, kind):
+        return [given]
+    if not isinstance(given, Sequence):
+        raise UserError(f"{field}: {shown(given)} is no list; give names, or values of fedjax_sel")
+    return list(given)
+
+
+def _named(settings: Any) -> dict[str, Setting]:
+    """Return settings by name; one alone is called "setting"."""
+    if isinstance(settings, Setting):
         return {"setting": settings}
     if isinstance(settings, Mapping):
-        for name, config in settings.items():
-            if not isinstance(name, str) or not isinstance(config, Config):
-                raise UserError(
-                    f"settings: {shown(name)}: {shown(config)} is no configuration by a name; give a Config"
-                )
+        for name, one in settings.items():
+            if not isinstance(name, str) or not isinstance(one, Setting):
+                raise UserError(f"settings: {shown(name)}: {shown(one)} is no configuration by a name; give a Config")
         return dict(settings)
-    return {name: preset(name) for name in ([settings] if isinstance(settings, str) else settings)}
+    presets = _several("settings", settings, str)
+    for one in presets:
+        if not isinstance(one, str):
+            raise UserError(
+                f"settings: a value of type {type(one).__name__} is no preset's name; give configurations and "
+                'experiments by names, as in {"mine": config}'
+            )
+    return {name: preset(name) for name in presets}
 
 
 def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None]) -> ComparisonResult:

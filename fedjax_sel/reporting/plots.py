@@ -9,6 +9,7 @@ import numpy as np
 from fedjax_sel.config import Config
 from fedjax_sel.core import texts, whole_files
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import VALUE, is_value
 from fedjax_sel.reporting import bands, styles
 from fedjax_sel.runs.records import Result
 
@@ -25,9 +26,11 @@ def title(config: Config, data_source: str) -> str:
     seeds = len(config.run.seeds)
     training = config.training
     arguments = ", ".join(f"{key}={value}" for key, value in training.optimizer_args)
-    optimizer = f"; {training.optimizer}" + (f" ({arguments})" if arguments else "")
+    optimizer = f"; {training.optimizer.removeprefix(VALUE)}" + (f" ({arguments})" if arguments else "")
+    data = config.data.dataset
+    data = data.removeprefix(VALUE) if is_value(data) else data.split(":")[0]
     return (
-        f"{config.data.dataset.split(':')[0]} ({data_source}), {settings.partition}{detail}; "
+        f"{data} ({data_source}), {settings.partition.removeprefix(VALUE)}{detail}; "
         f"{settings.num_clients} clients, "
         f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
         f"{'' if training.optimizer == 'fedavg' else optimizer}"

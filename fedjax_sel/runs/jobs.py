@@ -3,11 +3,16 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedjax_sel.config import Config
 from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedjax_sel.experiment import Experiment
+    from fedjax_sel.strategies.base import Strategy
+    from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 
 class Job(NamedTuple):
@@ -15,8 +20,13 @@ class Job(NamedTuple):
 
     setting: str  # the preset
     algo: str  # the strategy with its parameters, for people
-    config: Config
+    experiment: "Experiment | Config"
     optimizer: str = ""  # the federated optimizer with its parameters, where several are compared
+
+    @property
+    def config(self) -> Config:
+        """The numbers and names of the experiment."""
+        return self.experiment if isinstance(self.experiment, Config) else self.experiment.config
 
     @property
     def conditions(self) -> str:
@@ -47,17 +57,17 @@ def label(name: str, values: dict[str, str]) -> str:
 
 
 def make_jobs(
-    settings: Mapping[str, Config],
-    algos: Sequence[str],
+    settings: "Mapping[str, Experiment | Config]",
+    algos: "Sequence[str | Strategy]",
     out: Path,
     subfolders: bool,
-    optimizers: Sequence[str] | None = None,
+    optimizers: "Sequence[str | FederatedOptimizer] | None" = None,
 ) -> list[Job]:
     """Make a job of every strategy in every setting, under every optimizer.
 
     Args:
-        settings: name -> configuration, without strategy and folder.
-        algos: items as `parse_algo` reads them.
+        settings: name -> experiment, without strategy and folder.
+        algos: values, or items as `parse_algo` reads them.
         out: folder of the comparison.
         subfolders: whether each setting has a folder of its own.
         optimizers: items likewise; each has a folder of its own. None: the settings' own.
@@ -66,26 +76,32 @@ def make_jobs(
         UserError: an item that cannot be read, or two that are the same.
     """
     strategies = _items("--algos", algos)
-    chosen = {} if optimizers is None else _items("--optimizers", optimizers)
+    chosen = [_Item("", "", {})] if optimizers is None else _items("--optimizers", optimizers)
     if subfolders:
         _check_folders(settings)
     jobs = []
-    for setting, config in settings.items():
-        for optimizer, (optimizer_folder, change) in chosen.items() or {"": ("", None)}.items():
-            if change is not None:
-                config = config.replace(optimizer=change[0], optimizer_args=change[1])
-            place = (out / _folder_of(setting) if subfolders else out) / optimizer_folder
-            for algo, (folder, (name, values)) in strategies.items():
-                run = config.replace(algo=name, algo_args=values, out=str(place / folder))
-                jobs.append(Job(setting, algo, run, optimizer))
+    for setting, experiment in settings.items():
+        for optimizer in chosen:
+            place = (out / _folder_of(setting) if subfolders else out) / optimizer.folder
+            for strategy in strategies:
+                changed = {**optimizer.changes, **strategy.changes, "out": str(place / strategy.folder)}
+                jobs.append(Job(setting, strategy.label, _replaced(experiment, changed), optimizer.label))
     return jobs
+
+
+def _replaced(experiment: "Experiment | Config", changes: Mapping[str, Any]) -> "Experiment | Config":
+    if isinstance(experiment, Config) and not all(isinstance(one, str | Mapping) for one in changes.values()):
+        from fedjax_sel.experiment import experiment_of
+
+        experiment = experiment_of(experiment)
+    return experiment.replace(**changes)
 
 
 def _folder_of(setting: str) -> str:
     return setting.replace("/", "-")
 
 
-def _check_folders(settings: Mapping[str, Config]) -> None:
+def _check_folders(settings: Mapping[str, Any]) -> None:
     by_folder: dict[str, str] = {}
     for setting in settings:
         folder = _folder_of(setting)
@@ -97,19 +113,47 @@ def _check_folders(settings: Mapping[str, Config]) -> None:
         by_folder[folder] = setting
 
 
-def _items(flag: str, texts: Sequence[str]) -> dict[str, tuple[str, tuple[str, dict[str, str]]]]:
-    """Return what a flag lists: label -> (name of its folder, (name, parameters))."""
-    items, folders = {}, {}
-    for item in texts:
-        if not isinstance(item, str):
-            raise UserError(
-                f"{flag}: a value of type {type(item).__name__} is no name; give names, as on a command line"
-            )
-    for name, values in (parse_algo(text, flag) for text in texts):
-        shown = label(name, values)
-        folder = re.sub(r"[^\w.=-]+", "-", shown).strip("-")
-        if folder in folders:
-            raise UserError(f"{flag}: {shown!r} and {folders[folder]!r} are the same; give it once")
-        folders[folder] = shown
-        items[shown] = (folder, (name, values))
-    return items
+class _Item(NamedTuple):
+    """Of those that are compared."""
+
+    label: str  # for people
+    folder: str  # its name
+    changes: dict[str, Any]  # of the experiment
+
+
+def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
+    """Return what a flag lists: names with parameters, and values of a strategy or an optimizer."""
+    field = {"--algos": "algo", "--optimizers": "optimizer"}[flag]
+    items: list[_Item] = []
+    for one in given:
+        if isinstance(one, str):
+            name, values = parse_algo(one, flag)
+            shown, change = label(name, values), {field: name, f"{field}_args": values}
+            folder = shown
+        else:
+            shown, folder = _of_value(flag, one)
+            change = {field: one, f"{field}_args": {}}
+        items.append(_Item(shown, re.sub(r"[^\w.=-]+", "-", folder).strip("-"), change))
+    labels = [item.label for item in items]
+    named = [item._replace(label=item.folder) if labels.count(item.label) > 1 else item for item in items]
+    folders: dict[str, str] = {}
+    for item in named:
+        if item.folder in folders:
+            raise UserError(f"{flag}: {item.label!r} and {folders[item.folder]!r} are the same; give it once")
+        folders[item.folder] = item.label
+    return named
+
+
+def _of_value(flag: str, value: Any) -> tuple[str, str]:
+    """Return the name of a value for people, and one that tells it from others of that name."""
+    from fedjax_sel.core import value_digests
+    from fedjax_sel.strategies.base import Strategy
+    from fedjax_sel.training.optimizers.base import FederatedOptimizer
+
+    if not isinstance(value, {"--algos": Strategy, "--optimizers": FederatedOptimizer}[flag]):
+        wanted = {"--algos": "strategy", "--optimizers": "optimizer"}[flag]
+        raise UserError(
+            f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on a command line, or "
+            "values of fedjax_sel"
+        )
+    return value.name, f"{value.name}-{value_digests.digest(value)}"

@@ -19,6 +19,7 @@ from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
@@ -73,10 +74,10 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
     for job in jobs:
         if job.config.run.distributed:
             raise UserError("--distributed: a comparison runs on one machine; run its strategies one by one with train")
-        _blame(job, lambda job=job: check_alone(job.config))
+        _blame(job, lambda job=job: check_alone(job.experiment))
     # a first look with a strategy that asks for nothing: what is wrong here is wrong whatever the strategy
-    common = {job.conditions: pose(_with_random(job.config)) for job in jobs}
-    posed = [_blame(job, lambda job=job: pose(_first_seed(job.config))) for job in jobs]
+    common = {job.conditions: pose(_with_random(job)) for job in jobs}
+    posed = [_blame(job, lambda job=job: pose(_first_seed(job))) for job in jobs]
     shares: dict[str, float] = {}
     for job, problem in zip(jobs, posed):
         shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, problem.strategy))
@@ -84,9 +85,9 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
     for job, problem in zip(jobs, posed):
         share = shares[job.conditions]
         if share != server_validation(job.config, common[job.conditions].strategy):
-            job = job._replace(config=job.config.replace(server_validation=share))
+            job = job._replace(experiment=job.experiment.replace(server_validation=share))
             if common[job.conditions].config.data.server_validation != share:
-                common[job.conditions] = pose(_with_random(job.config))
+                common[job.conditions] = pose(_with_random(job))
         problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=problem.strategy)
         ready.append((job, problem))
     data = {name: provenance.digests(one.given, one.config.run.seeds) for name, one in common.items()}
@@ -126,12 +127,12 @@ def run_all(
     for number, (job, problem, data) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"
         try:
-            result = finished(_path(job), job.config, data)
+            result = finished(_path(job), job.experiment, data)
             say(heading if result is None else f"{heading} (finished before)")
             for edited in [] if result is None else edited_plugins(_path(job), job.config):
                 say(f"{edited}: these are the results of the code before; give another --out to run it again")
             if result is None:
-                result = run_experiment(job.config, progress, watching(job))
+                result = run_experiment(job.experiment, progress, watching(job))
         except FAILURES as error:
             yield Done(job, None, str(error))
             continue
@@ -158,12 +159,12 @@ def _path(job: Job) -> Path:
     return Path(job.config.run.out)
 
 
-def _first_seed(config: Config) -> Config:
-    return config.replace(seeds=config.run.seeds[:1])
+def _first_seed(job: Job) -> Experiment | Config:
+    return job.experiment.replace(seeds=job.config.run.seeds[:1])
 
 
-def _with_random(config: Config) -> Config:
-    return config.replace(algo="random", algo_args=())
+def _with_random(job: Job) -> Experiment | Config:
+    return job.experiment.replace(algo="random", algo_args=())
 
 
 def _blame(job: Job, action: Callable[[], _T]) -> _T:

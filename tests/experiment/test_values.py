@@ -412,6 +412,47 @@ def test_a_copy_of_a_result_has_its_model(kept):
     assert copied.test_loss is not result.test_loss and (copied.test_loss == result.test_loss).all()
 
 
+# ---- replaced, and compared ----
+
+
+def test_a_name_takes_the_place_of_a_value():
+    """Else the folder would be called after the one, and hold the other."""
+    own = strategies.make("pow_d", num_candidates=3)
+    made = of(algo=own, available=np.ones((3, 5)), optimizer=optimizers.make("fedyogi"))
+    assert made.strategy is own and made.replace(rounds=2).strategy is own
+    assert made.replace(algo="random").strategy is None
+    named = made.replace(algo="random", available=0.5, optimizer="fedavg")
+    assert (named.strategy, named.reachable, named.optimizer) == (None, None, None)
+    assert problem.pose(named).strategy.name == "random"
+    again = named.replace(algo=own, names={"algo": "mine"})
+    assert again.strategy is own and again.config.selection.algo == "value:mine"
+
+
+@pytest.mark.slow
+def test_strategies_are_compared_on_what_is_given_as_values(tmp_path):
+    """As single runs give it, in a table with the measure of the task; and read the second time."""
+    experiment = of(names={"model": "net-1"}, seeds=2)
+    few, many = (strategies.make("pow_d", num_candidates=number) for number in (3, 4))
+    found = fedjax_sel.run_comparison(["random", few, many], experiment, out=tmp_path)
+    assert found.rows[0].algo == "random" and len({row.algo for row in found.rows}) == 3
+    assert all(row.algo.startswith("pow_d-") for row in found.rows[1:])
+    for row, algo in zip(found.rows, ("random", few, many)):
+        alone = fedjax_sel.run(experiment.replace(algo=algo))
+        np.testing.assert_array_equal(found.result(row.algo).cohorts, alone.cohorts)
+        np.testing.assert_array_equal(found.result(row.algo).test_absolute_error, alone.test_absolute_error)
+    text = found.as_markdown()
+    assert "patients (given arrays), by-hand; 5 clients" in text and "test absolute error" in text
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.csv")}
+    both = {"whole": experiment, "config": fedjax_sel.preset("quickstart").replace(rounds=1, seeds=2, num_selected=2)}
+    again = fedjax_sel.run_comparison(["random", few, many], experiment, out=tmp_path)
+    assert again.finished and {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.csv")} == written
+    yogi = optimizers.make("fedyogi")
+    found = fedjax_sel.run_comparison(few, both, out=tmp_path / "both", optimizers=["fedavg", yogi])
+    assert [(row.setting, row.optimizer, row.algo) for row in found.rows] == [
+        (setting, optimizer, "pow_d") for setting in both for optimizer in ("fedavg", "fedyogi")
+    ]
+
+
 # ---- refusals ----
 
 

@@ -5,7 +5,7 @@ parts         what the command runs by name
 running       a part's runs: finished ones are read, others go on
 series        what of a run is kept: accuracy and bytes of every round, in a file small enough to be committed
 measures      one number a seed, from the series of a setting
-standings     a setting's table: means, intervals, and what is told from chance
+standings     a setting's table: means, intervals, and what is significant
 across        all settings together: interquartile means, performance profiles
 tuning        the same tuning for every strategy
 information   what information costs, and when it pays

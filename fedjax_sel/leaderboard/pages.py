@@ -33,6 +33,8 @@ comparison (close to 1 they are a little too narrow: docs/statistics.md), p-valu
 that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Within chance
 does not mean equal, nor that there is no loss: the interval says how much there may be."""
 
+FIRST = ("fmnist-1spc", "fmnist-2spc")
+IN_SHORT = "Some rows in two settings, means over seeds; the dotted line is where random selection ends. Below are all."
 PROFILES = (
     "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "
     "than tau: further right is better."
@@ -91,7 +93,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
     if name.startswith(tuning_page.PREFIX):
         page += tuning_page.of_best(name, found)
     if pairs := standings.pairs_as_markdown(table):
-        page += ["## What is told from chance", pairs]
+        page += ["## What is significant", pairs]
     if table.shared.target is not None:
         target, megabytes = 100 * table.shared.target, table.shared.megabytes
         page.append(f"Target: {target:g} % test accuracy. Equal MB: {megabytes:.0f}, down and up.")
@@ -163,7 +165,11 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         files[f"across_{slug}.csv"] = across.as_csv(rows)
         files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(rows))
     if boards:
-        page += ["## Accuracy against megabytes", "![accuracy by megabytes](accuracy_by_megabytes.png)"]
+        page.append("## Accuracy against megabytes")
+        if first := {boards[name].about["title"]: boards[name].rows for name in FIRST if name in boards}:
+            page += [IN_SHORT, "![in short](in_short.png)"]
+            files["in_short.png"] = png.of(pictures.in_short(first))
+        page.append("![accuracy by megabytes](accuracy_by_megabytes.png)")
         shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
         files["accuracy_by_megabytes.png"] = png.of(
             pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
@@ -190,7 +196,7 @@ def _under_fedavg(rows: Mapping[str, series.Series]) -> dict[str, series.Series]
 
 
 def _too_few(table: Standings) -> bool:
-    """Return whether not even the greatest difference could be told from chance beside all other rows."""
+    """Return whether not even the greatest difference could be significant beside all other rows."""
     return bool(table.pairs) and all(pair.found.verdict == statistics.TOO_FEW_SEEDS for pair in table.pairs)
 
 

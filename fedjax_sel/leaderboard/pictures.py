@@ -71,6 +71,44 @@ def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
     return figure
 
 
+IN_SHORT = {
+    "fl_dp3s": "FL-DP3S", "clustered": "clustered sampling", "fedcor": "FedCor", "divfl": "DivFL",
+    "pow_d": "power-of-choice", "random": "random",
+}  # fmt: skip
+"""Rows of the first picture that anybody sees, under FedAvg, by the names that people call them."""
+
+
+def in_short(panels: Mapping[str, Mapping[str, Series]]) -> Any:
+    """Draw the mean test accuracy of some rows over the megabytes, in a panel a setting; each line has its name.
+
+    A dotted line stands where random selection ends.
+
+    Args:
+        panels: title -> series by row.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.4 * len(panels), 3.9), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
+    styles = _styles(panels)
+    for axis, (title, rows) in zip(axes.flat, panels.items()):
+        for name, words in IN_SHORT.items():
+            if name not in rows:
+                continue
+            megabytes, accuracy = _curve(rows[name], "megabytes")
+            mean = bands.band(accuracy, 1.0, bands.window_of(megabytes)).mean
+            axis.plot(megabytes, mean, color=styles[name].color, linestyle=styles[name].line, label=words)
+        if BASELINE in rows:
+            axis.axvline(rows[BASELINE].megabytes.mean(axis=0)[-1], color="#808080", linewidth=0.8, linestyle=":")
+        axis.set_xscale("log")
+        axis.set_title(texts.label(title), fontsize="medium")
+        axis.set_xlabel(OVER["megabytes"])
+        axis.grid(alpha=0.25)
+    axes[0, 0].set_ylabel("test accuracy")
+    axes[0, 0].legend(frameon=False, handlelength=3.5, loc="upper left", fontsize="small")
+    return figure
+
+
 def _styles(panels: Mapping[str, Mapping[str, Series]]) -> dict[str, Style]:
     return styles_of([*ALGOS, *(name for rows in panels.values() for name in rows)])
 

@@ -74,7 +74,7 @@ class Standings(NamedTuple):
     pairs: list[Pair]
 
     def verdict(self, measure: str, row: str) -> str:
-        """Return what is told of a row in a measure; empty where it is compared with nobody."""
+        """Return the verdict on a row in a measure; empty where it is compared with nobody."""
         found = [pair.found.verdict for pair in self.pairs if (pair.measure, pair.row) == (measure, row)]
         return found[0] if found else ""
 
@@ -192,7 +192,7 @@ def _at_least(row: Row) -> str:
 
 
 def pairs_as_markdown(standings: Standings) -> str:
-    """Return what is told from chance, for people: a line a row, a column a measure."""
+    """Return what is significant, for people: a line a row, a column a measure."""
     names = [name for name in TESTED if any(pair.measure == name for pair in standings.pairs)]
     if not names:
         return ""
@@ -201,12 +201,12 @@ def pairs_as_markdown(standings: Standings) -> str:
     lines = ["| | " + " | ".join(TESTED[name][0] for name in names) + " |", "|---|" + "---|" * len(names)]
     for row, baseline in compared.items():
         cells = [difference(found[name, row].found, 1 if name == "rounds_to_target" else 3) for name in names]
-        lines.append(f"| {cell(row)} less {cell(baseline)} | " + " | ".join(cells) + " |")
+        lines.append(f"| {cell(row)} minus {cell(baseline)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def difference(found: Comparison, digits: int) -> str:
-    """Return a paired difference in words, with its interval, p-value and verdict; bold where it is told from chance.
+    """Return a paired difference in words, with its interval, p-value and verdict; bold where it is significant.
 
     Args:
         found: the comparison.

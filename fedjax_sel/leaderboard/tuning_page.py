@@ -16,7 +16,7 @@ from fedjax_sel.statistics import Comparison
 PREFIX = "tuned-"
 ABOUT = (
     f"Every strategy had {tuning.DRAWS} random draws of its hyperparameters beside its usual settings, on "
-    f"{len(tuning.TUNING_SEEDS)} other seeds; what was best there, run on these, and its accuracy less that of its "
+    f"{len(tuning.TUNING_SEEDS)} other seeds; what was best there, run on these, and its accuracy minus that of its "
     "usual settings. A strategy whose usual settings were the best is not named."
 )
 
@@ -86,8 +86,8 @@ def in_short(name: str, found: Mapping[str, Held]) -> str:
     by_verdict: dict[str, list[str]] = {}
     for algo, one in gains(name, found).items():
         by_verdict.setdefault(one.verdict, []).append(f"{algo} {one.difference:+.3f}")
-    told = "; ".join(f"{verdict}: {', '.join(algos)}" for verdict, algos in sorted(by_verdict.items()))
-    return f"{found[name].about['title']}, less its usual settings: {told}." if told else ""
+    listed = "; ".join(f"{verdict}: {', '.join(algos)}" for verdict, algos in sorted(by_verdict.items()))
+    return f"{found[name].about['title']}, minus its usual settings: {listed}." if listed else ""
 
 
 def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
@@ -100,7 +100,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
     tuned, drawn = found[name], found.get(name + DRAWS)
     usual, compared = found.get(name.removeprefix(PREFIX)), gains(name, found)
     rows = {algo: tuned.rows[algo] for algo in ALGOS if algo in tuned.rows}
-    lines = ["| strategy | hyperparameters | tuning seeds | these seeds | less the usual settings | MB | MB usual |",
+    lines = ["| strategy | hyperparameters | tuning seeds | these seeds | minus the usual settings | MB | MB usual |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for algo, series in rows.items():
         arguments = tuned.about["rows"][algo]["algo_args"]

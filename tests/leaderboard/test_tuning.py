@@ -54,7 +54,7 @@ def test_who_keeps_the_usual_settings_is_compared_with_nobody():
     lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[4:] for line in text.splitlines()[2:]}
     assert lines["afl"][0].startswith("**+0.100") and lines["afl"][1:] == ["80", "60 |"]
     short = tuning_page.in_short("tuned-x", {"tuned-x": Held(rows, about), "x": usual})
-    assert short == "Made up, less its usual settings: better: afl +0.100."
+    assert short == "Made up, minus its usual settings: better: afl +0.100."
     assert tuning_page.in_short("tuned-x", {"tuned-x": usual, "x": usual}) == ""
     assert lines["pow_d"] == ["", "40", " |"] and lines["random"] == ["", "40", " |"]
     del usual.rows["afl"], usual.about["rows"]["afl"]  # not run with the usual settings, or not yet

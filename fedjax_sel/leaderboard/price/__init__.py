@@ -16,10 +16,11 @@ what the same megabytes buy with each strategy, few of them and as many as FedCo
 as its probes get rarer, what absent clients and lost reports do, when FL-DP3S's profile has paid for itself, and which
 strategy to take for which budget.
 The settings, the strategies' numbers and the rules are those of the [leaderboard]({link}/README.md). Everything below
-is made of its results by `python tools/price_of_information.py`; better and worse stand only where a sign-flip test
-after Holm's correction and a bootstrap interval agree, and where they do not, nothing is told from chance. A family
-of that correction is what one column compares in one setting, and in the tables by budget what one setting's budgets
-or one budget's strategies compare: a comparison that the leaderboard makes among more can have another p here."""
+is made of its results by `python tools/price_of_information.py`. *Better* and *worse* mean significantly so: a
+sign-flip test after Holm's correction and a bootstrap interval agree; otherwise a difference is *within chance*. A
+family of that correction is what one column compares in one setting, and in the tables by budget what one setting's
+budgets or one budget's strategies compare: a comparison that the leaderboard makes among more rows can have a greater
+p there, and be within chance. "Minus" in a heading is the row's number minus that of what follows."""
 
 
 def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> str:
@@ -33,7 +34,7 @@ def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings], link: s
     boards = {name: held for name, held in found.items() if name in SETTINGS}
     parts = ["# The price of information", INTRODUCTION.format(link=link)]
     parts += ["## Accuracy against bytes", *by_bytes.section(boards, tables, link)]
-    parts += ["## As many megabytes as the dear ones send", *as_many.section(found)]
+    parts += ["## At the megabytes of the most expensive strategies", *as_many.section(found)]
     parts += ["## Rarer probes", *probes.section(found)]
     parts += ["## Clients away, reports lost", *absence.section(found)]
     parts += ["## When FL-DP3S's profile has paid for itself", *profile.section(boards, tables)]

@@ -14,7 +14,7 @@ from fedjax_sel.statistics import Comparison
 
 WHO_IS_AWAY = (
     "Who can be reached is drawn anew in each round, before anybody is asked: FedCor's probes and power-of-choice's "
-    "candidates are those who are there. What is asked once at the start (FL-DP3S, AFL, FedSAE, DivFL) is answered by "
+    "candidates are among those that are there. What is asked once at the start (FL-DP3S, AFL, FedSAE, DivFL) is answered by "
     "everybody, which favours them. Lost reports are lost after training, with what the server would learn from them."
 )
 
@@ -46,13 +46,15 @@ def section(found: Mapping[str, Held]) -> list[str]:
             cells = [_lead(leads[words], ahead[words], algo) for words in leads]
             cells += [standings.difference(one[algo], 3) if algo in one else "" for one in changes.values()]
             lines.append(f"| {algo} | {' | '.join(cells)} |")
-        parts += [f"{SETTINGS[setting].title} (a lead in bold is told from chance):", "\n".join(lines)]
-        better = {words: wording.listed(wording.told(one, statistics.BETTER)) for words, one in ahead.items()}
-        parts.append(f"Ahead of random selection: {'; '.join(f'{words}: {names}' for words, names in better.items())}.")
+        parts += [f"{SETTINGS[setting].title} (a lead in bold is significant):", "\n".join(lines)]
+        better = {words: wording.listed(wording.with_verdict(one, statistics.BETTER)) for words, one in ahead.items()}
+        parts.append(
+            f"Significantly ahead of random selection: {'; '.join(f'{words}: {names}' for words, names in better.items())}."
+        )
         parts += [
-            f"{words}: the difference to random selection falls for "
-            f"{wording.listed(wording.told(one, statistics.WORSE))}, and rises for "
-            f"{wording.listed(wording.told(one, statistics.BETTER))}; of the others nothing is told from chance."
+            f"{words}: the difference to random selection falls significantly for "
+            f"{wording.listed(wording.with_verdict(one, statistics.WORSE))}, and rises for "
+            f"{wording.listed(wording.with_verdict(one, statistics.BETTER))}; the other changes are within chance."
             for words, one in changes.items()
         ]
         if like:
@@ -78,8 +80,8 @@ def _leads(held: Held) -> dict[str, np.ndarray]:
 def _lead(leads: Mapping[str, np.ndarray], ahead: Mapping[str, Comparison], algo: str) -> str:
     if algo not in leads:
         return ""
-    told = ahead[algo].verdict in (statistics.BETTER, statistics.WORSE)
-    return f"**{leads[algo].mean():+.3f}**" if told else f"{leads[algo].mean():+.3f}"
+    significant = ahead[algo].verdict in (statistics.BETTER, statistics.WORSE)
+    return f"**{leads[algo].mean():+.3f}**" if significant else f"{leads[algo].mean():+.3f}"
 
 
 def _changes(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> dict[str, Comparison]:
@@ -98,4 +100,4 @@ def _of_random(full: Series, studies: Mapping[str, Series]) -> str:
     before = measures.last_rounds(full)
     found = _compared({words: measures.last_rounds(series) - before for words, series in studies.items()})
     losses = [f"{words}: {standings.difference(one, 3)}" for words, one in found.items()]
-    return f"Random selection itself, less its {before.mean():.3f} with everybody there: {'; '.join(losses)}."
+    return f"Random selection itself, minus its {before.mean():.3f} with everybody there: {'; '.join(losses)}."

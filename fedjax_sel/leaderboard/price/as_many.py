@@ -1,4 +1,4 @@
-"""What who asks nobody reaches with as many megabytes as the dear strategies send."""
+"""What strategies that ask nobody reach with as many megabytes as the expensive ones send."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,10 +15,10 @@ from fedjax_sel.papers.fedcor import FASHION_MNIST
 from fedjax_sel.statistics import Comparison
 
 ABOUT = (
-    f"Rows that send more than {wording.DEAR:g} times random's megabytes in their rounds, each held against longer "
-    f"runs of some who ask nobody, or once ({', '.join(information.LASTING)}), which stop after as many megabytes: "
-    '"less random" is the row\'s accuracy '
-    'less that of the longer run, and "its rounds" are how many that one gets for them.'
+    f"Rows that send more than {wording.DEAR:g} times random's megabytes in their rounds, each compared with longer "
+    f"runs of some that ask nobody, or once ({', '.join(information.LASTING)}), which stop after as many megabytes: "
+    '"minus random" is the row\'s accuracy '
+    'minus that of the longer run, and "its rounds" are how many that one gets for them.'
 )
 _HALVED_AFTER = FASHION_MNIST.training.learning_rate_milestones
 SHORTER_STEPS = (
@@ -28,7 +28,7 @@ SHORTER_STEPS = (
 
 
 def section(found: Mapping[str, Held]) -> list[str]:
-    """Return the comparison with who asks nobody, or once, after as many megabytes as each dear row sends."""
+    """Return the comparison with those that ask nobody, or once, after as many megabytes as each expensive row sends."""
     tables = {setting: _table(found.get(setting), found.get(longer_of(setting))) for setting in information.SETTINGS}
     parts = [part for setting, table in tables.items() if table for part in (f"{SETTINGS[setting].title}:", *table)]
     missing = [setting for setting in tables if not {setting, longer_of(setting)} <= set(found)]
@@ -50,7 +50,7 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
     columns = {base: column for base, column in columns.items() if column}
     if not rows or not columns:
         return [f"No row sends more than {wording.DEAR:g} times random's megabytes, and less than a longer run."]
-    heads = " | ".join(f"less {base} | its rounds" for base in columns)
+    heads = " | ".join(f"minus {base} | its rounds" for base in columns)
     lines = [
         f"| | MB | accuracy after {board.rows[BASELINE].rounds} rounds | {heads} |",
         "|---" * (3 + 2 * len(columns)) + "|",
@@ -64,8 +64,8 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
         mean = measures.last_rounds(board.rows[name]).mean()
         lines.append(f"| {cell(name)} | {sent[name]:.0f} | {mean:.3f} | {' | '.join(cells)} |")
     words = [
-        f"than {base} better {wording.listed(wording.told(column, statistics.BETTER))}, worse "
-        f"{wording.listed(wording.told(column, statistics.WORSE))}"
+        f"better than {base}: {wording.listed(wording.with_verdict(column, statistics.BETTER))}, worse: "
+        f"{wording.listed(wording.with_verdict(column, statistics.WORSE))}"
         for base, column in columns.items()
     ]
     return ["\n".join(lines), f"After as many megabytes: {'; '.join(words)}."]

@@ -19,12 +19,12 @@ class Advice(NamedTuple):
 
     best: str  # the row with the highest mean
     accuracy: float
-    as_good: list[str]  # rows that are not told from it
+    as_good: list[str]  # rows that are not significantly worse
     seeds_suffice: bool = True  # whether any could have been
 
 
 def advice(held: Held, shared: measures.Common, share: float, rows: Sequence[str]) -> Advice:
-    """Return the best row of a setting for a budget, and who is not told to be worse.
+    """Return the best row of a setting for a budget, and those that are not significantly worse.
 
     Args:
         held: of the setting.
@@ -36,9 +36,9 @@ def advice(held: Held, shared: measures.Common, share: float, rows: Sequence[str
     best = max(numbers, key=lambda name: numbers[name].mean())
     others = [name for name in rows if name != best]
     found = statistics.compare(np.stack([numbers[name] - numbers[best] for name in others])) if others else []
-    told = {name for name, one in zip(others, found) if one.verdict == statistics.WORSE}
+    worse = {name for name, one in zip(others, found) if one.verdict == statistics.WORSE}
     enough = all(one.verdict != statistics.TOO_FEW_SEEDS for one in found)
-    return Advice(best, float(numbers[best].mean()), [name for name in others if name not in told], enough)
+    return Advice(best, float(numbers[best].mean()), [name for name in others if name not in worse], enough)
 
 
 def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> list[str]:
@@ -58,8 +58,8 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
             cells = []
             for share in wording.BUDGETS:
                 found = advice(held, shared, share, rows)
-                also = f"; not told apart: {', '.join(found.as_good)}" if found.as_good else "; alone"
-                also = also if found.seeds_suffice else "; too few seeds to tell others from it"
+                also = f"; not worse: {', '.join(found.as_good)}" if found.as_good else "; alone"
+                also = also if found.seeds_suffice else "; too few seeds to call others worse"
                 megabytes = share * shared.megabytes
                 cells.append(f"{megabytes:.0f} MB: **{cell(found.best)}** {found.accuracy:.3f}{cell(also)}")
             lines.append(f"| {cell(held.about['title'])} | {' | '.join(cells)} |")
@@ -69,9 +69,9 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         return [wording.NONE]
     words = (
         "In bold the row with the highest mean accuracy for the megabytes (mean of the last third of the "
-        "rounds that they pay for, of ten at most), among the rows that were run. "
-        '"Not told apart" are rows that are not shown to be worse; that does not '
+        "rounds that a run gets for them, of ten at most), among the rows that were run. "
+        '"Not worse" are rows that are not significantly worse, which does not '
         "prove that they are equal. The best row was chosen on the same seeds, so that chance flatters its lead, also "
-        "where it stands alone. In the picture a colour is the row in bold, also where others are not told apart."
+        "where it stands alone. In the picture a colour is the row in bold, also where others are not worse."
     )
     return [*parts, words, f"![the best strategy for a budget]({link}/budgets.png)"]

@@ -7,6 +7,7 @@ from fedjax_sel.core.texts import cell
 from fedjax_sel.leaderboard import across, measures
 from fedjax_sel.leaderboard.price import wording
 from fedjax_sel.leaderboard.series import Setting as Held
+from fedjax_sel.leaderboard.settings import BASELINE
 from fedjax_sel.leaderboard.standings import Standings
 
 
@@ -18,52 +19,71 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         together = across.of_settings({name: tables[name] for name in names})
         if not together:
             continue
-        dear = {one.name: wording.times_random(one.name, names, boards) for one in together}
+        sent = {one.name: wording.times_random(one.name, names, boards) for one in together}
         lines = ["| | times random's MB | lead over random, last 10 rounds | its mean | at equal MB | at equal MB up | "
                  "at equal MB: better / worse |", "|---|---|---|---|---|---|---|"]  # fmt: skip
         measure = "accuracy_at_100_percent_of_megabytes"
-        for one in sorted(together, key=lambda one: dear[one.name]):
+        for one in sorted(together, key=lambda one: sent[one.name]):
             leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
             leads.insert(1, f"{next(iter(one.leads.values())).mean():+.3f}")
             shown = across.counted(one.verdicts[measure])
-            lines.append(f"| {cell(one.name)} | {dear[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
+            lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
         parts += [f"{title}, {len(names)} settings: interquartile means, and one mean, over settings and seeds."]
         parts.append("\n".join(lines))
         all_together += [name for name in names if name not in all_together]
     if not parts:
         return [wording.NONE]
-    return [across.about_leads(intervals=False), *parts, _in_words(all_together, boards, tables),
+    return [across.about_leads(intervals=False), *parts, *_by_setting(all_together, boards, tables),
             f"![accuracy by megabytes]({link}/accuracy_by_megabytes.png)"]  # fmt: skip
 
 
-def _in_words(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
-    lines = []
+SIGNS = {statistics.BETTER: "+", statistics.WORSE: "−"}
+WITHIN_CHANCE = "·"
+
+
+def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list[str]:
+    """Return who is better and worse in each setting, after the same rounds and at equal megabytes."""
+    rounds = ", ".join(map(str, sorted({tables[name].shared.rounds for name in names})))
+    sent = {row: wording.times_random(row, names, boards) for row in _everywhere(names, boards)}
+    most = max(sent.values())
+    most_rows = [row for row, value in sent.items() if value > 0.99 * most]
+    of_settings = [f"{wording.times_random(most_rows[0], [name], boards):.2f}" for name in names]
+    return [
+        f"Significantly better ({SIGNS[statistics.BETTER]}) or worse ({SIGNS[statistics.WORSE]}) than random selection, "
+        f"or within chance ({WITHIN_CHANCE}), after the same {rounds} rounds:",
+        _matrix("last_rounds_accuracy", names, boards, tables),
+        f"The same at equal megabytes. A number is how many of the {rounds} rounds a row gets for them, where it sends "
+        f"more than {wording.DEAR:g} times random's:",
+        _matrix("accuracy_at_100_percent_of_megabytes", names, boards, tables, with_rounds=True),
+        f"Those that send the most are {wording.listed(most_rows)}: {most:.2f} times random's megabytes in the mean "
+        f"over settings, which are {wording.listed(of_settings)} one by one.",
+    ]
+
+
+def _everywhere(names: Sequence[str], boards: Mapping[str, Held]) -> list[str]:
+    return [row for row in boards[names[0]].rows if all(row in boards[name].rows for name in names)]
+
+
+def _matrix(
+    measure: str,
+    names: Sequence[str],
+    boards: Mapping[str, Held],
+    tables: Mapping[str, Standings],
+    with_rounds: bool = False,
+) -> str:
+    rows = list(dict.fromkeys(row for name in names for row in boards[name].rows if row != BASELINE))
+    lines = ["| | " + " | ".join(rows) + " |", "|---" * (len(rows) + 1) + "|"]
     for name in names:
-        told = {
-            (measure, kind): [row for row in boards[name].rows if tables[name].verdict(measure, row) == kind]
-            for measure in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
-            for kind in (statistics.BETTER, statistics.WORSE)
-        }
-        after, at = ([wording.listed(told[measure, kind]) for kind in (statistics.BETTER, statistics.WORSE)]
-                     for measure in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes"))  # fmt: skip
-        megabytes = tables[name].shared.megabytes
-        paid = [
-            f"{row} {measures.paid_rounds(boards[name].rows[row], megabytes).mean():.0f}"
-            for row in boards[name].rows
-            if wording.times_random(row, [name], boards) > wording.DEAR
-        ]
-        lines.append(
-            f"* {boards[name].about['title']}: after the same rounds better {after[0]}; worse {after[1]}. At equal "
-            f"megabytes ({megabytes:.0f}) better {at[0]}; worse {at[1]}. Rounds that these pay for, of "
-            f"{tables[name].shared.rounds}: {wording.listed(paid)}."
-        )
-    everywhere = [row for row in boards[names[0]].rows if all(row in boards[name].rows for name in names)]
-    dear = {row: wording.times_random(row, names, boards) for row in everywhere}
-    most = max(dear.values())
-    dearest = [row for row, value in dear.items() if value > 0.99 * most]
-    of_settings = [f"{wording.times_random(dearest[0], [name], boards):.2f}" for name in names]
-    lines.append(
-        f"* Those that send the most are {wording.listed(dearest)}: {most:.2f} times random's megabytes in the mean "
-        f"over settings, which are {wording.listed(of_settings)} one by one."
-    )
+        held, shared = boards[name], tables[name].shared
+        cells = []
+        for row in rows:
+            if row not in held.rows:
+                cells.append("")
+                continue
+            sign = SIGNS.get(tables[name].verdict(measure, row), WITHIN_CHANCE)
+            if with_rounds and wording.times_random(row, [name], boards) > wording.DEAR:
+                sign += f" {measures.paid_rounds(held.rows[row], shared.megabytes).mean():.0f}"
+            cells.append(sign)
+        megabytes = f" ({shared.megabytes:.0f} MB)" if with_rounds else ""
+        lines.append(f"| {cell(held.about['title'])}{megabytes} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

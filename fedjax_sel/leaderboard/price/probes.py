@@ -31,8 +31,8 @@ def section(found: Mapping[str, Held]) -> list[str]:
         longer = found.get(as_many.longer_of(setting))
         lasting = as_many.less(held, rows, longer.rows[BASELINE]) if longer and BASELINE in longer.rows else {}
         full = leads[usual].difference if usual in leads and leads[usual].verdict == statistics.BETTER else np.nan
-        lines = ["| | times random's MB | lead over random, last 10 rounds | share of the usual lead | "
-                 "less the usual | less random with as many MB |", "|---|---|---|---|---|---|"]  # fmt: skip
+        lines = [f"| | times random's MB | lead over random, last 10 rounds | share of the lead of {usual} | "
+                 f"minus {usual} | minus random with as many MB |", "|---|---|---|---|---|---|"]  # fmt: skip
         for name in rows:
             times = held.rows[name].megabytes[:, -1].mean() / held.rows[BASELINE].megabytes[:, -1].mean()
             share = "" if np.isnan(full) else f"{100 * leads[name].difference / full:.0f} %"
@@ -42,11 +42,11 @@ def section(found: Mapping[str, Held]) -> list[str]:
                 f"{longest} |"
             )
         parts += [f"{SETTINGS[setting].title}:", "\n".join(lines)]
-        ahead, worse = wording.told(leads, statistics.BETTER), wording.told(kept, statistics.WORSE)
-        words = f"Ahead of random selection: {wording.listed(ahead, '; ')}. "
-        words += f"Worse than the usual interval: {wording.listed(worse, '; ')}."
+        ahead, worse = wording.with_verdict(leads, statistics.BETTER), wording.with_verdict(kept, statistics.WORSE)
+        words = f"Significantly ahead of random selection: {wording.listed(ahead, '; ')}. "
+        words += f"Worse than {usual}: {wording.listed(worse, '; ')}."
         if lasting:
-            better = wording.told(lasting, statistics.BETTER)
-            words += f" Better than random selection with as many MB: {wording.listed(better, '; ')}."
+            better = wording.with_verdict(lasting, statistics.BETTER)
+            words += f" Better than random selection that sends as many MB: {wording.listed(better, '; ')}."
         parts.append(words)
     return [*parts, *wording.missing(missing)] if parts else [wording.NONE]

@@ -18,8 +18,8 @@ def listed(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join(names) or "none"
 
 
-def told(compared: Mapping[str, Comparison], verdict: str) -> list[str]:
-    """Return the rows of which a verdict was given."""
+def with_verdict(compared: Mapping[str, Comparison], verdict: str) -> list[str]:
+    """Return the rows that have a verdict."""
     return [name for name, one in compared.items() if one.verdict == verdict]
 
 

@@ -14,8 +14,8 @@ from fedjax_sel.statistics import Comparison
 
 WHO_IS_AWAY = (
     "Who can be reached is drawn anew in each round, before anybody is asked: FedCor's probes and power-of-choice's "
-    "candidates are among those that are there. What is asked once at the start (FL-DP3S, AFL, FedSAE, DivFL) is answered by "
-    "everybody, which favours them. Lost reports are lost after training, with what the server would learn from them."
+    "candidates are among those that are there. What is asked once at the start (FL-DP3S, AFL, FedSAE, DivFL) is "
+    "answered by everybody, which favours them. Lost reports are lost after training, with what the server would learn from them."
 )
 
 
@@ -48,9 +48,8 @@ def section(found: Mapping[str, Held]) -> list[str]:
             lines.append(f"| {algo} | {' | '.join(cells)} |")
         parts += [f"{SETTINGS[setting].title} (a lead in bold is significant):", "\n".join(lines)]
         better = {words: wording.listed(wording.with_verdict(one, statistics.BETTER)) for words, one in ahead.items()}
-        parts.append(
-            f"Significantly ahead of random selection: {'; '.join(f'{words}: {names}' for words, names in better.items())}."
-        )
+        each = "; ".join(f"{words}: {names}" for words, names in better.items())
+        parts.append(f"Significantly ahead of random selection: {each}.")
         parts += [
             f"{words}: the difference to random selection falls significantly for "
             f"{wording.listed(wording.with_verdict(one, statistics.WORSE))}, and rises for "

@@ -28,7 +28,7 @@ SHORTER_STEPS = (
 
 
 def section(found: Mapping[str, Held]) -> list[str]:
-    """Return the comparison with those that ask nobody, or once, after as many megabytes as each expensive row sends."""
+    """Return the comparison with those that ask nobody, or once, at the megabytes of each expensive row."""
     tables = {setting: _table(found.get(setting), found.get(longer_of(setting))) for setting in information.SETTINGS}
     parts = [part for setting, table in tables.items() if table for part in (f"{SETTINGS[setting].title}:", *table)]
     missing = [setting for setting in tables if not {setting, longer_of(setting)} <= set(found)]

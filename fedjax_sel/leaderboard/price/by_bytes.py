@@ -49,8 +49,8 @@ def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mappin
     most_rows = [row for row, value in sent.items() if value > 0.99 * most]
     of_settings = [f"{wording.times_random(most_rows[0], [name], boards):.2f}" for name in names]
     return [
-        f"Significantly better ({SIGNS[statistics.BETTER]}) or worse ({SIGNS[statistics.WORSE]}) than random selection, "
-        f"or within chance ({WITHIN_CHANCE}), after the same {rounds} rounds:",
+        f"Significantly better ({SIGNS[statistics.BETTER]}) or worse ({SIGNS[statistics.WORSE]}) than random "
+        f"selection, or within chance ({WITHIN_CHANCE}), after the same {rounds} rounds:",
         _matrix("last_rounds_accuracy", names, boards, tables),
         f"The same at equal megabytes. A number is how many of the {rounds} rounds a row gets for them, where it sends "
         f"more than {wording.DEAR:g} times random's:",

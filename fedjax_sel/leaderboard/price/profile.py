@@ -46,7 +46,8 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list
         "\n".join(lines),
         "The last column is the megabytes from which the mean over seeds stays above that of random selection up to "
         "the equal megabytes; (chance?) where the lead at their end is not significant. With all of them FL-DP3S "
-        f"is significantly better in: {wording.listed(paid, '; ')}; within chance in: {wording.listed(not_paid, '; ')}.",
+        f"is significantly better in: {wording.listed(paid, '; ')}; within chance in: "
+        f"{wording.listed(not_paid, '; ')}.",
     ]
 
 

@@ -40,6 +40,16 @@ def test_every_page_is_in_the_navigation_once():
     assert not missing
 
 
+def test_generated_parts_are_up_to_date(tool):
+    """Pages are whole where they are read without the site."""
+    generated = tool("generated")
+    texts = {page: page.read_text(encoding="utf-8") for page in (pages.ROOT / "docs").rglob("*.md")}
+    there = {page: text for page, text in texts.items() if "<!-- generated: " in text and page.parent.name != "api"}
+    assert len(there) == len(strategies.names()) + 2
+    for page, text in there.items():
+        assert generated.filled(text, pages.ROOT, marked=True) == text, f"{page}: run tools/generated_parts.py"
+
+
 def test_every_link_leads_to_a_file(tool):
     links = tool("repository_links")
     found = links.targets(pages.ROOT)

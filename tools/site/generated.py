@@ -1,9 +1,9 @@
-"""Parts of pages that are made from the code and from committed results while the site is built.
+"""Parts of pages that are made from the code and from committed results.
 
-A page marks such a part so; what stands between is shown where pages are read without the site:
+A page marks such a part so; `tools/generated_parts.py` writes what stands between, and the site is built with what it
+would write then:
 
     <!-- generated: buys fedcor -->
-    (filled in when the site is built)
     <!-- end -->
 """
 
@@ -32,12 +32,13 @@ PARTS: dict[str, Callable[..., str]] = {
 }
 
 
-def filled(markdown: str, root: Path) -> str:
+def filled(markdown: str, root: Path, marked: bool = False) -> str:
     """Return a page with its generated parts.
 
     Args:
         markdown: the page.
         root: of the repository.
+        marked: whether the marks around them stay, so that they can be filled again.
 
     Raises:
         KeyError: there is no part of such a name.
@@ -45,6 +46,7 @@ def filled(markdown: str, root: Path) -> str:
 
     def made(match: re.Match) -> str:
         name, *arguments = match[1].split()
-        return PARTS[name](root, *arguments).strip() + "\n"
+        text = PARTS[name](root, *arguments).strip() + "\n"
+        return f"<!-- generated: {match[1]} -->\n{text}<!-- end -->" if marked else text
 
     return _PART.sub(made, markdown)

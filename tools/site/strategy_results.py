@@ -56,7 +56,7 @@ def _leaderboard(root: Path, name: str) -> str:
                 lines.append("| " + " | ".join([*cells, row.get("last_rounds_accuracy_verdict", "")]) + " |")
     if not lines:
         return ""
-    heads = ["setting", "optimizer", "seeds", *(head for head, _ in _BOARD.values()), "accuracy beside random's"]
+    heads = ["setting", "optimizer", "seeds", *(head for head, _ in _BOARD.values()), "accuracy vs random"]
     table = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *lines]
     about = (
         "**The leaderboard** ([all of it](../../results/leaderboard/README.md)), mean ± standard deviation over seeds "

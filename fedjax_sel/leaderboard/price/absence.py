@@ -15,7 +15,8 @@ from fedjax_sel.statistics import Comparison
 WHO_IS_AWAY = (
     "Who can be reached is drawn anew in each round, before anybody is asked: FedCor's probes and power-of-choice's "
     "candidates are among those that are there. What is asked once at the start (FL-DP3S, AFL, FedSAE, DivFL) is "
-    "answered by everybody, which favours them. Lost reports are lost after training, with what the server would learn from them."
+    "answered by everybody, which favours them. Lost reports are lost after training, with what the server would learn "
+    "from them."
 )
 
 

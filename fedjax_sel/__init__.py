@@ -176,10 +176,10 @@ def per_client(result: "Result", experiment: "Experiment | Config | None" = None
 
     Args:
         result: of `run` or `load`, with its weights.
-        experiment: that it is the result of; None where its configuration says all.
+        experiment: that it is the result of, of whatever seeds; None where its configuration says all.
 
     Raises:
-        UserError: it has no weights, or its data cannot be read.
+        UserError: it has no weights, its data cannot be read, or it is the result of another experiment.
     """
     from fedjax_sel.runs import per_client
 

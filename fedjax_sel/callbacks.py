@@ -27,7 +27,7 @@ class Callback(Protocol):
         """Take the rounds that a run has behind it, a `Result`; called after `start` where it goes on.
 
         Returns:
-            True to end it there.
+            True, or what is true, to end it there.
         """
 
     def chunk(self, rounds: Any, first: int) -> bool | None:
@@ -38,7 +38,8 @@ class Callback(Protocol):
             first: rounds before it.
 
         Returns:
-            True to end the run after the rounds that are being computed, as Ctrl-C would: it can go on.
+            True, or what is true, to end the run after the rounds that are being computed, as Ctrl-C would: it can go
+            on.
         """
 
     def snapshot(self, rounds: int, known: Any) -> None:
@@ -63,6 +64,7 @@ class Callback(Protocol):
 
 
 METHODS = ("start", "resume", "chunk", "snapshot", "end", "fail")
+_ASKED = ("resume", "chunk")  # whether the run shall end
 
 
 def check(callbacks: Any) -> tuple[Any, ...]:
@@ -86,9 +88,24 @@ def check(callbacks: Any) -> tuple[Any, ...]:
 
 
 def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
-    """Call a method of all callbacks that have it, and return whether any answered True."""
-    answers = [getattr(callback, method)(*arguments) for callback in callbacks if hasattr(callback, method)]
-    return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+    """Call a method of all callbacks that have it, and return whether any answers that the run shall end.
+
+    Raises:
+        UserError: an answer that is neither true nor false.
+    """
+    there = [callback for callback in callbacks if hasattr(callback, method)]
+    answers = [(callback, getattr(callback, method)(*arguments)) for callback in there]  # none of them is left out
+    return method in _ASKED and any([_is_true(callback, method, answer) for callback, answer in answers])
+
+
+def _is_true(callback: Any, method: str, answer: Any) -> bool:
+    try:
+        return bool(answer)
+    except Exception as error:  # of an array of several numbers, for example
+        raise UserError(
+            f"callbacks: {type(callback).__name__}.{method} answers a value of type {type(answer).__name__}, which is "
+            "neither true nor false; return True to end the run, or nothing"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -8,8 +8,10 @@ import functools
 import pathlib
 import subprocess
 import sys
+import types
 import typing
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +24,29 @@ from fedjax_sel.training import optimizers
 
 MADE_BY = {"strategies": strategies, "optimizers": optimizers}
 NAMES = [(kind, name) for kind, made_by in MADE_BY.items() for name in made_by.names()]
+
+
+KEPT = {
+    "random": "0dbc1e",
+    "fedgp": "249cc1",
+    "fedcor": "af3e8e",
+    "gpfl": "e7669d",
+    "fl_dp3s": "705fb8",
+    "afl": "a881db",
+    "pow_d": "e1b20d",
+    "fedsae": "fa0784",
+    "clustered": "8f6a77",
+    "divfl": "7efe50",
+    "oort": "7b46d3",
+    "fedavg": "709052",
+    "fedprox": "27124c",
+    "fednova": "46d3a3",
+    "scaffold": "9a6ee6",
+    "fedavgm": "d1b609",
+    "fedadagrad": "42d0ff",
+    "fedadam": "917ad5",
+    "fedyogi": "4d56a0",
+}
 
 
 def others(parameter):
@@ -66,6 +91,104 @@ def test_constants_and_helpers_of_a_notebook_tell():
     schedules = [f"optax.linear_schedule({first}, 0.1, 50)" for first in (1.0, 0.2)]
     made = [*schedules, *(f"jax.jit({one})" for one in schedules), "jax.nn.initializers.normal(0.02)", "jax.nn.relu"]
     assert [of(one) for one in made] == [of(one) for one in made] and len(set(map(of, made))) == len(made)
+
+
+OF_A_CLASS = """
+class Base:
+    FACTOR = {factor}
+
+    def helper(self, x):
+        return x * {by}
+
+class Strategy(Base):
+    SCALE, TOOL, _cache = {scale}, object(), None
+
+    @staticmethod
+    def shifted(x):
+        return x + {shift}
+
+    @property
+    def rate(self):
+        return {rate}
+
+    @jax.jit
+    def score(self, x):
+        return self.shifted(x) * self.rate
+
+    @classmethod
+    def made(cls, x):
+        return x * cls.FACTOR
+
+    def select(self, x):
+        return self.helper(self.score(x)) * self.SCALE + self.FACTOR
+"""
+
+
+@pytest.mark.parametrize("function", ["Strategy().select", "Strategy.made", "(Strategy(),)"])
+def test_what_a_method_reads_of_its_class_tells(function):
+    usual = {"factor": 1, "by": 2, "scale": 3, "shift": 4, "rate": 5}
+
+    def of(**changes):
+        there = {"jax": jax, "__name__": "mine"}
+        exec(OF_A_CLASS.format(**usual | changes), there)
+        return digest(eval(function, there))
+
+    assert of() == of() and len({of(), *(of(**{name: 9}) for name in usual)}) == 1 + len(usual)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "types.SimpleNamespace(rate={})",
+        "types.SimpleNamespace(of=[types.SimpleNamespace(rate={})])",
+        "dataclasses.make_dataclass('Numbers', ['rate'], frozen=True)({})",
+        "dataclasses.make_dataclass('Numbers', ['rate'], slots=True)({})",
+        "type('Numbers', (types.SimpleNamespace,), dict(rate=property(lambda self: {}), __module__='mine'))()",
+        "typing.NamedTuple('Numbers', [('rate', int)])({})",
+    ],
+)
+def test_records_that_a_function_reads_tell(made):
+    def of(rate):
+        there = {"types": types, "dataclasses": dataclasses, "typing": typing, "__name__": "mine"}
+        exec(f"NUMBERS = {made.format(rate)}\ndef select(x):\n    return x * NUMBERS.rate\n", there)
+        return digest(there["select"])
+
+    assert of(1) == of(1) != of(2)
+
+
+def test_records_that_hold_tools_or_themselves():
+    there = {"types": types, "nn": nn}
+    exec("TOOLS = types.SimpleNamespace(of=object())\nNET = nn.Dense(3)\ndef select(x):\n    return NET, TOOLS", there)
+    usual = digest(there["select"])
+    there["NET"] = nn.Dense(3)  # Flax keeps a number beside the fields, which counts those that were made
+    assert digest(there["select"]) == usual
+    there["TOOLS"] = types.SimpleNamespace(rate=1)
+    there["TOOLS"].own = there["TOOLS"]
+    assert digest(there["select"]) == digest(there["select"]) != usual
+
+
+def test_libraries_of_others_are_not_looked_into():
+    """What a class that is installed holds is its own; that of an instance is not."""
+    installed = types.ModuleType("installed")
+    installed.__file__ = "/somewhere/site-packages/installed/__init__.py"
+    sys.modules["installed"] = installed
+    try:
+        exec(
+            OF_A_CLASS.format(factor=1, by=2, scale=3, shift=4, rate=5), there := {"jax": jax, "__name__": "installed"}
+        )
+        made = there["Strategy"]()
+        usual = digest((made,))
+        there["Strategy"].SCALE = 9
+        assert digest((made,)) == usual
+        made.own = 3
+        assert digest((made,)) != usual
+    finally:
+        del sys.modules["installed"]
+
+
+def test_the_packages_own_digests_stay():
+    """Folders of users hold them."""
+    assert {name: digest(MADE_BY[kind].make(name)) for kind, name in NAMES} == KEPT
 
 
 @dataclasses.dataclass(slots=True)
@@ -131,10 +254,17 @@ def test_what_is_shared_or_nested_a_thousand_times():
 def test_the_same_in_every_process():
     code = (
         "from fedjax_sel import strategies; from fedjax_sel.core.value_digests import digest; "
-        "print(digest(strategies.make('oort')), digest(lambda x: {x: {'b', 'a', 'c'}, 2: (object,)}))"
+        "print(digest(strategies.make('oort')), digest(lambda x: {x: {'b', 'a', 'c'}, 2: (object,)}), end=' ')\n"
+        "import dataclasses\n"
+        "@dataclasses.dataclass\n"
+        "class Own:\n"
+        "    rate: dict[str, set] = dataclasses.field(default_factory=dict)\n"
+        "    kinds = frozenset({'b', 'a', 'c'})\n"
+        "    def select(self, x):\n        return x in self.kinds\n"
+        "print(digest(Own().select))"
     )
     first, second = (
         subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True)
         for seed in ("1", "2")
     )
-    assert len(first.stdout.split()) == 2 and first.stdout == second.stdout, first.stderr
+    assert len(first.stdout.split()) == 3 and first.stdout == second.stdout, first.stderr

@@ -105,12 +105,22 @@ class JaxClient(DataClient):
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
 
     def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
-        """Train from the weights; return those that come of it, and losses if `fit` returns any."""
+        """Train from the weights; return those that come of it, and losses if `fit` returns any.
+
+        Raises:
+            UserError: `fit` returns something else.
+        """
         started = params_of(weights, self.params)
         found = self.fit(started, config)
-        same = jax.tree.structure(found) == jax.tree.structure(started)
-        params, passes = (found, None) if same else found
-        return arrays_of(params), passes
+        if _alike(found, started):
+            return arrays_of(found), None
+        if isinstance(found, tuple | list) and len(found) == 2 and _alike(found[0], started):
+            return arrays_of(found[0]), found[1]
+        size = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
+        raise UserError(
+            f"fit: that of client {self.name!r} returns a value of type {type(found).__name__}{size}; return params in "
+            "the pytree that it got, or (params, losses)"
+        )
 
     def flat(self, weights: Arrays) -> np.ndarray:
         """Return the weights as one vector, [P]."""
@@ -119,6 +129,10 @@ class JaxClient(DataClient):
     def joined(self, first: Any, second: Any) -> Any:
         """Return examples one after another."""
         return np.concatenate([first, second])
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return jax.tree.structure(one) == jax.tree.structure(other)
 
 
 def _name(path: Any) -> str:

@@ -16,6 +16,7 @@ from fedjax_sel.config.settings import (
     NOT_OF_THE_TRAJECTORY,
     OPEN,
     PAIRS,
+    VALUE,
     VALUES,
     DataConfig,
     ModelConfig,
@@ -28,6 +29,7 @@ from fedjax_sel.config.settings import (
     concerns,
     fields,
     flat_types,
+    is_value,
     only_with,
 )
 from fedjax_sel.core.names import one_of
@@ -37,6 +39,7 @@ __all__ = [
     "NOT_OF_THE_TRAJECTORY",
     "OPEN",
     "PAIRS",
+    "VALUE",
     "VALUES",
     "Config",
     "DataConfig",
@@ -50,6 +53,7 @@ __all__ = [
     "concerns",
     "convert",
     "flat_types",
+    "is_value",
     "only_with",
 ]
 
@@ -133,14 +137,18 @@ class Config:
         idle = {name: field.default for name, field in fields().items() if not self.has_effect(name)}
         return self.replace(**idle)
 
-    def fingerprint(self) -> str:
-        """Return twelve hex digits of everything that changes what happens in the run's rounds."""
+    def meant(self) -> dict[str, Any]:
+        """Return all values that have an effect by flat name, the same however they were written."""
         flat = self.effective().flat()
         for name in PAIRS:  # 0.5 from Python is "0.5" from a command line
             flat[name] = [
                 (key, value if isinstance(value, str) else json.dumps(value, default=str)) for key, value in flat[name]
             ]
-        values = {name: value for name, value in flat.items() if name not in NOT_OF_THE_TRAJECTORY}
+        return flat
+
+    def fingerprint(self) -> str:
+        """Return twelve hex digits of everything that changes what happens in the run's rounds."""
+        values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 

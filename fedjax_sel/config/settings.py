@@ -5,6 +5,14 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+VALUE = "value:"
+"""How the text of a field begins where Python gave a value, which no text can say."""
+
+
+def is_value(text: str) -> bool:
+    """Return whether the text of a field stands for a value."""
+    return text.startswith(VALUE)
+
 
 class OnlyWith(NamedTuple):
     """When a field has an effect at all."""

@@ -2,15 +2,18 @@
 
 A strategy or an optimizer is made of functions, whose parameters lie where Python keeps what a function closes over.
 The digest covers those, and of functions that no library has what they do, with the functions and plain values of their
-own module that they read.
+own module that they read; and of an instance whose class no library has, those of the class, which its methods read.
 """
 
+import dataclasses
 import dis
 import functools
 import hashlib
 import inspect
+import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
 import jax
@@ -50,7 +53,7 @@ def _words(value: Any) -> Iterator[str]:
             yield f"again {seen[id(value)][0]}"
         else:
             seen[id(value)] = len(seen), value
-            parts = _inside(value)
+            parts = {**_inside(value), **_of_class(type(value))}
             yield " ".join(map(str, parts))
             waiting += reversed(parts.values())
 
@@ -70,7 +73,8 @@ def _inside(value: Any) -> dict[str, Any]:
     if isinstance(value, functools.partial):
         return {"of": value.func, "arguments": value.args, **value.keywords}
     if isinstance(value, types.MethodType):
-        return {"of": value.__self__, "does": value.__func__}
+        owner = value.__self__
+        return {"of": owner, "does": value.__func__, **(_of_class(owner) if isinstance(owner, type) else {})}
     if isinstance(value, types.FunctionType):
         return _of_function(value)
     if callable(value) and hasattr(value, "__wrapped__"):  # jax.jit, functools.lru_cache
@@ -112,6 +116,32 @@ def _of_function(function: types.FunctionType) -> dict[str, Any]:
     }
 
 
+def _of_class(kind: type) -> dict[str, Any]:
+    """Return the functions and plain values of a class and of those that it inherits from, but for libraries'."""
+    found = {}
+    for one in kind.__mro__:
+        for name, part in sorted(vars(one).items()) if _is_somebodys(one) else ():
+            part = _function_behind(part)
+            method = isinstance(part, types.FunctionType)
+            if method or (_tells(part) and not (name.startswith("__") and name.endswith("__"))):
+                found[f"class {one.__qualname__}.{name}"] = _in_short(part)
+    return found
+
+
+def _function_behind(part: Any) -> Any:
+    """Return the function that a class keeps in a descriptor, or what it keeps as it is."""
+    kept = {staticmethod: "__func__", classmethod: "__func__", property: "fget", functools.cached_property: "func"}
+    return getattr(part, kept[type(part)]) if type(part) in kept else part
+
+
+def _is_somebodys(kind: type) -> bool:
+    """Return whether a class is neither Python's nor of an installed package, whose parts are many and its own."""
+    package = (kind.__module__ or "").partition(".")[0]
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    installed = {"site-packages", "dist-packages"} & {*PurePath(file).parts}
+    return not (package in _LIBRARIES or package in sys.stdlib_module_names or installed)
+
+
 def _globals_of(function: types.FunctionType) -> dict[str, Any]:
     """Return the functions and plain values of its module that a function reads, such as a notebook's constants."""
     there = function.__globals__
@@ -138,15 +168,35 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _tells(value: Any) -> bool:
-    """Return whether a global is what a function works with, and not a tool, whose parts are many and its own."""
-    if isinstance(value, Mapping):
-        return all(map(_tells, value.values()))
-    if isinstance(value, tuple | list | set | frozenset):
-        return all(map(_tells, value))
+def _tells(value: Any, around: tuple[Any, ...] = ()) -> bool:
+    """Return whether a global is what a function works with, and not a tool, whose parts are many and its own.
+
+    Args:
+        value: the global, or a part of it.
+        around: what it is a part of.
+    """
+    if any(value is one for one in around):
+        return True
+    parts = _parts_that_tell(value)
+    if parts is not None:
+        return all(_tells(part, (*around, value)) for part in parts)
     function = inspect.unwrap(value) if callable(value) and hasattr(value, "__wrapped__") else value
     plain = str | bytes | int | float | complex | None | np.ndarray | np.generic | jax.Array | functools.partial
     return isinstance(function, types.FunctionType | plain)
+
+
+def _parts_that_tell(value: Any) -> Iterable[Any] | None:
+    """Return the parts of a container, or of a record of fields; None of all else."""
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, tuple | list | set | frozenset):
+        return value
+    if isinstance(value, types.SimpleNamespace):
+        return vars(value).values()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+        return {**fields, **getattr(value, "__dict__", {})}.values()  # what is kept beside fields, as Flax does
+    return None
 
 
 def _is_of_a_library(function: types.FunctionType) -> bool:

@@ -83,7 +83,8 @@ class Dataset:
         """Return the SHA-256 of the inputs and targets of both splits, 64 hexadecimal digits.
 
         Names, dtypes, shapes and bytes are in it, and the number of classes; of images with classes no names, and the
-        number only where there are more than the labels show, so that the digests in older run folders stay right.
+        number only where there are more than the labels show, so that the digests in older run folders stay right. So
+        is a normalisation other than that of the name and the images (`build`).
         """
         parts = {
             "train_images": self.train_images,
@@ -106,7 +107,15 @@ class Dataset:
                     digest.update(array[first : first + _CHUNK_EXAMPLES].tobytes())
         if classic and self.num_classes > highest + 1:
             digest.update(f"{self.num_classes} classes".encode())
+        own, usual = (_applied(self.train_images, *moments) for moments in ((self.mean, self.std), self._usual()))
+        if own != usual:
+            digest.update(f"normalised {own}".encode())
         return digest.hexdigest()
+
+    def _usual(self) -> tuple[Any, Any]:
+        """Return the means and standard deviations that `build` would choose, of what the server keeps, too."""
+        kept = () if self.held_by_server is None else (self.held_by_server[0],)
+        return _normalisation(self.name, self.train_images, *kept)
 
     @property
     def image_shape(self) -> Any:
@@ -291,12 +300,25 @@ class Dataset:
         return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
 
 
-def _normalisation(name: str, inputs: Tree) -> tuple[Any, Any]:
+def _normalisation(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:
     """Return means and standard deviations in the places of images, None in other inputs'; None where none are."""
-    found = trees.transform(lambda array: mean_and_std(name, array) if examples.is_images(array) else None, inputs)
+
+    def moments_of(*arrays: np.ndarray) -> Any:
+        return mean_and_std(name, *arrays) if examples.is_images(arrays[0]) else None
+
+    found = trees.transform(moments_of, inputs, *more)
     if not any(examples.is_images(array) for _, array in trees.leaves(inputs)):
         return None, None
     mean, std = (
         trees.transform(lambda _, moments, which=which: moments and moments[which], inputs, found) for which in (0, 1)
     )
     return mean, std
+
+
+def _applied(inputs: Tree, mean: Any, std: Any) -> Any:
+    """Return what a device normalises with, in the places of inputs: float32, in which a digest has no last bits."""
+
+    def of_one(_: Any, mean: Any, std: Any) -> Any:
+        return None if std is None else [np.asarray(moments, np.float32).tolist() for moments in (mean, std)]
+
+    return None if std is None else trees.transform(of_one, inputs, mean, std)

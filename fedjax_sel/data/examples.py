@@ -171,6 +171,7 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     Raises:
         UserError: of another length, or neither numbers nor texts.
     """
+    _refuse_masked("client_ids", client_ids)
     try:
         array = np.asarray(client_ids)
     except Exception as problem:  # whatever a foreign array raises
@@ -217,6 +218,7 @@ def _check_keys(part: str, tree: Tree) -> None:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
+    _refuse_masked(name, value)
     try:
         array = np.asarray(value)
     except Exception as problem:  # ragged lists, tensors on another device, whatever a foreign array raises
@@ -237,6 +239,15 @@ def _array(name: str, value: Any) -> np.ndarray:
             f"{name}: an array of shape {array.shape} holds no examples; give at least one, along the first axis"
         )
     return array
+
+
+def _refuse_masked(name: str, value: Any) -> None:
+    """Refuse what NumPy says is missing: an array without its mask would show what is behind it."""
+    for rows in value if isinstance(value, list | tuple) else [value]:
+        if np.ma.is_masked(rows):
+            raise UserError(
+                f"{name}: {np.ma.count_masked(rows):,} of its numbers are masked; replace or leave out what is missing"
+            )
 
 
 def _number(name: str, array: np.ndarray) -> np.ndarray:

@@ -12,15 +12,15 @@ _PUBLISHED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "cifar10": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 }
 
-_CHUNK_EXAMPLES = 4096
+_CHUNK = 4096  # examples
 
 
-def mean_and_std(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation per channel that inputs are normalised with.
 
     Args:
         name: name of the data set; three sets have published constants.
-        images: uint8 ``[n, H, W, C]``, read in chunks, so that a memory map stays one.
+        *images: uint8 ``[n, H, W, C]``, in one part or several; read in chunks, so that a memory map stays one.
 
     Returns:
         Means and standard deviations, one a channel, of pixels scaled to [0, 1].
@@ -28,14 +28,14 @@ def mean_and_std(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tupl
 
     Source: the constants are those of FedCor's code.
     """
-    if name in _PUBLISHED and len(_PUBLISHED[name][0]) == images.shape[-1]:
+    channels = images[0].shape[-1]
+    if name in _PUBLISHED and len(_PUBLISHED[name][0]) == channels:
         return _PUBLISHED[name]
     # A histogram of the 256 levels gives exact moments in one cheap pass.
     levels = np.arange(256) / 255.0
-    counts = np.zeros((images.shape[-1], 256), np.int64)
-    for start in range(0, len(images), _CHUNK_EXAMPLES):
-        chunk = images[start : start + _CHUNK_EXAMPLES]
-        for channel in range(images.shape[-1]):
+    counts = np.zeros((channels, 256), np.int64)
+    for chunk in (part[first : first + _CHUNK] for part in images for first in range(0, len(part), _CHUNK)):
+        for channel in range(channels):
             counts[channel] += np.bincount(chunk[..., channel].ravel(), minlength=256)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     mean = shares @ levels

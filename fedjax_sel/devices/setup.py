@@ -5,7 +5,7 @@ import os
 
 import jax
 
-from fedjax_sel.core import widths, xla_flags
+from fedjax_sel.core import jax_settings, xla_flags
 from fedjax_sel.data import cache
 from fedjax_sel.errors import UserError
 
@@ -33,9 +33,9 @@ def check_that_jax_starts() -> None:
     """Start JAX's devices, and the CPU with them: what is decomposed once before a run is decomposed there.
 
     Raises:
-        UserError: it cannot, or its numbers have 64 bits.
+        UserError: it cannot, or is set to something with which nothing runs.
     """
-    widths.check_32_bits()
+    jax_settings.check()
     platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
     if platforms and "cpu" not in platforms.split(","):
         jax.config.update("jax_platforms", f"{platforms},cpu")

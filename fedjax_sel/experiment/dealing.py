@@ -14,8 +14,9 @@ from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.checking import SERVER_SHARE
 from fedjax_sel.experiment.registries import DATASETS, PARTITIONS
-from fedjax_sel.experiment.values import Deal, Experiment, experiment_of
+from fedjax_sel.experiment.values import VALUE, ByHand, Deal, Experiment, experiment_of
 
 
 class Given(NamedTuple):
@@ -155,7 +156,20 @@ def _dealer(config: Config) -> Deal | None:
     return made
 
 
+def _refuse_positions_of_all(own: Partition | Deal, config: Config, dataset: Dataset) -> None:
+    """Refuse positions in a training set of which the strategy has the server keep a part that nobody spoke of."""
+    counted = own.num_examples if isinstance(own, Partition) else None  # lists do not say in how many they count
+    fixed = isinstance(own, Partition | ByHand) and counted != dataset.num_train_examples
+    if fixed and config.data.server_validation is None and dataset.num_server_examples:
+        raise UserError(
+            f"partition: {config.selection.algo.removeprefix(VALUE)} has the server keep {100 * SERVER_SHARE:g} % of "
+            "the training examples, and positions count in those that are left; give "
+            f"server_validation={SERVER_SHARE} and positions that count so, or a function of the data set"
+        )
+
+
 def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed: int) -> Partition:
+    _refuse_positions_of_all(own, config, dataset)
     made: Any = own if isinstance(own, Partition) else own(dataset, config.partition.num_clients, seed)
     if isinstance(made, Sequence | np.ndarray):
         made = Partition.from_indices(list(made), dataset.num_train_examples)

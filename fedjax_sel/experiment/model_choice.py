@@ -12,7 +12,7 @@ from fedjax_sel.data import trees
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.registries import MODELS
-from fedjax_sel.experiment.values import Experiment
+from fedjax_sel.experiment.values import OF_OUR_MODELS, Experiment
 from fedjax_sel.models import Model, blueprint
 
 
@@ -80,7 +80,7 @@ def _refuse_unknown_characters(dataset: Dataset) -> None:
 
 def _refuse_what_plain_models_lack(settings: ModelConfig) -> None:
     usual = ModelConfig()
-    for name in ("model_dropout", "initializer", "precision"):
+    for name in OF_OUR_MODELS:
         if getattr(settings, name) != getattr(usual, name):
             raise UserError(
                 f"--{name.replace('_', '-')}: {settings.model!r} is written in plain Flax and has it not; set it to "

@@ -53,10 +53,10 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
     report = _trace("report", optimizer.report, Finished(model, scalar, scalar), memory)
     if not isinstance(report, Report):
         raise BrokenContractError(f"`report` answers a {type(report).__name__}; return Report(averaged, ..)")
-    if jax.tree.structure(report.own) != jax.tree.structure(memory.own):
-        raise BrokenContractError(
-            "`report` answers an `own` of another structure than `init_own` does; return the same"
-        )
+    _is_remembered("own", report.own, "init_own", memory.own)
+    _is_remembered("contributed", report.contributed, "init_shared", memory.shared)
+    _can_be_added("averaged", report.averaged, jnp.number)
+    _can_be_added("contributed", report.contributed, jnp.floating)  # 1/N of it is
     _is_like_the_model("combine", _trace("combine", optimizer.combine, report.averaged), model)
     with contract.explained("server"):
         server = optimizer.server(optimizer.server_learning_rate)
@@ -67,6 +67,27 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
 
 def _trace(name: str, function: Callable[..., Any], *shapes: Any) -> Any:
     return contract.trace(name, (function, shapes))
+
+
+def _is_remembered(name: str, answer: Any, init: str, at_first: Any) -> None:
+    """Refuse a part of a report that does not take the place of what is remembered, or is not added to it."""
+    if jax.tree.structure(answer) != jax.tree.structure(at_first):
+        raise BrokenContractError(f"`report` answers {name} of another structure than `{init}` does; return the same")
+    for (path, before), after in zip(jax.tree.leaves_with_path(at_first), jax.tree.leaves(answer)):
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
+            raise BrokenContractError(
+                f"`report` makes {name}{jax.tree_util.keystr(path)} {after.dtype} {list(after.shape)}, and it is "
+                f"{before.dtype} {list(before.shape)} after `{init}`; keep its dtype and shape"
+            )
+
+
+def _can_be_added(name: str, answer: Any, kind: Any) -> None:
+    for path, leaf in jax.tree.leaves_with_path(answer):
+        if not jnp.issubdtype(leaf.dtype, kind):
+            raise BrokenContractError(
+                f"`report` makes {name}{jax.tree_util.keystr(path)} {leaf.dtype}, of which the server takes weighted "
+                "sums; return it as float32"
+            )
 
 
 def _is_like_the_model(name: str, answer: Any, model: Any) -> None:

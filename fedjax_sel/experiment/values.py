@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.config import Config
+from fedjax_sel.config import PAIRS, VALUE, Config, is_value
 from fedjax_sel.core import value_digests
 from fedjax_sel.core.names import shown
 from fedjax_sel.data import Dataset, Partition
@@ -24,6 +24,18 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 Deal = Callable[[Dataset, int, int], Any]
 """(data set, number of clients, seed) -> a Partition, or for each client the positions of its examples."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ByHand:
+    """For each client the positions of its examples, in a training set of whatever size."""
+
+    positions: list[np.ndarray]
+
+    def __call__(self, dataset: Dataset, num_clients: int, seed: int) -> Partition:
+        """Deal them, of every seed the same."""
+        del num_clients, seed
+        return Partition.from_indices(self.positions, dataset.num_train_examples)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,7 +80,8 @@ class Experiment:
             The experiment, for `fedjax_sel.run`.
 
         Raises:
-            UserError: a value of another kind, a name that does not exist, or a model without a name for its folder.
+            UserError: a value of another kind, a name that does not exist, a model without a name for its folder, or
+                settings that a value in their part's place does not look at.
         """
         if config is not None and not isinstance(config, Config):
             raise _no_config(config)
@@ -78,8 +91,9 @@ class Experiment:
         """Return the experiment with other settings, and other values in the place of names, as in `of`.
 
         Args:
-            names: see `of`.
-            **choices: see `of`. A name takes the place of a value that was there.
+            names: see `of`; also of values that stay.
+            **choices: see `of`. A name takes the place of a value that was there, and a value that of a name and its
+                parameters.
 
         Raises:
             UserError: see `of`.
@@ -94,6 +108,8 @@ class Experiment:
                 part = _PARTS[field]
                 values[part.attribute], own_name = part.take(value)
                 settings[field] = f"{VALUE}{names.pop(field, own_name or '')}"
+                if (parameters := f"{field}_args") in PAIRS:  # those of a name that was there go with it
+                    settings.setdefault(parameters, {})
             else:
                 settings[field] = value
                 if field in _PARTS and not (isinstance(value, str) and is_value(value)):
@@ -102,11 +118,28 @@ class Experiment:
             settings.setdefault("num_clients", own.num_clients if isinstance(own, Partition) else len(own))
         if values.get("reachable") is not None:
             settings.setdefault("num_clients", values["reachable"].shape[1])
-        if names:
-            raise UserError(f"names: {next(iter(names))!r} is not given as a value; name only what is")
+        for field in names:
+            if field in choices or field not in _PARTS or getattr(self, _PARTS[field].attribute) is None:
+                raise UserError(f"names: {field!r} is not given as a value; name only what is")
+            settings[field] = f"{VALUE}{names[field]}"
         made = dataclasses.replace(self, config=self.config.replace(**settings), **values)
+        made._check_settings()
         made._check_names()
         return made
+
+    def _check_settings(self) -> None:
+        """Refuse what only a name looks at where its part is a value."""
+        given, usual = self.config.flat(), Config().flat()
+        for field, part in _PARTS.items():
+            if getattr(self, part.attribute) is None:
+                continue
+            for name in (f"{field}_args", *(OF_OUR_MODELS if field == "model" else ())):
+                if name in given and given[name] != usual[name]:
+                    told = dict(given[name]) if name in PAIRS else given[name]
+                    raise UserError(
+                        f"{name}: {shown(told)} is for what a name stands for, and {field} is given as a value; make "
+                        f"the value so, and give {name}={usual[name]!r}"
+                    )
 
     def _check_names(self) -> None:
         if self.config.run.out is None:
@@ -119,13 +152,8 @@ class Experiment:
                 )
 
 
-VALUE = "value:"
-"""How the configuration's text begins where a value stands."""
-
-
-def is_value(text: str) -> bool:
-    """Return whether a configuration's text stands for a value."""
-    return text.startswith(VALUE)
+OF_OUR_MODELS = ("model_dropout", "initializer", "precision")
+"""What only those of our own layers have: see `models.make`."""
 
 
 def experiment_of(experiment_or_config: Experiment | Config) -> Experiment:
@@ -176,8 +204,7 @@ def _take_partition(value: Any) -> tuple[Any, str | None]:
     if callable(value):
         return value, None
     if isinstance(value, Sequence | np.ndarray) and len(value):
-        lists = [np.asarray(own) for own in value]
-        return (lambda dataset, num_clients, seed: Partition.from_indices(lists, dataset.num_train_examples)), "by-hand"
+        return ByHand([np.asarray(own) for own in value]), "by-hand"
     raise UserError(
         f"partition: {_a(value)} is no Partition, list of positions for each client, or function of data set, number "
         "of clients and seed"

@@ -16,6 +16,7 @@ from fedjax_sel.models.linen_module import from_linen
 from fedjax_sel.models.nnx_module import from_nnx as from_nnx_module
 from fedjax_sel.models.output import Output
 from fedjax_sel.models.pure_module import PureModule, zeros_of
+from fedjax_sel.models.training_flag import Flags
 from fedjax_sel.models.weights import Weights
 
 CPU_BLOCK = 100  # examples that a CPU core evaluates at once
@@ -35,27 +36,44 @@ class Blueprint(NamedTuple):
     build: Callable[[Any], Model]
 
 
-def from_flax(module: nn.Module, *, profile_layer: str | None = None, fast_convolutions: bool = True) -> Blueprint:
+def from_flax(
+    module: nn.Module,
+    *,
+    profile_layer: str | None = None,
+    fast_convolutions: bool = True,
+    training_flags: Flags | None = None,
+) -> Blueprint:
     """Return the blueprint of an unmodified `flax.linen` module.
 
     Dropout and other streams of random numbers are served by their names; batch statistics and other collections travel
     with the weights and are averaged as they are.
 
     Args:
-        module: returns predictions; may take a flag such as `train` or `deterministic`.
+        module: returns predictions; may take a flag such as `train` or `deterministic`, or any of
+            `training_flag.KNOWN`.
         profile_layer: path of the layer whose mean output is a client's profile, e.g. "Dense_0"; None: the first
             fully-connected one.
         fast_convolutions: whether ours, equal up to rounding, stands in for XLA's, which is slow where every client has
             a kernel of its own.
+        training_flags: flags of other names: arguments of its `__call__`, or else its fields, and what each is in
+            training and in evaluation, as `{"mode": ("train", "eval")}`. Once given, known names are not looked for,
+            and a module whose training pass changes no batch statistics, or drops nothing, is taken as it is: `{}`
+            where it has no flag. None: known names.
     """
     name = type(module).__name__
-    return Blueprint(
-        name, lambda inputs: _model(name, from_linen(module, inputs, fast_convolutions), inputs, profile_layer)
-    )
+
+    def build(inputs: Any) -> Model:
+        return _model(name, from_linen(module, inputs, fast_convolutions, training_flags), inputs, profile_layer)
+
+    return Blueprint(name, build)
 
 
 def from_nnx(
-    module: nnx.Module | Callable[..., nnx.Module], *, profile_layer: str | None = None, fast_convolutions: bool = True
+    module: nnx.Module | Callable[..., nnx.Module],
+    *,
+    profile_layer: str | None = None,
+    fast_convolutions: bool = True,
+    training_flags: Flags | None = None,
 ) -> Blueprint:
     """Return the blueprint of a Flax NNX module.
 
@@ -63,10 +81,15 @@ def from_nnx(
         module: makes one from `nnx.Rngs`, for every seed its own; or an instance, whose weights every seed starts from.
         profile_layer: as of `from_flax`.
         fast_convolutions: likewise.
+        training_flags: likewise, of arguments or else of attributes, its own and those of modules inside it; `train()`
+            and `eval()` are called in any case.
     """
     made_by = module.func if isinstance(module, functools.partial) else module
     name = type(module).__name__ if isinstance(module, nnx.Module) else getattr(made_by, "__name__", "module")
-    build = functools.partial(_from_nnx, name, module, profile_layer, fast_convolutions)
+
+    def build(inputs: Any) -> Model:
+        return _model(name, from_nnx_module(module, inputs, fast_convolutions, training_flags), inputs, profile_layer)
+
     return Blueprint(name, build)
 
 
@@ -104,10 +127,6 @@ def of(value: Any) -> Blueprint | None:
     if isinstance(value, nnx.Module) or (isinstance(made_by, type) and issubclass(made_by, nnx.Module)):
         return from_nnx(value)
     return None
-
-
-def _from_nnx(name: str, module: Any, profile_layer: str | None, fast_convolutions: bool, inputs: Any) -> Model:
-    return _model(name, from_nnx_module(module, inputs, fast_convolutions), inputs, profile_layer)
 
 
 def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) -> Model:

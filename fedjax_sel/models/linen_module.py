@@ -12,8 +12,11 @@ from flax import errors
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import layer_outputs, training_flag
 from fedjax_sel.models.flax_convolutions import faster_convolutions
-from fedjax_sel.models.pure_module import Apply, PureModule, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.pure_module import Apply, PureModule, left_alone, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.training_flag import Flags
 
+STATISTICS = "batch_stats"  # Flax's own name for the collection of running averages
+NO_MESH = jax.sharding.AbstractMesh((), ())
 LACKS_A_VARIABLE = (
     errors.ScopeCollectionNotFound,
     errors.ScopeParamNotFoundError,
@@ -22,25 +25,30 @@ LACKS_A_VARIABLE = (
 )
 
 
-def from_linen(module: nn.Module, inputs: Any, fast_convolutions: bool = True) -> PureModule:
+def from_linen(
+    module: nn.Module, inputs: Any, fast_convolutions: bool = True, training_flags: Flags | None = None
+) -> PureModule:
     """Return a module's pure functions.
 
     Weights are those that `module.init(key, inputs)` gives. In training every stream of random numbers that the module
     asks for has a key of its own, by its name; collections other than `params` are carried.
 
     Args:
-        module: called with inputs and, if it has one, a flag of `training_flag.VALUE_IN_TRAINING`: an argument of its
-            `__call__`, or else a field of the module.
+        module: called with inputs and, if it has one, a flag of `training_flag.KNOWN`: an argument of its `__call__`,
+            or else a field of the module.
         inputs: arrays or their shapes; the size of the batch does not matter.
         fast_convolutions: whether `flax_convolutions.convolve` stands in for XLA's convolution.
+        training_flags: those of the module, in the place of known ones; see `blueprint.from_flax`.
 
     Raises:
-        UserError: nobody can give the module what it needs: an argument, a collection, a stream in evaluation.
+        UserError: nobody can give the module what it needs: an argument, a collection, a stream in evaluation; or no
+            training pass does what it should.
     """
     name, example = type(module).__name__, shapes_of(inputs)
-    call_flags = training_flag.of_call(module.__call__, name)
-    fields = {field.name for field in dataclasses.fields(module)}
-    own_flags = [] if call_flags else [flag for flag in training_flag.VALUE_IN_TRAINING if flag in fields]
+    fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
+    call_flags, own_flags = training_flag.find(module.__call__, fields, name, training_flags)
+    if call_flags and training_flags is None:
+        own_flags = {}  # Flax's own layers have both, and refuse to be told twice
 
     def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
         return module.clone(**training_flag.values(own_flags, train)), training_flag.values(call_flags, train)
@@ -48,8 +56,10 @@ def from_linen(module: nn.Module, inputs: Any, fast_convolutions: bool = True) -
     def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
         def init(key: jax.Array) -> tuple[Any, Any]:
             clone, flags = mode(train)
-            with faster_convolutions(fast_convolutions):
-                variables = dict(clone.init(key, zeros_of(example), **flags))
+            # How its author lays an array out over devices is a box around it, which Flax looks for in the mesh around
+            # here: that one has other axes, for devices share clients.
+            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(NO_MESH):
+                variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
             trained = variables.pop("params", {})
             return trained, {key: value for key, value in variables.items() if key != layer_outputs.COLLECTION}
 
@@ -80,6 +90,8 @@ def from_linen(module: nn.Module, inputs: Any, fast_convolutions: bool = True) -
 
     init, streams = _found(initializer, streams_of, name)
     shapes = jax.eval_shape(init, jax.random.key(0))
+    if training_flags is None:
+        _check_that_it_trains(run, shapes, example, streams, name)
     in_evaluation = streams_of(shapes, train=False)
     if in_evaluation:
         raise UserError(
@@ -131,6 +143,28 @@ def _found(
         f"model: a training pass of {name} needs a variable that its init does not make ({said}); make it in __call__ "
         "whether or not the pass trains"
     ) from lacking
+
+
+def _check_that_it_trains(
+    run: Callable[..., Any], shapes: tuple[Any, Any], example: Any, streams: list[str], name: str
+) -> None:
+    """Refuse a module whose training pass leaves alone what it is there to change: its flag has a name of its own."""
+    without_draws = []
+
+    def note(next_function: Callable, args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
+        layer = context.module
+        if isinstance(layer, nn.Dropout) and isinstance(layer.rate, float) and 0 < layer.rate < 1:
+            without_draws.append(layer.rng_collection not in streams)
+        return next_function(*args, **kwargs)
+
+    def one_pass(carried: Any) -> Any:
+        trained, inputs = zeros_of((shapes[0], example))
+        with nn.intercept_methods(note):
+            updated = run(trained, carried, inputs, _keys(jax.random.key(0), streams), True)[1]
+        return {collection: updated.get(collection, value) for collection, value in carried.items()}
+
+    frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get(STATISTICS, {}))
+    training_flag.check_that_it_trains(name, frozen, without_draws)
 
 
 def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:

@@ -12,7 +12,8 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import nnx_layer_outputs, training_flag
 from fedjax_sel.models.flax_convolutions import make_faster
 from fedjax_sel.models.nnx_layer_outputs import Watch
-from fedjax_sel.models.pure_module import Apply, PureModule, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.pure_module import Apply, PureModule, left_alone, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.training_flag import Flags
 
 PARTS = (nnx.Param, nnx.RngKey, nnx.RngState, nnx.Not(nnx.Intermediate), ...)
 """What a module is split into: trained, keys of random streams, how often each was used, carried, forgotten."""
@@ -39,7 +40,12 @@ class Layout(NamedTuple):
         return jax.tree.unflatten(self.structure, [_at(tree, path) for path in self.paths])
 
 
-def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_convolutions: bool = True) -> PureModule:
+def from_nnx(
+    module: nnx.Module | Callable[..., nnx.Module],
+    inputs: Any,
+    fast_convolutions: bool = True,
+    training_flags: Flags | None = None,
+) -> PureModule:
     """Return a module's pure functions.
 
     Trained is what `nnx.Param` holds; carried is all the rest but random streams, of which every one has a key of its
@@ -50,14 +56,17 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_c
             instance, whose weights every seed starts from.
         inputs: arrays or their shapes; the size of the batch does not matter.
         fast_convolutions: whether `flax_convolutions.convolve` stands in for XLA's convolution.
+        training_flags: those of the module, in the place of known ones; see `blueprint.from_flax`.
 
     Raises:
-        UserError: nobody can give the module what it needs: an argument, random numbers in evaluation.
+        UserError: nobody can give the module what it needs: an argument, random numbers in evaluation; or no training
+            pass does what it should.
     """
     make = _factory(module)
     abstract = nnx.eval_shape(lambda: make(jax.random.key(0)))
     name, example = type(abstract).__name__, shapes_of(inputs)
-    flags = training_flag.of_call(abstract.__call__, name)
+    flags, attributes = training_flag.find(abstract.__call__, _attributes(abstract), name, training_flags)
+    statistics, dropouts = _layout(nnx.split(abstract, nnx.BatchStat, ...)[1]).paths, _dropouts(abstract)
     if fast_convolutions:
         make_faster(abstract)
     graph, *parts = nnx.split(abstract, *PARTS)
@@ -80,7 +89,9 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_c
             graph, trained_layout.state(trained), jax.tree.unflatten(jax.tree.structure(keys), streams), unused,
             carried_layout.state(carried), zeros_of(forgotten),
         )  # fmt: skip
-        merged.train() if train else merged.eval()
+        kind = type(merged)  # an attribute may have the method's name
+        kind.train(merged) if train else kind.eval(merged)
+        _set_attributes(merged, training_flag.values(attributes, train))
         watched = watch(merged)
         output = merged(inputs, **training_flag.values(flags, train))
         _, _, _, used, left, _ = nnx.split(merged, *PARTS)
@@ -89,16 +100,22 @@ def from_nnx(module: nnx.Module | Callable[..., nnx.Module], inputs: Any, fast_c
             _refuse_new_state(name)
         return output, carried_layout.named(left), drawn, watched
 
-    drawn_in_evaluation = []
+    drawn = {}  # by whether the pass trains
 
-    def check(trained: Any, carried: Any, inputs: Any) -> Any:
-        drawn_in_evaluation.append(run(trained, carried, inputs, jax.random.key(0), False)[2])
-        return run(trained, carried, inputs, jax.random.key(0), True)[1]
+    def one_pass(train: bool, carried: Any) -> Any:
+        weights, inputs = zeros_of((trained, example))
+        _, left, drawn[train], _ = run(weights, carried, inputs, jax.random.key(0), train)
+        return left
 
     trained, carried = jax.eval_shape(init, jax.random.key(0))
-    if shapes_of(jax.eval_shape(check, trained, carried, example)) != shapes_of(carried):
-        _refuse_new_state(name)
-    if any(drawn_in_evaluation):
+    for train in (False, True):
+        if shapes_of(jax.eval_shape(partial(one_pass, train), carried)) != shapes_of(carried):
+            _refuse_new_state(name)
+    if training_flags is None:
+        alone = left_alone(partial(one_pass, True), carried)
+        frozen = [_at(alone, path) for path in statistics]
+        training_flag.check_that_it_trains(name, frozen, [not drawn[True] for _ in dropouts])
+    if drawn[False]:
         raise UserError(
             f"model: {name} draws random numbers in evaluation, where nothing is random; let its __call__ take a flag "
             "train=False, or draw in layers that .eval() turns off, as it does nnx.Dropout"
@@ -151,6 +168,28 @@ def _written(factory: Callable) -> Callable:
     while isinstance(factory, partial):
         factory = factory.func
     return factory.__init__ if isinstance(factory, type) else factory
+
+
+def _modules(module: nnx.Module) -> list[nnx.Module]:
+    return [node for _, node in nnx.iter_graph(module) if isinstance(node, nnx.Module)]
+
+
+def _dropouts(module: nnx.Module) -> list[nnx.Dropout]:
+    return [node for node in _modules(module) if isinstance(node, nnx.Dropout) and 0 < node.rate < 1]
+
+
+def _attributes(module: nnx.Module) -> dict[str, Any]:
+    """Return the attributes of a module and of those inside it; where several have one name, one that is a flag."""
+    found = [item for node in _modules(module) for item in vars(node).items()]
+    return dict(sorted(found, key=lambda item: training_flag.is_yes_or_no(item[1])))
+
+
+def _set_attributes(module: nnx.Module, values: dict[str, Any]) -> None:
+    """Set attributes of a module and of those inside it, where they hold something of the same kind."""
+    for node in _modules(module):
+        for name, value in values.items():
+            if name in vars(node) and training_flag.are_alike(vars(node)[name], value):
+                setattr(node, name, value)
 
 
 def _layout(state: Any) -> Layout:

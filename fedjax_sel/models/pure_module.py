@@ -48,3 +48,17 @@ def shapes_of(arrays: Any) -> Any:
 def zeros_of(shapes: Any) -> Any:
     """Return a pytree of zeros of given shapes and dtypes."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def left_alone(change: Callable[[Arrays], Arrays], shapes: Arrays) -> Any:
+    """Return of each array of a pytree whether a function hands it back as it is, a pytree of bool.
+
+    Nothing is computed. What comes back through a transform with a program of its own counts as changed.
+
+    Args:
+        change: a pytree -> one of the same structure.
+        shapes: of what it is given.
+    """
+    jaxpr = jax.make_jaxpr(change)(shapes).jaxpr
+    alone = [after is before for after, before in zip(jaxpr.outvars, jaxpr.invars)]
+    return jax.tree.unflatten(jax.tree.structure(shapes), alone)

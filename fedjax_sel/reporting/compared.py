@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_sel import logs
-from fedjax_sel.config import Config
 from fedjax_sel.core import frames, whole_files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import Experiment
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_pairs, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Row
 from fedjax_sel.reporting.comparison_pairs import Pair
+from fedjax_sel.runs import jobs as jobs_of
 from fedjax_sel.runs import sweep
 from fedjax_sel.runs.jobs import Job, make_jobs
 from fedjax_sel.runs.records import Result
-from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 TABLE, PAIRS, PAGE = "comparison", "comparison_pairs", "comparison.md"
 
@@ -144,22 +141,18 @@ def run(
         return found
 
 
-Algo = str | Strategy
-Optimizer = str | FederatedOptimizer
-Setting = Config | Experiment
-
-
 def of_settings(
-    algos: Algo | Sequence[Algo],
-    settings: str | Setting | Sequence[str] | Mapping[str, Setting],
+    algos: Any,
+    settings: Any,
     out: str | Path,
-    optimizers: Optimizer | Sequence[Optimizer] | None,
+    optimizers: Any,
     log: Sequence[str],
     progress: bool,
 ) -> ComparisonResult:
     """Run a comparison that is asked for in Python; see `fedjax_sel.run_comparison`."""
-    chosen, named = _several("algos", algos, Algo), _named(settings)
-    servers = None if optimizers is None else _several("optimizers", optimizers, Optimizer)
+    kinds = jobs_of.kinds()
+    chosen, named = _several("algos", algos, (str, kinds.strategy)), _named(settings, kinds.setting)
+    servers = None if optimizers is None else _several("optimizers", optimizers, (str, kinds.optimizer))
     folder = Path(out)
     if not chosen or not named:
         raise UserError(f"{'settings' if chosen else 'algos'}: an empty list compares nothing; give at least one")
@@ -175,7 +168,7 @@ def of_settings(
     return run(jobs, folder, command, say, progress, lambda job: logs.make(log, Path(str(job.config.run.out))))
 
 
-def _several(field: str, given: Any, kind: Any) -> list[Any]:
+def _several(field: str, given: Any, kind: tuple[type, ...]) -> list[Any]:
     """Return what is given alone or in a list; a strategy's value is a tuple, too."""
     if isinstance(given, kind):
         return [given]
@@ -184,16 +177,16 @@ def _several(field: str, given: Any, kind: Any) -> list[Any]:
     return list(given)
 
 
-def _named(settings: Any) -> dict[str, Setting]:
+def _named(settings: Any, kind: tuple[type, ...]) -> dict[str, Any]:
     """Return settings by name; one alone is called "setting"."""
-    if isinstance(settings, Setting):
+    if isinstance(settings, kind):
         return {"setting": settings}
     if isinstance(settings, Mapping):
         for name, one in settings.items():
-            if not isinstance(name, str) or not isinstance(one, Setting):
+            if not isinstance(name, str) or not isinstance(one, kind):
                 raise UserError(f"settings: {shown(name)}: {shown(one)} is no configuration by a name; give a Config")
         return dict(settings)
-    presets = _several("settings", settings, str)
+    presets = _several("settings", settings, (str,))
     for one in presets:
         if not isinstance(one, str):
             raise UserError(

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.config import Config
+from fedjax_sel.config import VALUE, Config, is_value
 from fedjax_sel.core import texts, whole_files
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import VALUE, is_value
 from fedjax_sel.reporting import bands, styles
 from fedjax_sel.runs.records import Result
 

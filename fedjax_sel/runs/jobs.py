@@ -144,13 +144,29 @@ def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
     return named
 
 
-def _of_value(flag: str, value: Any) -> tuple[str, str]:
-    """Return the name of a value for people, and one that tells it from others of that name."""
-    from fedjax_sel.core import value_digests
+class Kinds(NamedTuple):
+    """Of what values of a comparison are."""
+
+    setting: tuple[type, ...]
+    strategy: type
+    optimizer: type
+
+
+def kinds() -> Kinds:
+    """Return of which kinds settings, strategies and optimizers are that are given as values."""
+    from fedjax_sel.experiment import Experiment
     from fedjax_sel.strategies.base import Strategy
     from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
-    if not isinstance(value, {"--algos": Strategy, "--optimizers": FederatedOptimizer}[flag]):
+    return Kinds((Config, Experiment), Strategy, FederatedOptimizer)
+
+
+def _of_value(flag: str, value: Any) -> tuple[str, str]:
+    """Return the name of a value for people, and one that tells it from others of that name."""
+    from fedjax_sel.core import value_digests
+
+    kind = {"--algos": kinds().strategy, "--optimizers": kinds().optimizer}[flag]
+    if not isinstance(value, kind):
         wanted = {"--algos": "strategy", "--optimizers": "optimizer"}[flag]
         raise UserError(
             f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on a command line, or "

@@ -19,6 +19,9 @@ def with_model(result: Result, experiment_or_config: Experiment | Config) -> Res
     Args:
         result: with weights, or without.
         experiment_or_config: what it is the result of; where its data are gone, the result stays as it is.
+
+    Raises:
+        UserError: the weights are those of another model of this name.
     """
     if result.weights is None or result.model is not None:
         return result
@@ -28,4 +31,6 @@ def with_model(result: Result, experiment_or_config: Experiment | Config) -> Res
     except UserError:
         return result
     shapes = jax.eval_shape(model.init, jax.random.key(0))
+    if (found := weights.unlike(shapes, result.weights)) is not None:
+        raise weights.another_model(result.config, found)
     return dataclasses.replace(result, model=model, weights=weights.like(shapes, result.weights))

@@ -1,14 +1,18 @@
 """How well a run's final models do on each client's own data."""
 
+import dataclasses
+from typing import Any
+
 import jax
 import numpy as np
 
 from fedjax_sel import devices
-from fedjax_sel.config import Config
+from fedjax_sel.config import Config, DataConfig, ModelConfig, PartitionConfig
+from fedjax_sel.core.names import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import weights as weights_file
 from fedjax_sel.runs.records import Result
@@ -16,22 +20,32 @@ from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.run import SPECS
 from fedjax_sel.simulation.server_evaluation import evaluator
 
+# Who holds what, and what is measured of it: not how it was trained. The strategy matters where it decides what the
+# server keeps.
+_MATTER = tuple(
+    field.name
+    for kind in (DataConfig, PartitionConfig, ModelConfig)
+    for field in dataclasses.fields(kind)
+    if field.name not in ("data_dir", "server_validation")
+)
+
 
 def per_client(result: Result, experiment_or_config: Experiment | Config | None = None) -> dict[str, np.ndarray]:
     """Return the task's measures and `loss` of the final models on each client's training data, [seeds, N] each.
 
     Args:
         result: of the run, with its weights.
-        experiment_or_config: the experiment that it is the result of; None where its configuration says all.
+        experiment_or_config: the experiment that it is the result of, of whatever seeds; None where its configuration
+            says all.
 
     Raises:
-        UserError: it has no weights, or its data cannot be read.
+        UserError: it has no weights, its data cannot be read, or it is the result of another experiment.
     """
     if result.weights is None:
         raise UserError(
             "per_client: this result has no weights; those of a finished run are in its folder (fedjax_sel.load)"
         )
-    problem = pose(result.config if experiment_or_config is None else experiment_or_config)
+    problem = pose(result.config if experiment_or_config is None else _of_result(result, experiment_or_config))
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     own = {name: getattr(host, name) for name in fed.PER_REPLICATE}
@@ -47,3 +61,31 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     weights = weights_file.like(shapes, result.weights)
     found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     return {**found.measures, "loss": found.loss}
+
+
+def _of_result(result: Result, experiment_or_config: Experiment | Config) -> Experiment:
+    """Return the experiment with the seeds of a result, and the share of the data that the server kept there.
+
+    Raises:
+        UserError: it has other clients, or another model or task.
+    """
+    experiment, ran = experiment_of(experiment_or_config), result.config
+    names = _MATTER if ran.data.server_validation is not None else (*_MATTER, "algo", "algo_args")
+    there, here = ran.meant(), experiment.config.meant()
+    for name in names:
+        if there[name] != here[name] and not _both_values(there[name], here[name]):
+            raise UserError(
+                f"per_client: {name} is {shown(here[name])} in the experiment and {shown(there[name])} in the "
+                "result's; give the experiment that it is the result of"
+            )
+    return experiment.replace(
+        seeds=result.seeds,
+        seeds_at_once=None,
+        data_seed=ran.run.data_seed,
+        server_validation=ran.data.server_validation,
+    )
+
+
+def _both_values(one: Any, other: Any) -> bool:
+    """Return whether both stand for values, one of which has no name to be told by."""
+    return VALUE in (one, other) and all(isinstance(text, str) and is_value(text) for text in (one, other))

@@ -13,7 +13,7 @@ from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, run_files, verdict
+from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, run_files, verdict, weights
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.layout import Layout
@@ -146,6 +146,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         if manifest[name] != ours[name]:
             raise DamagedError(f"it is of another {meaning}")
     provenance.refuse_others(out, manifest["data"], ours["data"])
+    _refuse_another_model(problem.config, state, arrays)
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
     messages = [f"going on after round {rounds} of {out}"]
@@ -167,6 +168,14 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         raise DamagedError(f"the {rounds} rounds before it are not whole in {out} ({error})") from error
     verdict.refuse_what_was_skipped(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
+
+
+def _refuse_another_model(config: Config, state: Any, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse whole weights that do not fit: the configuration knows a model by its name alone."""
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    found = weights.difference(*map(weights.in_a_state, (leaves, arrays)))
+    if found is not None:
+        raise weights.another_model(config, found)
 
 
 def to_plain(start: Start) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_sel.config import Config
 from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.manifest import DamagedError
@@ -20,7 +22,7 @@ from fedjax_sel.runs.manifest import DamagedError
 SEPARATOR = "/"
 TOLD = "params"
 """Where result.json has the file's SHA-256."""
-_IN_A_STATE = ".params"
+_IN_A_STATE = ".params."
 _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 
@@ -37,17 +39,47 @@ def like(shapes: Weights, weights: Weights) -> Weights:
 
     Args:
         shapes: of the module, a pytree with the same names.
-        weights: of one or more models.
+        weights: of one model, or of more, with an axis of these in front.
 
     Raises:
         UserError: they are those of another module.
     """
+    if (found := unlike(shapes, weights)) is not None:
+        raise UserError(f"the weights are not those of this model: {found}")
     given = _by_name(weights)
-    wanted = _by_name(shapes)
-    if given.keys() != wanted.keys():
-        other = sorted(given.keys() ^ wanted.keys())[0]
-        raise UserError(f"the weights are not those of this model: {other!r} is in one of them alone")
-    return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in wanted])
+    return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in _by_name(shapes)])
+
+
+def unlike(shapes: Weights, weights: Weights) -> str | None:
+    """Return in words why weights cannot be brought into a pytree, as by `like`; None where they can."""
+    return difference(_by_name(shapes), _by_name(weights))
+
+
+def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+    """Return in words what tells weights from those of a model; None where nothing does.
+
+    Args:
+        wanted: of the model, name -> what has a shape.
+        given: likewise; all of them may have one more axis in front.
+    """
+    alone = sorted(given.keys() ^ wanted.keys())
+    if alone:
+        return f"{alone[0]!r} is in one of them alone"
+    for name, here in wanted.items():
+        there = tuple(given[name].shape)
+        more = len(there) - len(here.shape)
+        if more not in (0, 1) or there[more:] != tuple(here.shape):
+            return f"{name!r} is {list(there[more:])} there and {list(here.shape)} here"
+    return None
+
+
+def another_model(config: Config, difference: str) -> UserError:
+    """Return the error that says that a folder's run is of a model that only has the name of the one that is given."""
+    name = config.model.model.removeprefix(VALUE)
+    return UserError(
+        f"--out: the run in {config.run.out} is of another model named {name} ({difference}); change the name or the "
+        "folder"
+    )
 
 
 def read(folder: Path) -> Weights | None:
@@ -68,7 +100,7 @@ def read(folder: Path) -> Weights | None:
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:
             raise ValueError("its SHA-256 is not the one that result.json tells of")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return _nested({tuple(name.split(SEPARATOR)): arrays[name] for name in arrays.files})
+            return _nested(arrays)
     except Exception as error:  # a damaged archive raises whatever its parts do
         raise UserError(
             f"{file}: cannot read the weights ({error}); remove the file, and it is made again from the last checkpoint"
@@ -83,21 +115,30 @@ def _from_checkpoint(folder: Path) -> Weights | None:
             about, arrays = checkpoint.read(place)
             if about["rounds"] != rounds:
                 return None
-            weights = _nested({_parts(name): leaf for name, leaf in arrays.items() if name.startswith(_IN_A_STATE)})
+            weights = _nested(in_a_state(arrays))
             with contextlib.suppress(OSError):  # a disk that cannot be written: it is made again the next time
                 whole_files.write(folder / run_files.PARAMS, to_bytes(weights))
             return weights
     return None
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a leaf's name in a checkpoint: ".params.trained['fc1']['bias']" -> trained, fc1, bias."""
-    return tuple(a or b or c for a, b, c in _PART.findall(name.removeprefix(_IN_A_STATE)))
+def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the weights among a state's leaves by the names that `params.npz` has for them.
+
+    Args:
+        leaves: as a checkpoint names them: ".params.trained['fc1']['bias']" is trained/fc1/bias.
+    """
+    return {
+        SEPARATOR.join(a or b or c for a, b, c in _PART.findall(name.removeprefix(".params"))): leaf
+        for name, leaf in leaves.items()
+        if name.startswith(_IN_A_STATE)
+    }
 
 
-def _nested(arrays: Mapping[tuple[str, ...], np.ndarray]) -> Weights:
+def _nested(arrays: Mapping[str, np.ndarray]) -> Weights:
     found: dict[str, Any] = {}
-    for (*parts, last), array in arrays.items():
+    for name, array in arrays.items():
+        *parts, last = name.split(SEPARATOR)
         node = found
         for part in parts:
             node = node.setdefault(part, {})

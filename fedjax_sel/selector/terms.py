@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import strategies
-from fedjax_sel.core import parsing, value_digests, widths
+from fedjax_sel.core import jax_settings, parsing, value_digests
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import answers
@@ -77,7 +77,7 @@ def agreed(
     Raises:
         UserError: an argument is wrong, or the strategy breaks its contract.
     """
-    widths.check_32_bits()
+    jax_settings.check()
     for name, value in size._asdict().items():
         _whole(name, value, 1)
     size = Size(*map(int, size))  # NumPy's are none of JSON's

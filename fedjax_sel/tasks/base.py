@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 
 class Measure(NamedTuple):
@@ -17,7 +18,7 @@ class Measure(NamedTuple):
 
     Attributes:
         name: in columns and tables, e.g. "accuracy".
-        of: (prediction [B, ...], targets [B, ...]) -> bool or float32 [B].
+        of: (prediction [B, ...], targets [B, ...]) -> bool, int32 or float32 [B], of each example alone.
         higher_is_better: whether a target is reached from below.
     """
 
@@ -31,7 +32,8 @@ class Task(NamedTuple):
 
     Attributes:
         name: for messages.
-        losses: (prediction [B, ...], targets [B, ...]) -> the loss of each example, float32 [B].
+        losses: (prediction [B, ...], targets [B, ...]) -> the loss of each example, float32 [B]; the others of
+            its batch, which may be copies that fill it up, are nothing to it.
         measures: of each example; targets, curves and the worst decile of clients speak of the first.
         complaint: (shapes of a prediction [B, ...], of targets [B, ...], number of classes or None) -> why they do not
             fit, or None. Both have a shape and a dtype.
@@ -56,3 +58,12 @@ class Task(NamedTuple):
 def shown(array: Any) -> str:
     """Return an array's dtype and shape in words, its leading axis called B."""
     return f"{array.dtype}[{', '.join(map(str, ('B', *array.shape[1:])))}]"
+
+
+def likeliest(logits: jax.Array) -> jax.Array:
+    """Return the class of the largest logit, int32 [...] of logits [..., C], and -1, which no target is, beside a NaN.
+
+    The largest of numbers of which one is NaN is the first NaN: predictions of nothing else would be right about class
+    zero.
+    """
+    return jnp.where(jnp.isnan(logits).any(axis=-1), -1, logits.argmax(axis=-1))

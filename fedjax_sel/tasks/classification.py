@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel.tasks.base import Measure, Task, shown
+from fedjax_sel.tasks.base import Measure, Task, likeliest, shown
 
 
 def classification() -> Task:
@@ -18,20 +18,25 @@ def multilabel() -> Task:
 
     Measures: the share of an example's labels that are right, and whether all of them are.
     """
-    measures = (Measure("accuracy", lambda p, t: _agree(p, t).mean(axis=1)), Measure("all_right", _all_right))
+    measures = (Measure("accuracy", _share_right), Measure("all_right", _all_right))
     return Task("multilabel", _binary_cross_entropy, measures, _unlike, complaint_of_values=_not_zero_or_one)
 
 
 def _is_right(logits: jax.Array, classes: jax.Array) -> jax.Array:
-    return logits.argmax(axis=1) == classes
+    return likeliest(logits) == classes
 
 
-def _agree(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    return ((logits > 0) == (labels > 0.5)).astype(jnp.float32)
+def _share_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return _agree(logits, labels).astype(jnp.float32).mean(axis=1)
 
 
 def _all_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    return ((logits > 0) == (labels > 0.5)).all(axis=1)
+    return _agree(logits, labels).all(axis=1)
+
+
+def _agree(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return which labels are right, bool [B, C]; a NaN, which is not above zero, is not right about a zero."""
+    return ((logits > 0) == (labels > 0.5)) & ~jnp.isnan(logits)
 
 
 def _binary_cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:

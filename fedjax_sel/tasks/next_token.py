@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel.tasks.base import Measure, Task, shown
+from fedjax_sel.tasks.base import Measure, Task, likeliest, shown
 
 
 def next_token() -> Task:
@@ -20,7 +20,7 @@ def _losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
 
 
 def _share_right(logits: jax.Array, tokens: jax.Array) -> jax.Array:
-    return _mean((logits.argmax(axis=2) == tokens).astype(jnp.float32), tokens)
+    return _mean((likeliest(logits) == tokens).astype(jnp.float32), tokens)
 
 
 def _mean(values: jax.Array, tokens: jax.Array) -> jax.Array:

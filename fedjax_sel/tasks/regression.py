@@ -11,9 +11,13 @@ def regression() -> Task:
 
     Measures, of which less is better: the mean absolute error of an example, and its squared error.
     """
-    absolute = Measure("absolute_error", lambda p, t: _mean(jnp.abs(p - t)), higher_is_better=False)
+    absolute = Measure("absolute_error", _absolute_error, higher_is_better=False)
     squared = Measure("squared_error", _squared_error, higher_is_better=False)
     return Task("regression", _squared_error, (absolute, squared), _unlike)
+
+
+def _absolute_error(prediction: jax.Array, targets: jax.Array) -> jax.Array:
+    return _mean(jnp.abs(prediction - targets))
 
 
 def _squared_error(prediction: jax.Array, targets: jax.Array) -> jax.Array:

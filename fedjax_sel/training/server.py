@@ -59,24 +59,36 @@ def finite_part(report: Any, finite: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), report)
 
 
-def mean_of_reports(sums: Any, weights: jax.Array, finite: jax.Array) -> Any:
-    """Return sum_k weights_k report_k, from the sum over those whose reports are finite.
+def mean_of_reports(sums: tuple[Any, Any], weights: jax.Array, finite: jax.Array) -> tuple[Any, Any]:
+    """Return sum_k weights_k report_k, from the sums over those whose reports are finite.
 
     Those who are not finite count as not having trained: their weight goes to the others, and without any others the
     mean is zero. Whether a run goes on after that is not decided here.
 
     Args:
-        sums: that sum, a pytree.
+        sums: those of what the optimizer averages and of what models carry, two pytrees.
         weights: float32 [K], zero where nobody trained.
         finite: bool [K].
 
     Returns:
-        The pytree.
+        The two pytrees; of the second a mean in any case, even where the weights sum to more than one.
     """
     broken = (~finite & (weights != 0)).any()
     kept = jnp.where(finite, weights, 0.0).sum()
     others = jnp.where(kept > 0, weights.sum() / jnp.where(kept > 0, kept, 1.0), 0.0)
-    return jax.tree.map(lambda leaf: jnp.where(broken, leaf * others, leaf), sums)
+    averaged, carried = jax.tree.map(lambda leaf: jnp.where(broken, leaf * others, leaf), sums)
+    share = mass_above_one(weights)
+    return averaged, jax.tree.map(lambda leaf: leaf / share, carried)
+
+
+def mass_above_one(weights: jax.Array) -> jax.Array:
+    """Return the sum of weights where it is above one by more than rounding, else one.
+
+    The rule `unbiased` may weigh a cohort as more than everybody. A gradient's step may go so far; running statistics
+    that do leave what their clients saw: a variance becomes negative.
+    """
+    total, rounding = weights.sum(), len(weights) * jnp.finfo(weights.dtype).eps
+    return jnp.where(total > 1.0 + rounding, total, 1.0)
 
 
 def step(server: optax.GradientTransformation, state: optax.OptState, params: Params, mean_update: Params):

@@ -130,9 +130,33 @@ class Mute(JaxClient):
         return params
 
 
+def returns(answer):
+    """Clients whose `fit` returns what a function makes of the params."""
+    return type("Own", (JaxClient,), {"fit": lambda self, params, config: answer(params)})
+
+
+def test_what_fit_may_return():
+    for answer in (lambda p: p, lambda p: (p, None), lambda p: [p, Halving.passes]):
+        np.testing.assert_array_equal(ask(make(returns(answer)), "update"), 0)
+
+
 @pytest.mark.parametrize(
     "what,words",
     [
+        (
+            lambda: ask(make(returns(lambda p: None)), "update"),
+            "fit: that of client 'phone' returns a value of type NoneType; return",
+        ),
+        (
+            lambda: ask(make(returns(lambda p: {"params": p})), "update"),
+            "returns a value of type dict of 1; return params",
+        ),
+        (
+            lambda: ask(make(returns(lambda p: (p, [], 3))), "update"),
+            "returns a value of type tuple of 3; return params",
+        ),
+        (lambda: ask(make(returns(lambda p: (p[0], []))), "update"), "that it got, or (params, losses)"),
+        (lambda: ask(make(returns(lambda p: p[0]["bias"])), "update"), "or (params, losses)"),
         (lambda: ask(make(JaxClient), "update"), "fit: JaxClient does not say how it trains"),
         (lambda: ask(make(Mute), "training_loss"), "`fit` of client 'phone' returns no losses"),
         (lambda: ask(make(profile=None), "profile"), "profile: client 'phone' has none"),

@@ -1,6 +1,7 @@
 """Anybody's arrays as a data set: what they become, what works without classes, and what is refused."""
 
 import collections
+import dataclasses
 import hashlib
 
 import jax
@@ -234,11 +235,30 @@ def test_the_digest_of_images_knows_classes_that_no_label_shows():
     assert of() == of(num_classes=3) != of(num_classes=6)
 
 
+def test_the_digest_knows_a_normalisation_that_is_not_the_usual_one():
+    """The usual one is that of the whole training set, whatever the server keeps; older folders have no trace of it."""
+    made = Dataset.from_arrays(**pair(PIXELS, LABELS))
+    kept = made.give_server(0.25, 0)
+    assert made.digest() == "e22d1a955bb5e74acd8da1ea88032d929469da42d9e600c6e298ff85149552b3"
+    assert kept.digest() == "2010046546ae0f0146f12dd2e89034192dcc73c8429dc4598739917e390fbe33"
+    two = Dataset.from_arrays(train=({"a": PIXELS, "b": FLOATS}, LABELS), test=({"a": PIXELS, "b": FLOATS}, LABELS))
+    for dataset in (made, kept, Dataset.from_arrays(**pair(PIXELS, LABELS), name="cifar10"), two):
+        others = [{"mean": None, "std": None}] + [
+            {which: jax.tree.map(lambda moment: moment + 0.25, getattr(dataset, which))} for which in ("mean", "std")
+        ]
+        changed = [dataclasses.replace(dataset, **other).digest() for other in others]
+        assert len({dataset.digest(), *changed}) == 4
+        lists = {which: jax.tree.map(np.float32, getattr(dataset, which)) for which in ("mean", "std")}
+        assert dataclasses.replace(dataset, **lists).digest() == dataset.digest()
+
+
 # ---------------------------------------------------------------- bad input
 
 
 NAN = FLOATS.copy()
 NAN[4, 1] = np.nan
+MASKED = np.ma.masked_array(PIXELS[:12], mask=np.zeros(PIXELS[:12].shape, bool))
+MASKED[3, 0, 0, :2] = np.ma.masked
 
 
 @pytest.mark.parametrize(
@@ -246,6 +266,9 @@ NAN[4, 1] = np.nan
     [
         ({"train": PIXELS}, "train: a ndarray is no pair; give"),
         ({"train": (PIXELS[:12],)}, "train: a tuple is no pair"),
+        ({"train": (MASKED, LABELS[:12])}, "train inputs: 2 of its numbers are masked; replace or leave out what is"),
+        ({"train": ({"a": list(MASKED)}, LABELS[:12])}, r"train inputs\['a'\]: 2 of its numbers are masked"),
+        ({"client_ids": np.ma.masked_less(np.arange(12), 1)}, "client_ids: 1 of its numbers are masked"),
         ({"train": (PIXELS[:12], LABELS[:11])}, "train targets: 11 examples, but train inputs has 12"),
         ({"train": ({"a": PIXELS[:12], "b": FLOATS[:9]}, LABELS[:12])}, r"train inputs\['b'\]: 9 examples, but"),
         ({"train": (PIXELS[:0], LABELS[:0])}, r"train inputs: .*shape \(0, 6, 5, 3\) holds no examples"),

@@ -60,6 +60,21 @@ def test_next_token_counts_what_is_not_padding():
         np.testing.assert_allclose(share[row], np.mean(right) if right else 0.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("broken", [slice(None), 1])
+def test_a_prediction_with_a_nan_is_not_right(broken):
+    classes = np.array([0, 1, 2])
+    logits = 9.0 * np.eye(3)
+    logits[0, broken] = np.nan
+    _, right = found(tasks.classification(), logits, classes)
+    np.testing.assert_array_equal(right, [0, 1, 1])
+    _, share = found(tasks.next_token(), logits[None], classes[None])
+    np.testing.assert_allclose(share, 2 / 3, rtol=1e-6)
+    logits = np.where(np.isnan(logits), np.nan, -1.0)
+    _, share, every = found(tasks.multilabel(), logits, np.zeros((3, 3), int))
+    np.testing.assert_allclose(share, [np.mean(~np.isnan(logits[0])), 1, 1], rtol=1e-6)
+    np.testing.assert_array_equal(every, [0, 1, 1])
+
+
 def test_columns_have_the_names_of_the_measures():
     assert measures.names(tasks.classification()).all == (
         "test_accuracy", "test_loss", "train_accuracy", "train_loss", "worst_decile_accuracy", "gemd",

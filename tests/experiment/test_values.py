@@ -200,6 +200,28 @@ def test_batch_statistics_are_averaged_whatever_the_servers_optimizer(optimizer)
         np.testing.assert_allclose(after.carried["batch_stats"]["BatchNorm_0"][name][0], new, rtol=1e-4, atol=1e-6)
 
 
+def test_running_variances_stay_positive_where_a_cohort_weighs_more_than_everybody():
+    parts = [list(range(60)), *(list(range(first, 100, 4)) for first in range(60, 64))]
+    narrow = Dataset.from_arrays(train=(X[:100] / 10, Y[:100]), test=(X[100:] / 10, Y[100:]))
+    settings = {"dataset": narrow, "partition": parts, "aggregation": "unbiased", "model": Net(momentum=0.5)}
+    result = fedjax_sel.run(of(**settings, learning_rate=0.001))
+    variance = result.weights_of(result.seeds[0]).carried["batch_stats"]["BatchNorm_0"]["var"]
+    assert (variance > 0).all() and np.isfinite(result.test_loss).all()
+
+
+def test_a_model_that_says_how_it_lies_on_devices_is_one_that_does_not():
+    class Laid(nn.Module):
+        boxed: bool
+
+        @nn.compact
+        def __call__(self, x):
+            kernel = nn.initializers.lecun_normal()
+            return nn.Dense(1, kernel_init=nn.with_partitioning(kernel, (None, "m")) if self.boxed else kernel)(x)[:, 0]
+
+    plain, boxed = (fedjax_sel.run(of(model=Laid(boxed), rounds=1)) for boxed in (False, True))
+    jax.tree.map(np.testing.assert_array_equal, plain.params, boxed.params)  # of one structure
+
+
 def test_what_a_model_carries_is_billed(kept):
     result, _ = kept
     trained, carried = 6 * 8 + 8 + 8 + 8 + 8 + 1, 16
@@ -510,6 +532,8 @@ def test_names_that_are_no_dict():
         ({"model": models.from_functions(lambda key: {}, lambda w, x: (x,))}, "complaint cannot be had of what"),
         ({"model": models.from_functions(lambda key: {}, lambda w, x: w["b"])}, r"cannot take inputs .* \(KeyErr"),
         ({"model": Wide()}, r"model Wide: it cannot take inputs of shape \(6,\) \(ValueError: not enough values"),
+        ({"model": models.from_flax(Net()).build(jax.ShapeDtypeStruct((2, 9), jnp.float32))},
+         r"model Net: it cannot take inputs of shape \(6,\) \(ScopeParamShapeError: "),
         ({"names": {"modle": "x"}}, "names: 'modle' is not given as a value"),
         ({"out": "runs/x"}, "model: it is a value without a name"),
     ],
@@ -537,6 +561,40 @@ def test_values_that_cannot_be_learned_are_one_sentence(targets, task, model, wo
     data = Dataset.from_arrays(train=(LETTERS[:30], targets[:30]), test=(LETTERS[30:], targets[30:]))
     with pytest.raises(UserError, match=words):
         problem.pose(of(dataset=data, partition="iid", num_clients=3, task=task, model=model, names={}))
+
+
+def of_a_column(losses, **parts):
+    """An experiment whose model predicts [B, 1] for targets [B], and whose task does not mind."""
+    task = own_task(name="mine", losses=losses, complaint=lambda prediction, targets, number: None, **parts)
+    return of(model=nn.Dense(1), task=task, names={})
+
+
+def absolute(prediction, targets):
+    return jnp.abs(prediction[:, 0] - targets)
+
+
+@pytest.mark.parametrize(
+    "mixes",
+    [lambda p, t: ((p - t) ** 2).mean(axis=1), lambda p, t: absolute(p, t) / len(t),
+     lambda p, t: absolute(p, t) / t.std(), lambda p, t: absolute(p, t[::-1])],
+    ids=["broadcast", "mean", "spread", "order"],
+)  # fmt: skip
+def test_what_is_told_of_an_example_depends_on_it_alone(mixes):
+    words = "gives an example .* beside another and .* beside copies of itself, and it is to depend on that example"
+    measured = tasks.Measure("near", absolute)
+    for changes, what in (
+        ({"losses": mixes, "measures": (measured,)}, "losses"),
+        ({"losses": absolute, "measures": (tasks.Measure("far", mixes),)}, "measure 'far'"),
+    ):
+        with pytest.raises(UserError, match=f"^--task mine: {what} {words}") as caught:
+            problem.pose(of_a_column(**changes))
+        assert "\n" not in str(caught.value)
+    problem.pose(of_a_column(absolute, measures=(measured,)))
+
+
+def test_a_task_of_its_own_whose_loss_is_of_rates_or_chances_is_taken():
+    chance = lambda p, t: -jnp.log1p(-p[:, 0] / 2) * jnp.abs(t) - jnp.log(p[:, 0])  # noqa: E731
+    problem.pose(of_a_column(chance, measures=(tasks.Measure("above", lambda p, t: p[:, 0] > t),)))
 
 
 def test_a_model_of_half_the_width_is_summed_in_float32(tmp_path):

@@ -88,8 +88,8 @@ def test_a_module_without_a_flag():
 
 @pytest.mark.parametrize(
     "flag,meaning",
-    [("train", True), ("training", True), ("is_training", True), ("deterministic", False),
-     ("use_running_average", False)],
+    [("train", True), ("training", True), ("is_training", True), ("enable_dropout", True), ("deterministic", False),
+     ("use_running_average", False), ("inference", False), ("is_eval", False), ("test", False)],
 )  # fmt: skip
 def test_flags_by_their_usual_names(flag, meaning):
     pure = from_linen(dropout_called(flag, meaning), X)
@@ -112,6 +112,92 @@ def test_a_flag_that_is_a_field_of_the_module():
     pure = from_linen(Field(), X)
     np.testing.assert_array_equal(pure.apply({}, {}, X, None, False)[0], X)
     assert (pure.apply({}, {}, X, KEY, True)[0] == 0).any()
+
+
+class ByMode(nn.Module):
+    """Its flag has a name and values of its own; it may also be given with `**others`."""
+
+    rate: float = 0.5
+    normalises: bool = True
+    phase: str = "eval"
+
+    @nn.compact
+    def __call__(self, x, mode="eval", **others):
+        trains = "train" in (mode, self.phase, others.get("does"))
+        if self.normalises:
+            x = nn.BatchNorm(use_running_average=not trains)(x)
+        return nn.Dropout(self.rate, deterministic=not trains)(x)
+
+
+@pytest.mark.parametrize(
+    "module,words",
+    [(ByMode(rate=0.0), "ByMode has batch statistics that nothing changes in a training pass"),
+     (ByMode(normalises=False), "ByMode has a Dropout that drops nothing in a training pass"),
+     (nn.Sequential([nn.Dense(4), nn.BatchNorm(use_running_average=True)]), "Sequential has batch statistics")],
+)  # fmt: skip
+def test_a_flag_of_another_name_is_refused_and_can_be_named(module, words):
+    with pytest.raises(UserError, match=words) as refused:
+        from_linen(module, X)
+    for known in (
+        "train,",
+        "inference,",
+        "training_flags={'name': (in training, in evaluation)}",
+        "to have none by {}, is taken as it is",
+    ):
+        assert known in str(refused.value) and "\n" not in str(refused.value)
+    pure = from_linen(module, X, training_flags={})
+    state = pure.init(KEY)
+    jax.tree.map(np.testing.assert_array_equal, pure.apply(*state, X, KEY, True), pure.apply(*state, X, None, False))
+
+
+@pytest.mark.parametrize("name", ["mode", "phase", "does"], ids=["argument", "field", "other argument"])
+def test_a_flag_that_is_named_is_told(name):
+    pure = from_linen(ByMode(), X, training_flags={name: ("train", "eval")})
+    trained, carried = pure.init(KEY)
+    output, after = pure.apply(trained, carried, X, KEY, True)
+    mean = "batch_stats", "BatchNorm_0", "mean"
+    assert (output == 0).any() and (after[mean[0]][mean[1]][mean[2]] != carried[mean[0]][mean[1]][mean[2]]).all()
+    np.testing.assert_array_equal(pure.apply(trained, carried, X, None, False)[0], ByMode().apply(
+        {"params": trained, **carried}, X))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "flags,words",
+    [({"mood": ("train", "eval")}, "no argument of __call__ and no attribute 'mood'"),
+     ({"train": True}, "does not say of names what they are in training and in evaluation")],
+)  # fmt: skip
+def test_flags_that_are_named_wrongly(flags, words):
+    with pytest.raises(UserError, match=words):
+        from_linen(Regularised(), X, training_flags=flags)
+
+
+def test_a_field_that_says_how_a_module_is_made_is_no_flag():
+    class Made(nn.Module):
+        use_dropout: bool = False
+
+        @nn.compact
+        def __call__(self, x, train: bool = False):
+            return nn.Dropout(0.5, deterministic=not train)(x) if self.use_dropout else nn.Dense(3)(x)
+
+    pure = from_linen(Made(), X)
+    assert pure.apply(*pure.init(KEY), X, KEY, True)[0].shape == (6, 3)
+
+
+@pytest.mark.parametrize("boxed", [nn.with_partitioning, nn.with_logical_partitioning])
+def test_what_says_how_arrays_lie_on_devices_is_taken_off(boxed):
+    class Sharded(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(3, kernel_init=boxed(nn.initializers.lecun_normal(), (None, "model")))(x)
+
+    pure = from_linen(Sharded(), X)
+    trained, carried = pure.init(KEY)
+    assert isinstance(trained["Dense_0"]["kernel"], jax.Array)
+    expected = nn.Dense(3).init(KEY, X)
+    assert jax.tree.structure(trained["Dense_0"]) == jax.tree.structure(dict(expected["params"]))
+    output, _ = pure.apply(trained, carried, X, KEY, True)
+    np.testing.assert_allclose(output, X @ trained["Dense_0"]["kernel"], rtol=1e-5, atol=1e-6)
+    pure.apply_with_layer(None)
 
 
 def test_every_stream_has_a_key_by_its_name():

@@ -109,6 +109,66 @@ def test_a_module_without_a_flag_and_one_with_its_own():
     assert (one != X).all() and (one != other).all()
 
 
+class ByAttribute(nnx.Module):
+    """Its flag is an attribute of a module inside it, as its author left it."""
+
+    def __init__(self, rngs, name="training", value=False, in_training=True):
+        self.inside = Inside(rngs, name, value, in_training)
+
+    def __call__(self, x):
+        return self.inside(x)
+
+
+class Inside(nnx.Module):
+    def __init__(self, rngs, name, value, in_training):
+        self.norm, self.drop = nnx.BatchNorm(5, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+        self.name, self.in_training, self.use_dropout = name, in_training, False
+        setattr(self, name, value)
+
+    def __call__(self, x):
+        assert not self.use_dropout
+        train = getattr(self, self.name) == self.in_training
+        return self.drop(self.norm(x, use_running_average=not train), deterministic=not train)
+
+
+def statistics_move(pure):
+    trained, carried = pure.init(KEY)
+    output, after = pure.apply(trained, carried, X, KEY, True)
+    np.testing.assert_allclose(pure.apply(trained, carried, X, None, False)[0], X, rtol=1e-4)
+    return bool((output == 0).any()) and (after["inside"]["norm"]["mean"] != carried["inside"]["norm"]["mean"]).any()
+
+
+@pytest.mark.parametrize("name,value,in_training", [("training", False, True), ("train", False, True),
+                                                    ("is_eval", None, False), ("inference", False, False)])  # fmt: skip
+def test_a_flag_that_is_an_attribute(name, value, in_training):
+    assert statistics_move(from_nnx(partial(ByAttribute, name=name, value=value, in_training=in_training), X))
+
+
+def test_a_flag_of_another_name_is_refused_and_can_be_named():
+    make = partial(ByAttribute, name="mode", value="eval", in_training="train")
+    with pytest.raises(UserError, match=r"ByAttribute has a Dropout that drops nothing in a training pass; let its"):
+        from_nnx(make, X)
+    assert not statistics_move(from_nnx(make, X, training_flags={}))
+    assert statistics_move(from_nnx(make, X, training_flags={"mode": ("train", "eval")}))
+    with pytest.raises(UserError, match="ByAttribute has no argument of __call__ and no attribute 'mood'"):
+        from_nnx(make, X, training_flags={"mood": ("train", "eval")})
+
+
+def test_statistics_that_no_training_pass_changes_are_refused():
+    class Frozen(nnx.Module):
+        def __init__(self, rngs):
+            self.norm = nnx.BatchNorm(5, rngs=rngs)
+
+        def __call__(self, x, fitting=False):
+            return self.norm(x, use_running_average=not fitting)
+
+    with pytest.raises(UserError, match="Frozen has batch statistics that nothing changes in a training pass"):
+        from_nnx(Frozen, X)
+    pure = from_nnx(Frozen, X, training_flags={"fitting": (True, False)})
+    trained, carried = pure.init(KEY)
+    assert (pure.apply(trained, carried, X, KEY, True)[1]["norm"]["mean"] != carried["norm"]["mean"]).any()
+
+
 def test_stacked_streams_differ():
     pure = from_nnx(Stacked, X)
     kept = pure.apply(*pure.init(KEY), jnp.ones((6, 40)), KEY, True)[0] != 0

@@ -1,5 +1,6 @@
 """An optimizer of anybody's own is looked at before any data are read; every one of this package passes."""
 
+import jax.numpy as jnp
 import pytest
 
 from fedjax_sel.errors import UserError
@@ -10,6 +11,15 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer, Report
 
 def raises(*arguments):
     raise RuntimeError("two\nlines")
+
+
+def remembers(own=((), ()), shared=((), ())):
+    """An optimizer's fields; own and shared: (at first, as it is reported)."""
+    return {
+        "init_own": lambda params: own[0],
+        "init_shared": lambda params: shared[0],
+        "report": lambda finished, memory: Report(finished.update, contributed=shared[1], own=own[1]),
+    }
 
 
 BROKEN = {
@@ -24,7 +34,35 @@ BROKEN = {
     "no report": ({"report": lambda *_: 5}, "`report` answers a .*; return Report"),
     "another memory": (
         {"report": lambda finished, memory: Report(finished.update, own=finished.update)},
-        "`report` answers an `own` of another structure",
+        "`report` answers own of another structure",
+    ),
+    "a memory of another shape": (
+        remembers(own=(jnp.float32(0), jnp.zeros(3))),
+        r"`report` makes own float32 \[3\], and it is float32 \[\] after `init_own`; keep its dtype and shape",
+    ),
+    "a memory of another dtype": (
+        remembers(own=({"steps": jnp.int32(0)}, {"steps": jnp.float32(0)})),
+        r"`report` makes own\['steps'\] float32 \[\], and it is int32 \[\] after `init_own`",
+    ),
+    "nothing for the server to remember": (
+        remembers(shared=(jnp.zeros(3), ())),
+        "`report` answers contributed of another structure than `init_shared` does; return the same",
+    ),
+    "what the server does not remember": (
+        remembers(shared=((), jnp.zeros(3))),
+        "`report` answers contributed of another structure than `init_shared` does; return the same",
+    ),
+    "a memory of the server of another shape": (
+        remembers(shared=(jnp.zeros(3), jnp.zeros(2))),
+        r"`report` makes contributed float32 \[2\], and it is float32 \[3\] after `init_shared`",
+    ),
+    "a memory of the server of whole numbers": (
+        remembers(shared=(jnp.int32(0), jnp.int32(1))),
+        "`report` makes contributed int32, of which the server takes weighted sums; return it as float32",
+    ),
+    "a mean of truths": (
+        {"report": lambda finished, memory: Report((finished.update, True)), "combine": lambda averaged: averaged[0]},
+        r"`report` makes averaged\[1\] bool, of which the server takes weighted sums; return it as float32",
     ),
     "no mean": ({"combine": lambda averaged: averaged["bias"]}, "`combine` answers something else"),
     "no server": ({"server": lambda rate: rate}, "`server` answers a float; return an optax.GradientTransformation"),
@@ -45,6 +83,11 @@ def test_a_broken_optimizer_is_refused_in_one_sentence(what):
     with pytest.raises(UserError, match=words) as caught:
         optimizer_contract.check(FederatedOptimizer(**{"name": "mine", **fields}))
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_remembered_as_it_was_passes():
+    whole = remembers(own=({"steps": jnp.int32(0)}, {"steps": jnp.int32(1)}), shared=(jnp.zeros(3), jnp.ones(3)))
+    optimizer_contract.check(FederatedOptimizer("mine", **whole))
 
 
 @pytest.mark.parametrize("name", optimizers.names())

@@ -30,7 +30,7 @@ def test_an_empty_cohort_has_no_weights_and_leaves_the_model():
     weights = server.cohort_weights("samples", SIZES, jnp.zeros(3, bool), 400)
     np.testing.assert_array_equal(weights, 0)
     everyone = jnp.ones(3, bool)
-    for leaf in jax.tree.leaves(server.mean_of_reports(sums(UPDATES, weights), weights, everyone)):
+    for leaf in jax.tree.leaves(server.mean_of_reports((sums(UPDATES, weights), ()), weights, everyone)):
         np.testing.assert_array_equal(leaf, 0)
 
 
@@ -69,7 +69,7 @@ def test_an_update_that_is_not_finite_is_left_out(weights):
     np.testing.assert_array_equal(finite, [True, False, True])
     weights = jnp.array(weights, jnp.float32)
     of_finite = sums(jax.vmap(server.finite_part)(broken, finite), weights)
-    mean = server.mean_of_reports(of_finite, weights, finite)
+    mean, _ = server.mean_of_reports((of_finite, ()), weights, finite)
     others = np.array([weights[0], 0.0, weights[2]])
     others *= float(weights.sum()) / others.sum()
     np.testing.assert_allclose(mean["w"], [[others[0] + others[2] * 0.5, 2 * others[0]]], rtol=1e-6)
@@ -78,5 +78,27 @@ def test_an_update_that_is_not_finite_is_left_out(weights):
 def test_a_cohort_without_a_finite_update_leaves_the_model():
     weights, finite = jnp.full(3, 1 / 3), jnp.zeros(3, bool)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:]), UPDATES)
-    for leaf in jax.tree.leaves(server.mean_of_reports(nothing, weights, finite)):
+    for leaf in jax.tree.leaves(server.mean_of_reports((nothing, nothing), weights, finite)):
         np.testing.assert_array_equal(leaf, 0)
+
+
+@pytest.mark.parametrize("weights", [(0.9, 0.8, 1.1), (0.2, 0.1, 0.3), (2.5, 0.0, 0.0)])
+@pytest.mark.parametrize("finite", [(1, 1, 1), (1, 0, 1)])
+def test_what_models_carry_stays_between_the_old_and_the_reported(weights, finite):
+    old, reported, finite = 4.0, np.array([0.5, 0.25, 1.0]), np.array(finite, bool)
+    weights = jnp.array(weights, jnp.float32)
+    total = float(jnp.tensordot(jnp.where(finite, weights, 0.0), reported - old, 1))
+    averaged, carried = server.mean_of_reports((total, total), weights, jnp.array(finite))
+    kept = np.where(finite, weights, 0.0)
+    kept *= float(weights.sum()) / kept.sum()
+    shares = kept / max(1.0, kept.sum())
+    np.testing.assert_allclose(old + carried, old * (1 - shares.sum()) + shares @ reported, rtol=1e-5)
+    np.testing.assert_allclose(averaged, kept @ (reported - old), rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", [3, 7, 10, 100, 1000])
+def test_weights_that_sum_to_one_but_for_rounding_change_no_bit(number):
+    weights = server.cohort_weights("uniform", jnp.arange(1, number + 1), jnp.ones(number, bool), 1)
+    assert server.mass_above_one(weights) == 1.0
+    weights = server.cohort_weights("samples", jnp.arange(1, number + 1), jnp.ones(number, bool), 1)
+    assert server.mass_above_one(weights) == 1.0

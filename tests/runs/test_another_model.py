@@ -1,0 +1,69 @@
+"""A model that was changed under its old name: its folder is not taken for the new one's."""
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, callbacks
+from fedjax_sel.models import Weights
+from fedjax_sel.runs import weights
+from tests.experiment.test_values import of
+
+
+class Line(nn.Module):
+    width: int = 8
+    deeper: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.Dense(self.width)(x))
+        return nn.Dense(1)(nn.relu(nn.Dense(self.width)(x)) if self.deeper else x)[:, 0]
+
+
+WIDER, DEEPER = Line(16), Line(deeper=True)
+
+
+def run(out, model, **changes):
+    return fedjax_sel.run(of(model=model, names={"model": "line-1"}, rounds=9, **changes), out=str(out))
+
+
+@pytest.fixture(scope="module", params=["finished", "unfinished"])
+def folder(request, tmp_path_factory):
+    out = tmp_path_factory.mktemp("models") / "run"
+    stop = [callbacks.StopAtTarget(np.inf)] if request.param == "unfinished" else []
+    result = fedjax_sel.run(of(model=Line(), names={"model": "line-1"}, rounds=9), out=str(out), callbacks=stop)
+    assert result.finished == (not stop)
+    return out
+
+
+@pytest.mark.parametrize(
+    "model,words",
+    [
+        (WIDER, r"'trained/Dense_0/bias' is \[.*8\] there and \[.*16\] here"),
+        (DEEPER, "'trained/Dense_2/bias' is in one of them alone"),
+    ],
+)
+def test_the_folder_of_another_model_of_that_name_is_refused(folder, model, words):
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    with pytest.raises(UserError, match=rf"^--out: the run in .* is of another model named line-1 \({words}") as caught:
+        run(folder, model)
+    assert str(caught.value).endswith("; change the name or the folder") and "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_same_model_goes_on_and_fits(folder):
+    result = run(folder, Line())
+    assert result.finished and result.model is not None and result.weights is not None
+    shapes = jax.eval_shape(result.model.init, jax.random.key(0))
+    assert jax.tree.map(lambda leaf: leaf.shape, shapes) == jax.tree.map(lambda leaf: leaf.shape[1:], result.weights)
+
+
+def test_weights_have_the_shapes_of_their_places():
+    own = Weights({"a": np.zeros((3, 2))}, ())
+    for shape in ((3, 2), (5, 3, 2)):
+        assert weights.like(own, Weights({"a": np.ones(shape)}, ())).trained["a"].shape == shape
+    for shape in ((2, 3), (5, 2, 3), (4, 5, 3, 2), (2,)):
+        with pytest.raises(UserError, match=r"^the weights are not those of this model: 'trained/a' is \["):
+            weights.like(own, Weights({"a": np.ones(shape)}, ()))

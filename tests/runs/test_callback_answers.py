@@ -1,0 +1,51 @@
+"""A true answer ends a run, whatever it is of; what is neither true nor false is refused in a sentence."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, callbacks
+from tests.experiment.test_values import of
+
+TRUE = [True, np.bool_(True), np.asarray(True), jnp.array(True), jnp.ones(1) > 0, 1, "done"]
+FALSE = [None, False, np.bool_(False), np.asarray(False), jnp.array(False), 0, 0.0]
+
+
+class Answers:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def chunk(self, *_):
+        return self.answer
+
+    start = snapshot = end = resume = chunk
+
+
+@pytest.mark.parametrize("method", ["chunk", "resume"])
+def test_an_answer_is_as_true_as_it_is(method):
+    assert all(callbacks.call((Answers(answer),), method) is True for answer in TRUE)
+    assert all(callbacks.call((Answers(answer),), method) is False for answer in FALSE)
+    assert callbacks.call((Answers(None), Answers(np.asarray(True)), Answers(0)), method)
+
+
+@pytest.mark.parametrize("answer", [np.zeros(2), jnp.zeros(3)])
+def test_an_answer_that_is_neither_is_refused(answer):
+    with pytest.raises(
+        UserError, match=r"^callbacks: Answers.chunk answers a value of type .*, which is neither true "
+    ):
+        callbacks.call((Answers(True), Answers(answer)), "chunk")
+
+
+def test_methods_that_are_not_asked_answer_what_they_like():
+    for method in ("start", "snapshot", "end"):
+        assert callbacks.call((Answers(True), Answers(np.zeros(2))), method) is False
+
+
+def test_an_array_ends_a_run():
+    class Enough:
+        def chunk(self, rounds, first):
+            return jnp.asarray(rounds.test_loss).min() < np.inf
+
+    result = fedjax_sel.run(of(rounds=9), callbacks=Enough())
+    assert result.num_rounds == 2 and not result.finished  # the device is one chunk ahead

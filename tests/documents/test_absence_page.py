@@ -4,6 +4,8 @@ import csv
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "absence"
 TEXT = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -29,6 +31,7 @@ def test_why_fedcor_loses_is_what_the_benchmark_prints():
     assert benchmark("absence_answers").table(rows("answers.csv")) in TEXT
 
 
+@pytest.mark.slow
 def test_who_is_away_answers_all_the_same():
     """The benchmark of FedCor where all answer: more losses are bought than of those who can be reached."""
     module = benchmark("absence_answers")

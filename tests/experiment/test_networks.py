@@ -43,7 +43,7 @@ def test_what_plain_networks_lack_is_refused(changes):
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("algo", ["fedcor", "fl_dp3s", "gpfl"])
+@pytest.mark.parametrize("algo", ["fl_dp3s", "fedcor", "gpfl"])
 def test_the_mlp_sees_rows_of_a_table_as_it_sees_pictures(algo):
     """The same numbers in another shape are the same run."""
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import reference
 import strategy_pages
 import strategy_results
 
-_PART = re.compile(r"<!-- generated: (.*?) -->\n(.*?)<!-- end -->", re.DOTALL)
+_PART = re.compile(r"<!-- generated: ([^\n]*?) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 PARTS: dict[str, Callable[..., str]] = {
     "public": reference.overview,

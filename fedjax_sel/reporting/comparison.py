@@ -6,6 +6,7 @@ the count of the seeds that did, for a mean over the lucky ones would flatter a 
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -285,12 +286,12 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         found |= {
             f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
             "median": [_median(row.rounds_to_target) for row in rows],
-            f"MB down until {share}": [_mean_and_deviation(row.megabytes_down_to_target, 1) for row in rows],
-            f"MB up until {share}": [_mean_and_deviation(row.megabytes_up_to_target, 1) for row in rows],
+            f"MB down until {share}": [_megabytes(row.megabytes_down_to_target) for row in rows],
+            f"MB up until {share}": [_megabytes(row.megabytes_up_to_target) for row in rows],
         }
     return found | {
-        "MB down": [_mean_and_deviation(row.megabytes_down, 1) for row in rows],
-        "MB up": [_mean_and_deviation(row.megabytes_up, 1) for row in rows],
+        "MB down": [_megabytes(row.megabytes_down) for row in rows],
+        "MB up": [_megabytes(row.megabytes_up) for row in rows],
         "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
         "clients seen": [_mean_and_deviation(row.clients_seen, 1) for row in rows],
         "rounds until all were": [_mean_and_deviation(row.rounds_until_all_seen, 1) for row in rows],
@@ -311,6 +312,12 @@ def _mean_and_deviation(value: Spread | None, digits: int) -> str:
     if value.reached < value.seeds:
         return f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
     return f"{value.mean:.{digits}f}" + ("" if np.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}")
+
+
+def _megabytes(value: Spread | None) -> str:
+    """Return megabytes with one digit behind the point, or two that count where there are few: models can be small."""
+    small = value is not None and value.reached == value.seeds and 0 < value.mean < 1
+    return _mean_and_deviation(value, 1 - math.floor(math.log10(value.mean)) if value and small else 1)
 
 
 def _median(value: Spread | None) -> str:

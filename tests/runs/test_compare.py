@@ -456,6 +456,15 @@ def test_a_row_where_all_seeds_arrive():
     assert np.isnan(row.seed_rounds_per_second) and "|  |  | 250 |" in comparison.as_markdown([row])
 
 
+def test_megabytes_of_small_models_are_not_rounded_away():
+    made = {
+        scale: comparison.row("s", "a", made_up([[0.2, 0.7]], BYTES[:1] // scale, COHORTS[:1], None))
+        for scale in (1, 900)
+    }
+    found = {scale: comparison.columns([row]) for scale, row in made.items()}
+    assert found[1]["MB down"] == ["6.0"] and found[900]["MB down"] == ["0.0067"] and found[900]["MB up"] == ["0.013"]
+
+
 def test_speed_is_of_the_rounds_after_compilation_which_stands_apart():
     """Ten seconds of compilation, and two rounds of two seeds in half a second each."""
     result = made_up([[0.2] * 4] * 2, np.ones((2, 4), int), [[[0, 1]] * 4] * 2, target=0.6)

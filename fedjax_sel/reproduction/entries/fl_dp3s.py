@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -66,12 +67,13 @@ LOWER = (
     f"{verdicts.ORDER}"
 )
 PROFILES = (
-    f"{EARLY}The orders are those of rounds to {_AIM} training accuracy, FC-1 before each other profile. "
-    f"{verdicts.ORDER}"
+    f"{EARLY}The orders are those of rounds to {_AIM} training accuracy, FC-1 before each other profile, and of "
+    f"accuracy over the rounds, FC-1 above each. {verdicts.ORDER}"
 )
 INITIAL = (
-    f"{EARLY}Rounds to {_AIM} under the four initialisations are compared by Friedman's test, whose blocks are seeds, "
-    "where a seed that does not arrive counts all rounds; the range of a strategy is that of its four means. "
+    f"{EARLY}Rounds to {_AIM} under the four initialisations, where a seed that does not arrive counts all rounds, and "
+    "accuracy over the rounds are each compared by Friedman's test, whose blocks are seeds, two or more; the range of "
+    "a strategy is that of its four means. "
     f"Reproduced if random's initialisations are told apart (p < {LEVEL:g}) and FL-DP3S's range is smaller, "
     "contradicted if FL-DP3S's are told apart and its range is the greater one, else not told from chance."
 )
@@ -255,47 +257,59 @@ def _distance(result: Result, rounds: int) -> np.ndarray:
 
 def _judge_profiles(results: Results, scale: Scale) -> Page:
     rows = tables.order_rows(results, "fc1", dict.fromkeys(COLUMNS, TARGET), "train", whole=scale.whole_rounds)
+    if results:
+        learned = functools.partial(_learned, rounds=_common_rounds(results.values()))
+        words = "has a higher accuracy over the rounds than"
+        rows += tables.contest_rows(results, "fc1", learned, words, 3, whole=scale.whole_rounds)
     return Page(rows, about(results), _curves(results))
 
 
 def _judge_initializers(results: Results, scale: Scale) -> Page:
-    rounds = {cell: _rounds(result) for cell, result in results.items()}
-    rows = [
-        Row(cell.column, f"{cell.row}: rounds to {_AIM}", "", tables.mean_and_sd(values, 1), len(values),
-            "", "")
-        for cell, values in rounds.items()
-    ]  # fmt: skip
-    every = {algo: [values for cell, values in rounds.items() if cell.row == algo] for algo in LEADERS}
-    if all(len(values) == len(INITIALIZERS) and len(values[0]) > 1 for values in every.values()):
-        rows.append(_range_row({algo: np.stack(values) for algo, values in every.items()}, scale))
+    if not results:
+        return Page([])
+    learned = functools.partial(_learned, rounds=_common_rounds(results.values()))
+    rows: list[Row] = []
+    for what, of, digits in ((f"rounds to {_AIM}", _rounds, 1), ("accuracy over the rounds", learned, 3)):
+        values = {cell: of(result) for cell, result in results.items()}
+        rows += [
+            Row(cell.column, f"{cell.row}: {what}", "", tables.mean_and_sd(one, digits), len(one), "", "")
+            for cell, one in values.items()
+        ]
+        every = {algo: [one for cell, one in values.items() if cell.row == algo] for algo in LEADERS}
+        if all(len(ones) == len(INITIALIZERS) for ones in every.values()):
+            rows.append(_range_row({algo: np.stack(ones) for algo, ones in every.items()}, what, digits, scale))
     return Page(rows, about(results), _curves(results))
 
 
-def _range_row(rounds: dict[str, np.ndarray], scale: Scale) -> Row:
-    """Judge "FL-DP3S hardly depends on the initialisation, random does", of rounds [initialisations, seeds]."""
-    p_ours, p_random = (initializers_differ(rounds[algo]) for algo in LEADERS)
-    ours, random = (float(np.ptp(rounds[algo].mean(axis=1))) for algo in LEADERS)
+def _range_row(values: dict[str, np.ndarray], what: str, digits: int, scale: Scale) -> Row:
+    """Judge "FL-DP3S hardly depends on the initialisation, random does", of values [initialisations, seeds]."""
+    seeds = values["random"].shape[1]
+    tests = {algo: initializers_differ(values[algo]) if seeds > 1 else math.nan for algo in LEADERS}
+    ranges = {algo: float(np.ptp(values[algo].mean(axis=1))) for algo in LEADERS}
     verdict = verdicts.UNDECIDED
-    if p_random < LEVEL and ours < random:
+    if tests["random"] < LEVEL and ranges["fl_dp3s"] < ranges["random"]:
         verdict = verdicts.REPRODUCED
-    elif p_ours < LEVEL and ours > random:
+    elif tests["fl_dp3s"] < LEVEL and ranges["fl_dp3s"] > ranges["random"]:
         verdict = verdicts.CONTRADICTED
+    ours, theirs = (
+        f"{ranges[algo]:.{digits}f}" + (f" (p = {tests[algo]:.2g})" if seeds > 1 else "") for algo in LEADERS
+    )
     return Row(
-        PAPERS, "the range over initialisations is smaller with fl_dp3s than with random", "yes",
-        f"{ours:.1f} (p = {p_ours:.2g}) against {random:.1f} rounds (p = {p_random:.2g})", rounds["random"].shape[1],
-        f"{ours - random:+.1f}", verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE,
+        PAPERS, f"the range over initialisations of {what} is smaller with fl_dp3s than with random", "yes",
+        f"{ours} against {theirs}", seeds, f"{ranges['fl_dp3s'] - ranges['random']:+.{digits}f}",
+        verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE,
     )  # fmt: skip
 
 
-def initializers_differ(rounds: np.ndarray) -> float:
-    """Return the p-value of Friedman's test that initialisations do not differ; 1 where no seed's rounds do.
+def initializers_differ(values: np.ndarray) -> float:
+    """Return the p-value of Friedman's test that initialisations do not differ; 1 where no seed's values do.
 
     Args:
-        rounds: of each initialisation and seed, [initialisations, seeds].
+        values: of each initialisation and seed, [initialisations, seeds].
     """
-    if (np.ptp(rounds, axis=0) == 0).all():
+    if (np.ptp(values, axis=0) == 0).all():
         return 1.0
-    return float(stats.friedmanchisquare(*rounds).pvalue)
+    return float(stats.friedmanchisquare(*values).pvalue)
 
 
 _FIG1 = {Cell(column, row): _config(column, changes) for column in COLUMNS for row, changes in STRATEGIES.items()}

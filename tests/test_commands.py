@@ -232,3 +232,6 @@ def test_a_page_shows_a_command_without_the_folders_of_a_machine():
         "compare", ["--data-dir", "/mine/data", "--runs=/mine/runs", "--algos", "my algo", "--runs"]
     )
     assert shown == "fedjax-sel compare --data-dir DATA --runs RUNS --algos 'my algo' --runs RUNS"
+    for given, seen in (("/mine/results", "OUT"), ("results/papers", "results/papers")):
+        assert on_a_page.command("reproduce", ["--out", given]) == f"fedjax-sel reproduce --out {seen}"
+        assert on_a_page.command("reproduce", [f"--out={given}"]) == f"fedjax-sel reproduce --out {seen}"

@@ -2,8 +2,9 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
-PLACES = {"--data-dir": "DATA", "--runs": "RUNS"}
+PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
 
 def command(name: str, arguments: Sequence[str]) -> str:
@@ -16,11 +17,11 @@ def command(name: str, arguments: Sequence[str]) -> str:
     shown: list[str] = []
     left = iter(arguments)
     for argument in left:
-        flag, given, _ = argument.partition("=")
+        flag, given, value = argument.partition("=")
         if flag not in PLACES:
             shown.append(argument)
             continue
-        shown += [flag, PLACES[flag]]
-        if not given:
-            next(left, None)
+        value = value if given else next(left, "")
+        of_project = flag == "--out" and not Path(value).is_absolute()  # says where in it the results lie
+        shown += [flag, value if of_project else PLACES[flag]]
     return f"fedjax-sel {name} {shlex.join(shown)}"

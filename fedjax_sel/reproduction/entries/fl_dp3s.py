@@ -191,17 +191,18 @@ def _lead_rows(results: Results, scale: Scale) -> list[Row]:
         pairs = [pair for pair in itertools.pairwise(columns) if runs.keys() >= set(pair)]
         if not pairs:
             continue
-        leads = []
+        last, leads = [], []
         for pair in pairs:
             rounds = _common_rounds(result for column in pair for result in runs[column])
+            last.append(rounds)
             leads.append([_learned(runs[column][0], rounds) - _learned(runs[column][1], rounds) for column in pair])
         found = statistics.compare(np.stack([more - less for more, less in leads]))
         rows += [
             Row(data, f"the lead over random is greater under {pair[0]} than under {pair[1]}", "yes",
-                f"{more.mean():+.3f} against {less.mean():+.3f} (p = {one.p_holm:.2g})", one.seeds,
+                f"{more.mean():+.3f} against {less.mean():+.3f} until round {rounds} (p = {one.p_holm:.2g})", one.seeds,
                 tables.interval(one.difference, one.low, one.high, 3),
                 verdicts.of_order(one, scale.whole_rounds))
-            for pair, (more, less), one in zip(pairs, leads, found)
+            for pair, rounds, (more, less), one in zip(pairs, last, leads, found)
         ]  # fmt: skip
     return rows
 

@@ -14,22 +14,12 @@ from pathlib import Path
 
 from scipy import stats
 
+from fedjax_sel.papers import published
+from fedjax_sel.papers.published import Cell, Numbers
+
 FILE = Path(__file__).parents[1] / "results" / "fmnist_eleven" / "comparison.csv"
 SETTINGS = {"fedcor/fmnist-1spc": "1SPC", "fedcor/fmnist-2spc": "2SPC", "fedcor/fmnist-dir": "Dir"}
 ROUNDS, ACCURACY, DOWN = "rounds_to_target", "last_rounds_accuracy", "megabytes_down_to_target"
-
-FEDCOR_TABLE_1 = {  # FedCor (CVPR 2022), Table 1: rounds to the target, five seeds
-    "random": ("N/A", "295.8 ± 92.0", "141.0 ± 73.0"),
-    "afl": ("N/A", "218.6 ± 117.3", "169.0 ± 166.1"),
-    "pow_d": ("167.2 ± 72.3", "126.6 ± 78.2", "123.0 ± 101.0"),
-    "fedcor": ("84.0 ± 53.1", "94.8 ± 18.4", "68.8 ± 27.5"),
-}
-GPFL_TABLE_2 = {  # GPFL, Table II at 100 %: mean of the last rounds, one seed; ± is over those rounds
-    "random": ("0.502 ± 0.08", "0.600 ± 0.11", "0.545 ± 0.08"),
-    "pow_d": ("0.480 ± 0.15", "0.586 ± 0.08", "0.583 ± 0.16"),
-    "fedcor": ("0.571 ± 0.12", "0.685 ± 0.04", "0.636 ± 0.09"),
-    "gpfl": ("0.770 ± 0.04", "0.778 ± 0.04", "0.737 ± 0.05"),
-}
 
 Runs = dict[str, dict[str, dict[str, str]]]  # setting -> strategy -> the row's cells
 
@@ -54,8 +44,10 @@ def page(runs: Runs) -> str:
     """Return all tables, in Markdown."""
     return "\n\n".join(
         [
-            beside("rounds to the target: here / FedCor's Table 1", runs, ROUNDS, 1, FEDCOR_TABLE_1),
-            beside("accuracy of the last 10 rounds: here / GPFL's Table II", runs, ACCURACY, 3, GPFL_TABLE_2),
+            beside("rounds to the target: here / FedCor's Table 1", runs, ROUNDS, 1, numbers("fedcor/table1", 0)),
+            beside(
+                "accuracy of the last 10 rounds: here / GPFL's Table II", runs, ACCURACY, 3, numbers("gpfl/table2", 2)
+            ),
             less("accuracy of the last 10 rounds, less random's", runs, ACCURACY, 3, "random"),
             less("accuracy of the last 10 rounds, less FedCor's", runs, ACCURACY, 3, "fedcor"),
             less("rounds to the target, less FedCor's", runs, ROUNDS, 0, "fedcor"),
@@ -64,7 +56,14 @@ def page(runs: Runs) -> str:
     )
 
 
-def beside(about: str, runs: Runs, field: str, digits: int, published: dict[str, tuple[str, ...]]) -> str:
+def numbers(entry: str, place: int) -> Numbers:
+    """Return the numbers of that place of a published table."""
+    found = published.get(entry).numbers
+    assert found is not None
+    return found[place]
+
+
+def beside(about: str, runs: Runs, field: str, digits: int, paper: Numbers) -> str:
     """Return a table of this repository's numbers and a paper's.
 
     Args:
@@ -72,13 +71,18 @@ def beside(about: str, runs: Runs, field: str, digits: int, published: dict[str,
         runs: from `read`.
         field: a number of the comparison.
         digits: after the point.
-        published: strategy -> what the paper has in each setting.
+        paper: what it has of strategies in these settings; ± is what `spread` of it says.
     """
     rows = {}
-    for algo, numbers in published.items():
+    for algo in paper.rows:
         cells = [_mean_and_deviation(runs[setting][algo], field, digits) for setting in SETTINGS]
-        rows[algo] = [f"{ours} / {theirs}" for ours, theirs in zip(cells, numbers)]
+        theirs = [_published(paper.cell(algo, setting.removeprefix("fedcor/")), digits) for setting in SETTINGS]
+        rows[algo] = [f"{ours} / {other}" for ours, other in zip(cells, theirs)]
     return _table(about, rows)
+
+
+def _published(cell: Cell | None, digits: int) -> str:
+    return "N/A" if cell is None else f"{cell.value:.{digits}f} ± {cell.spread:.{min(digits, 2)}f}"
 
 
 def less(about: str, runs: Runs, field: str, digits: int, reference: str) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) -> tuple[Callable[[], Any], float]:
     """Return a function that does a chunk's matrix multiplications alone, and the operations of one seed-round.
 
-    The shapes are read from the traced step and evaluation, so that they are the round's own. A device does its share
-    of all (seed, client) pairs, batched as the round batches them; evaluation likewise.
+    The shapes are read from the traced step and evaluation, so that they are the round's own, in the pieces in which a
+    step takes its batch. A device does its share of all (seed, client) pairs, batched as the round batches them;
+    evaluation likewise.
     """
     import jax
     import jax.numpy as jnp
@@ -36,12 +37,13 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
     groups, share = plan.mesh.devices.shape
     per_device = -(-seeds // groups * plan.num_selected // share)
     together = plan.clients_at_once or per_device
-    train = shapes(step, work.batch_size)
+    pieces = -(-work.batch_size // plan.trainer.micro_batch)  # as `gradients.of_batch` splits a batch
+    train = shapes(step, -(-work.batch_size // pieces))
     tests = federation.test_images.shape[0]
     block = evaluation.block_size(tests, plan.evaluation_block)
     blocks = -(-(tests // block) * seeds // devices)
     test = shapes(forward, block)
-    steps = work.equal_steps * (per_device // together)
+    steps = work.equal_steps * pieces * (per_device // together)
 
     def chunk(operands):
         train_operands, test_operands = operands
@@ -60,53 +62,62 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
         return jax.device_put(jnp.full((count, *factor.shape), 1e-3, factor.dtype), sharded)
 
     operands = (
-        [(filled(batch, left), filled(batch, right)) for left, right, _ in train],
-        [(filled(devices, left), filled(devices, right)) for left, right, _ in test],
+        [(filled(batch, left), filled(batch, right)) for left, right, *_ in train],
+        [(filled(devices, left), filled(devices, right)) for left, right, *_ in test],
     )
     run = jax.jit(jax.shard_map(chunk, mesh=plan.mesh, in_specs=(spec,), out_specs=spec, check_vma=False))
-    training = sum(map(operations, train)) * work.equal_steps * plan.num_selected
+    training = sum(map(operations, train)) * work.equal_steps * pieces * plan.num_selected
     evaluating = sum(map(operations, test)) * (tests / block) if evaluate else 0.0
     return lambda: run(operands), training + evaluating
 
 
 def loop(count: int, operands: list, shapes: list[tuple]) -> list:
-    """Multiplies every pair `count` times, one element of a result feeding the next turn so that none is left out."""
+    """Multiplies every pair `count` times, one element of a result feeding the next turn so that none is left out.
+
+    A product that a step repeats (`products`) is repeated in a loop of its own.
+    """
     import jax
 
+    def multiplied(how, left, right):
+        product = jax.vmap(lambda a, b: jax.lax.dot_general(a, b, **how))(left, right)
+        corner = product[(slice(None), *([slice(0, 1)] * (product.ndim - 1)))]
+        corner = corner.reshape(corner.shape[0], *([1] * (right.ndim - 1)))
+        return jax.lax.dynamic_update_slice(right, (corner * 1e-3).astype(right.dtype), (0,) * right.ndim)
+
     def turn(_, operands):
-        after = []
-        for (left, right), (_, _, how) in zip(operands, shapes):
-            product = jax.vmap(lambda a, b, how=how: jax.lax.dot_general(a, b, **how))(left, right)
-            corner = product[(slice(None), *([slice(0, 1)] * (product.ndim - 1)))]
-            start = (0,) * right.ndim
-            corner = corner.reshape(corner.shape[0], *([1] * (right.ndim - 1)))
-            after.append((left, jax.lax.dynamic_update_slice(right, (corner * 1e-3).astype(right.dtype), start)))
-        return after
+        return [
+            (left, jax.lax.fori_loop(0, times, lambda _, last, left=left, how=how: multiplied(how, left, last), right))
+            for (left, right), (_, _, how, times) in zip(operands, shapes)
+        ]
 
     return jax.lax.fori_loop(0, count, turn, operands)
 
 
-def products(jaxpr: Any) -> list[tuple]:
-    """(left, right, how) of every dot_general, inner programs included: two shapes with types, and its settings."""
+def products(jaxpr: Any, times: int = 1) -> list[tuple]:
+    """(left, right, how, times) of every dot_general, inner programs included: two shapes with types, its settings.
+
+    `times` is how often it runs, inside of loops of known length.
+    """
     found = []
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             left, right = (variable.aval for variable in equation.invars)
             how = {name: equation.params[name] for name in ("dimension_numbers", "precision")}
-            found.append((left, right, how))
+            found.append((left, right, how, times))
+        turns = equation.params["length"] if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                found += products(inner)
+                found += products(inner, times * turns)
     return found
 
 
 def operations(shape: tuple) -> float:
-    """Floating-point operations of a product: two for each of m * k * n."""
+    """Floating-point operations of a product, each time that it runs: two for each of m * k * n."""
     import numpy as np
 
-    left, right, how = shape
+    left, right, how, times = shape
     (contracted, _), (batch, _) = how["dimension_numbers"]
     inner = np.prod([left.shape[i] for i in contracted])
     shared = np.prod([left.shape[i] for i in batch])
-    return float(2 * left.size * right.size / (inner * shared))
+    return float(times * 2 * left.size * right.size / (inner * shared))

@@ -46,12 +46,14 @@ def main() -> None:
         return
     import numpy as np
 
-    from fedjax_sel.models.layers import CONVOLUTIONS
-
+    for model in arguments.models:
+        known = forms_of(model)
+        if unknown := set(arguments.forms or ()) - set(known):
+            parser.error(f"--forms: {sorted(unknown)[0]} is no form of {model}; it has {', '.join(known)}")
     cases = [
         {"model": model, "form": form, "clients_at_once": at_once}
         for model in arguments.models
-        for form in arguments.forms or (FLAX_FORMS if model in FLAX_SETTINGS else CONVOLUTIONS)
+        for form in arguments.forms or forms_of(model)
         for at_once in ("all", "one")
     ]
     measured: list[list[dict[str, Any]]] = [[] for _ in cases]
@@ -70,6 +72,13 @@ def main() -> None:
     out = arguments.out or Path(f"results/convolutions_{report['cases'][0]['platform']}.json")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def forms_of(model: str) -> tuple[str, ...]:
+    """Return what is timed of a model."""
+    from fedjax_sel.models.layers import CONVOLUTIONS
+
+    return FLAX_FORMS if model in FLAX_SETTINGS else tuple(CONVOLUTIONS)
 
 
 def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict[str, Any]:

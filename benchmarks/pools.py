@@ -4,7 +4,8 @@
 
 Fashion-MNIST (--dataset synthetic:.. for others) in shards of one label, cohorts of 10, for several numbers of clients:
 the cohorts' mean GEMD (0: the labels of the population), seconds of selection a round with training stubbed, and
-seconds of the exact decomposition before the first round, which a pool does not need. GEMD comes from real runs of
+seconds of all that comes before the first round: data to the devices, profiles, and the exact decomposition, which
+neither a pool nor random selection (`pool` 0) has. GEMD comes from real runs of
 `--rounds` rounds with one step of training each, as the profiles are those of the initial model.
 """
 

@@ -11,8 +11,6 @@ over round time. Images are synthetic, of the data set's shape: speed does not d
 
 import argparse
 import json
-import os
-import platform
 import resource
 import subprocess
 import sys
@@ -75,6 +73,7 @@ def run_case(
     import jax
     import numpy as np
     import rounds
+    from accelerator import machine
 
     config = rounds.setting(preset, seeds, algo, precision, model)
     timed = rounds.time_rounds(config, evaluate, chunks)
@@ -93,16 +92,9 @@ def run_case(
         "gigaflop_a_seed_round": round(timed.flops / 1e9, 3),
         "peak_megabytes": round(peak / 1e6),
         "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
-        "processor": processor(),
+        "processor": machine.processor(),
         "jax": jax.__version__,
     }
-
-
-def processor() -> str:
-    """Return the CPU's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 if __name__ == "__main__":

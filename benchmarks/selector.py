@@ -36,6 +36,10 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("results/selector.json"), help="where to write")
     given = parser.parse_args()
+    if given.rounds < 2 or given.budget <= 0:
+        parser.error(
+            "--rounds, --budget: the first round compiles; give two rounds or more, and a time for the later ones"
+        )
 
     from accelerator import machine
 

@@ -13,5 +13,10 @@ def like(dataset: str, train_size: int = 60_000, test_size: int = 10_000) -> str
 
     Returns:
         What `--dataset` takes.
+
+    Raises:
+        SystemExit: there is no stand-in of it.
     """
+    if dataset not in SHAPES:
+        raise SystemExit(f"there is no stand-in of {dataset}; take a preset of {', '.join(SHAPES)}")
     return f"synthetic:train_size={train_size},test_size={test_size},num_classes=10,{SHAPES[dataset]}"

@@ -1,5 +1,6 @@
 """The scripts in benchmarks/: that their settings are sound, and their arithmetic."""
 
+import argparse
 import importlib
 import json
 import re
@@ -107,6 +108,46 @@ def test_a_ratio_compares_a_rival_with_the_runs_beside_it(rivals):
     assert judge("second", table, 5)["ratios"] == [2.0, 2.0]  # 8 / mean(3, 5), 10 / mean(4, 6)
     assert judge("first", table, 5)["ratio_5_seeds"] == 3.5  # the median of 40 / 10 and 60 / 20
     assert judge("first", table, 5)["same_accuracy"]
+
+
+def test_a_rival_that_ends_elsewhere_or_fails_is_left_out(rivals, monkeypatch, tmp_path):
+    """One that learns another model has no turn; one whose second turn fails has no ratio; the others keep theirs."""
+    run, turns = rivals("run"), {"fails": 0}
+
+    def measure(name, spec, arguments):
+        if "also_before" in spec or spec.get("dropout") == 0.0:  # the variant without chance
+            loss = {"elsewhere": 0.9}.get(name, 0.5)
+            return {"loss": loss, "loss_before": 1.0}
+        if name == "fails":
+            turns["fails"] += 1
+            if turns["fails"] == 2:
+                raise RuntimeError("out of memory")
+        seconds = {"ours": 1.0, "works": 3.0}.get(name, 2.0)
+        return {"seconds": seconds, "startup_seconds": 0.1, "accuracy": 0.5, "loss": 0.5, "versions": {}}
+
+    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(run, "start", lambda *given: "100")
+    monkeypatch.setattr(run, "RIVALS", {name: {"venv": name} for name in ("elsewhere", "fails", "works")})
+    monkeypatch.setattr(run.install, "python_of", lambda folder: sys.executable)
+    given = argparse.Namespace(rivals=list(run.RIVALS), together=1, repeats=2, dir=tmp_path)
+    setting = {name: value for name, value in run.SETTINGS["fmnist_mlp"].items() if name != "rivals"}
+    found = run.compare(setting, given)["rivals"]
+    assert found["elsewhere"] == {"exact_difference": 0.8, "same_model": False}
+    assert found["fails"]["failed"] == "out of memory" and "ratio" not in found["fails"]
+    assert found["works"]["ratios"] == [3.0, 3.0]
+
+
+def test_a_ceiling_counts_the_turns_of_a_loop(rivals):
+    ceiling = rivals("ceiling")
+    left, right = np.ones((4, 8), np.float32), np.ones((8, 2), np.float32)
+
+    def looped(right):
+        once = left @ right
+        return once, jax.lax.map(lambda x: x @ right, np.ones((3, 5, 8), np.float32))
+
+    found = ceiling.products(jax.make_jaxpr(looped)(right).jaxpr)
+    assert [times for *_, times in found] == [1, 3]
+    assert sum(map(ceiling.operations, found)) == 2 * 8 * 2 * (4 + 3 * 5)
 
 
 @pytest.fixture

@@ -105,11 +105,17 @@ def test_notebooks_have_badges_as_soon_as_the_project_has_an_address(name):
 
 
 def test_a_badge_names_the_repository(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[project]\nurls.Source = "https://github.com/lab/fedjax-sel.git"\n')
+    real = (tool.ROOT / "pyproject.toml").read_text()
+
+    def at(address):
+        (tmp_path / "pyproject.toml").write_text(re.sub(r'(?m)^address = ".*"$', f'address = "{address}"', real))
+
+    at("https://github.com/lab/fedjax-sel.git")
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     assert tool.badge("02_x").endswith("research.google.com/github/lab/fedjax-sel/blob/main/notebooks/02_x.ipynb)")
-    (tmp_path / "pyproject.toml").write_text('[project]\nurls.Source = "https://example.org/fedjax-sel"\n')
-    assert tool.badge("02_x") is None
+    for elsewhere in ("", "https://example.org/fedjax-sel"):
+        at(elsewhere)
+        assert tool.badge("02_x") is None
 
 
 # What they do.

@@ -6,6 +6,7 @@
 Run it after a change to what they show; a test compares. The reference of the API is left to the site.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def updated(text: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
     for page in pages():
         before = page.read_text(encoding="utf-8")
         after = updated(before)

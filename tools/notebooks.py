@@ -163,13 +163,13 @@ def with_stored_outputs(notebook: Any, stored: Path) -> Any:
 
 def badge(name: str) -> str | None:
     """Return the badge that opens a notebook on Colab; None as long as the project has no address on GitHub."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for address in project.get("urls", {}).values():
-        if address.startswith("https://github.com/"):
-            place = "/".join(address.removeprefix("https://github.com/").rstrip("/").split("/")[:2])
-            link = f"https://colab.research.google.com/github/{place.removesuffix('.git')}/blob/main/notebooks/{name}.ipynb"
-            return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})"
-    return None
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    address = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["address"]
+    if not address.startswith("https://github.com/"):
+        return None
+    place = "/".join(address.removeprefix("https://github.com/").rstrip("/").split("/")[:2])
+    link = f"https://colab.research.google.com/github/{place.removesuffix('.git')}/blob/main/notebooks/{name}.ipynb"
+    return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({link})"
 
 
 def main() -> int:

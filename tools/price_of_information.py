@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/price_of_information.md anew, from results/leaderboard."""
 
+import argparse
 from pathlib import Path
 
 from fedjax_sel.leaderboard import pages
@@ -16,4 +17,5 @@ def written() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
     PAGE.write_text(written(), encoding="utf-8")

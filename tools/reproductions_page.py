@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the generated part of docs/reproductions.md anew, from the entries and from the pages in results."""
 
+import argparse
 from pathlib import Path
 
 from fedjax_sel.reproduction import overview
@@ -23,4 +24,5 @@ def updated(text: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
     PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

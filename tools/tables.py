@@ -24,6 +24,7 @@ orders them, and gives them other names (`{label}`); `sort NAME.column` or `sort
 A field takes a format of Python's for numbers; what is no number ("N/A") is shown as it is.
 """
 
+import argparse
 import csv
 import json
 import re
@@ -210,14 +211,20 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    code = 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, and end with 1 where a page would change")
+    check, code = parser.parse_args(arguments).check, 0
     for path in pages():
         text = path.read_text(encoding="utf-8")
-        new = filled(text)
+        try:
+            new = filled(text)
+        except WrongBlockError as error:
+            print(f"{path.relative_to(ROOT)}: {error}", file=sys.stderr)
+            return 2
         if new == text:
             continue
         print(path.relative_to(ROOT))
-        if "--check" in arguments:
+        if check:
             code = 1
         else:
             path.write_text(new, encoding="utf-8")

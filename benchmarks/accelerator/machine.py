@@ -18,7 +18,6 @@ def look(seconds: float) -> Iterator[dict[str, Any]]:
     """Yield what the devices are, and the versions (in a child process)."""
     del seconds
     import jax
-    from rounds_per_second import processor
 
     from fedjax_sel import strategies
 
@@ -46,6 +45,13 @@ def look(seconds: float) -> Iterator[dict[str, Any]]:
 def answer(seconds: float) -> Iterator[dict[str, Any]]:
     """Yield something once the devices are there: with a flag that XLA does not know they never are."""
     yield from look(seconds)
+
+
+def processor() -> str:
+    """Return the CPU's name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def commit() -> str | None:

@@ -23,14 +23,16 @@ def part(small: bool) -> Part:
         return Case(name, guess * len(cases), work, tier)
 
     if small:
-        cases = [case("fit, samples and decompositions", [(what, 20, 2) for what in ("fit", "sample", "eigh")], 1)]
+        cases = [
+            case("fit, samples and decompositions", [(what, 20, 2) for what in ("fit", "sample", "eigh", "subset")], 1)
+        ]
     else:
         rounds = [("fit", 100, 1), ("fit", 100, 64), ("sample", 100, 1), ("sample", 100, 64)]
         rounds += [("sample", 3550, 1), ("sample", 3550, 8)]
-        pools = [("eigh", 100, 1), ("eigh", 100, 64), ("eigh", 3550, 1), ("svd", 100, 1), ("svd", 100, 64)]
+        pools = [("eigh", 100, 1), ("eigh", 100, 64), ("eigh", 3550, 1), ("subset", 100, 1), ("subset", 100, 64)]
         cases = [
             case("fits and samples", rounds, 1),
-            case("decompositions of pools", pools, 2),
+            case("decompositions in a round, of pools and of those who are there", pools, 2),
             case("decompositions before the first round", [("eigh", 100, 1), ("eigh", 3550, 1)], 3, _ON_CPU),
         ]
     return Part("selection", "FedCor's fit and k-DPPs", cases, describe)
@@ -55,7 +57,7 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
     import jax.numpy as jnp
     from timing import steady
 
-    from fedjax_sel.numerics import decompositions, gaussian_process, kdpp
+    from fedjax_sel.numerics import double, gaussian_process, kdpp
     from fedjax_sel.strategies.fedcor import presets
 
     numbers = presets.look_up("fedcor", "paper", "fmnist")
@@ -89,6 +91,11 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
         given = (jax.random.split(keys[2], seeds), values, jnp.broadcast_to(vectors, (seeds, clients, clients)))
         draw = jax.vmap(lambda key, values, vectors: kdpp.sample(key, values, vectors, cohort))
         return {"cohort": cohort} | steady(draw, *given, seconds=SECONDS)
-    if what == "svd":
-        return steady(jax.vmap(decompositions.right_singular_vectors), similar(), seconds=SECONDS)
-    return {"dtype": str(similar().dtype)} | steady(jax.vmap(kdpp.eigendecompose), similar(), seconds=SECONDS)
+    with double.precision():  # as strategies decompose
+        similarity = similar().astype(jnp.float64)
+        if what == "subset":
+            there = jax.random.bernoulli(keys[1], 0.7, (seeds, clients))
+            times = steady(jax.vmap(kdpp.eigendecompose_subset), similarity, there, seconds=SECONDS)
+        else:
+            times = steady(jax.vmap(kdpp.eigendecompose), similarity, seconds=SECONDS)
+    return {"dtype": str(similarity.dtype)} | times

@@ -8,7 +8,6 @@ python benchmarks/rivals/run.py --settings fmnist_mlp --rivals torch_loop pfl --
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -52,7 +51,7 @@ def main() -> None:
     report = {
         "command": " ".join(["python benchmarks/rivals/run.py", *(t for t in told if t != "--dir")]),
         "commit": machine.commit(),
-        "processor": processor(),
+        "processor": machine.processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,  # processes of others
         "settings": {},
@@ -85,12 +84,15 @@ def compare(setting: dict[str, Any], arguments: argparse.Namespace) -> Result:
         size = int(start(sys.executable, "export.py", spec).split()[-1])
         known = [name for name in arguments.rivals if name in setting.get("rivals", RIVALS)]
         rivals = same_model(specification(exact(setting, size), data), known, arguments)
-        able = [name for name in rivals if "same_model" in rivals[name]]
-        runs = turns(spec, able, arguments)
+        able = [name for name in rivals if rivals[name].get("same_model")]
+        runs, failed = turns(spec, able, arguments)
     answer: Result = {"about": setting["about"], "work": public(spec), "ours": summary(runs["ours"], spec["rounds"])}
     if seeds > 1:
         answer[f"ours_{seeds}_seeds"] = summary(runs["together"], spec["rounds"] * seeds)
-    for name in able:
+    for name, why in failed.items():
+        rivals[name]["failed"] = why
+        print(f"  {name}: {rivals[name]}", flush=True)
+    for name in (name for name in able if name not in failed):
         rivals[name] |= summary(runs[name], spec["rounds"]) | judgement(name, runs, seeds)
         print(f"  {name}: {line(rivals[name])}", flush=True)
     print(f"  ours: {answer['ours']['rounds_per_second']} rounds/s", flush=True)
@@ -128,9 +130,18 @@ def same_model(spec: dict[str, Any], rivals: list[str], arguments: argparse.Name
     return answers
 
 
-def turns(spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace) -> dict[str, list[Result]]:
-    """Run ours, a rival, ours, the next rival, ..., ours, as often as asked; every run has a seed of its own."""
+def turns(
+    spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace
+) -> tuple[dict[str, list[Result]], dict[str, str]]:
+    """Run ours, a rival, ours, the next rival, ..., ours, as often as asked; every run has a seed of its own.
+
+    Ours of several seeds at once has the first ones in every turn.
+
+    Returns:
+        The runs, and why a rival failed, which has no more turns then.
+    """
     runs: dict[str, list[Result]] = {name: [] for name in ("ours", "together", *rivals)}
+    failed: dict[str, str] = {}
 
     def go(name: str, key: str, **changes: Any) -> None:
         seed = sum(map(len, runs.values()))
@@ -141,9 +152,13 @@ def turns(spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace
             go("ours", "together", seeds=arguments.together)
         go("ours", "ours")
         for name in rivals:
-            go(name, name)
-            go("ours", "ours")
-    return runs
+            if name not in failed:
+                try:
+                    go(name, name)
+                except RuntimeError as error:
+                    failed[name] = str(error)
+            go("ours", "ours")  # also where a rival is gone: who ran beside whom is told by the place
+    return runs, failed
 
 
 def measure(name: str, spec: dict[str, Any], arguments: argparse.Namespace) -> Result:
@@ -219,12 +234,6 @@ def line(answer: Result) -> str:
 def public(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a specification without the file that it names."""
     return {name: value for name, value in spec.items() if name not in ("data", "about", "rivals")}
-
-
-def processor() -> str:
-    """Return the CPU's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 if __name__ == "__main__":

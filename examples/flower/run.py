@@ -65,7 +65,7 @@ def apps(
         )
         measured = result.evaluate_metrics_serverapp
         found["cohorts"] = [[int(name) for name in cohort] for cohort in selecting.cohorts]
-        found["accuracy"] = [measured[round]["accuracy"] for round in sorted(measured)]
+        found["accuracy"] = [measured[round]["accuracy"] for round in sorted(measured) if round > 0]
         found["bill"] = [list(spent) for spent in selecting.selector.bill().rounds]
 
     return server_app, client_app(functools.partial(make_client, kind, setting)), found
@@ -123,7 +123,9 @@ def main() -> None:
         line = f"{name:10} accuracy {both['flower']['accuracy'][-1]:.3f}   models down {total[0]}, up {total[1]}, "
         line += f"floats up {total[2]}"
         if "simulator" in both:
-            same = [what for what in ("cohorts", "bill") if both["flower"][what] == both["simulator"][what]]
+            cohorts = both["flower"]["cohorts"]  # of this start's rounds: a folder may have had others
+            same = ["cohorts"] if cohorts == both["simulator"]["cohorts"][-len(cohorts) :] else []
+            same += ["bill"] if both["flower"]["bill"] == both["simulator"]["bill"] else []
             line += f"   as the simulator's: {' and '.join(same) or 'nothing'}"
         print(line)
     if given.out is not None:

@@ -151,7 +151,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
     if boards:
         page += ["## The settings", _list(boards, tables)]
     if boards and (missing := [one.title for name, one in settings.SETTINGS.items() if name not in boards]):
-        page.append(f"Not run yet: {'; '.join(missing)}.")
+        page.append(f"Not run here: {'; '.join(missing)}.")
     groups = across.groups(boards)
     together = {group: across.of_settings({name: tables[name] for name in names}) for group, names in groups.items()}
     if any(together.values()):

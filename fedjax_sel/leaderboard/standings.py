@@ -213,6 +213,8 @@ def difference(found: Comparison, digits: int) -> str:
         digits: behind the point.
     """
     ends = "" if np.isnan(found.low) else f" ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
+    if found.verdict == statistics.TOO_FEW_SEEDS:  # what p is tells no more
+        return f"{found.difference:+.{digits}f}{ends}: {found.verdict}"
     words = f"{found.difference:+.{digits}f}{ends}, p = {found.p_holm:.2g}: {found.verdict}"
     return f"**{words}**" if found.verdict in (statistics.BETTER, statistics.WORSE) else words
 

@@ -36,7 +36,9 @@ def test_rows_are_compared_under_their_own_optimizer():
 
 def test_few_seeds_give_no_verdict():
     rows = {name: made_up.level(0.5 + place / 10, seeds=3) for place, name in enumerate(("random", "afl"))}
-    assert {pair.found.verdict for pair in table(rows).pairs} == {"too few seeds"}
+    pairs = table(rows).pairs
+    assert {pair.found.verdict for pair in pairs} == {"too few seeds"}
+    assert all("p = " not in (told := standings.difference(pair.found, 3)) and "too few" in told for pair in pairs)
 
 
 def test_fewer_rounds_to_the_target_are_better():

@@ -177,6 +177,8 @@ def test_a_configuration_answers_likewise():
         fedjax_sel.preset("quickstart").replace(lr=0.1)
     with pytest.raises(UserError, match="configuration: unknown 'roundz'; did you mean 'rounds'"):
         fedjax_sel.preset("quickstart").replace(roundz=1)
+    with pytest.raises(UserError, match="configuration: unknown 'gpu'; JAX takes the accelerators that it finds"):
+        fedjax_sel.preset("quickstart").replace(gpu=True)
 
 
 # ---- completion ----

@@ -28,7 +28,7 @@ def test_the_table_names_every_optimizer_and_its_parameters():
             named[name] = set(re.findall(r"`(\w+)`", inside))
     assert set(named) == set(optimizers.names())
     for name, parameters in named.items():
-        assert parameters <= set(optimizers.parameters(name)) | {"beta2"}, name
+        assert parameters <= set(optimizers.parameters(name)), name
 
 
 TRAINED = [line for line in BLOCKS[0][1].splitlines() if line.startswith("fedjax-sel train ")]

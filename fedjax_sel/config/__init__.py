@@ -157,6 +157,8 @@ def _known(name: str, kinds: Mapping[str, Any]) -> None:
     found = None if name in kinds else other_names.ours(name, kinds)
     if found is not None:
         raise UserError(f"configuration: unknown {name!r}; did you mean {found!r}?")
+    if name not in kinds and (advice := other_names.advice(name)) is not None:
+        raise UserError(f"configuration: unknown {name!r}; {advice}")
     one_of("configuration", name, kinds)
 
 

@@ -21,7 +21,7 @@ class Log:
 
     Attributes:
         tool: its name, as `--log` and the extra have it.
-        package: that is imported.
+        package: that is imported; empty: none.
     """
 
     tool = package = ""
@@ -40,7 +40,7 @@ class Log:
         self.name = name or self.folder.name.removesuffix("-log")
         self._begun = False
         try:
-            self._module: Any = importlib.import_module(self.package)
+            self._module: Any = importlib.import_module(self.package) if self.package else None
         except ImportError as error:
             raise UserError(
                 f'--log {self.tool}: the package {self.package} is missing; pip install "fedjax-sel[{self.tool}]", or '

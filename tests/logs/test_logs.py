@@ -46,9 +46,8 @@ def _at_home(tmp_path, monkeypatch, _trackio):
 
 
 class Kept(logs.base.Log):
-    """A tool that forgets nothing, and does not answer in one round."""
+    """A tool of one's own, with what the page asks for: it forgets nothing, and does not answer in one round."""
 
-    tool, package = "kept", "json"
     silent_in: int | None = None
 
     def begin(self, config, before):

@@ -113,6 +113,8 @@ def test_a_parameter_has_one_fingerprint_however_it_is_given():
     typed, text = (
         Config().replace(algo_args=given) for given in ({"pool": 5, "x": 0.5, "y": True}, "pool=5 x=0.5 y=true")
     )
+    numpys = Config().replace(algo_args={"pool": np.int64(5), "x": np.float32(0.5), "y": np.bool_(True)})
+    assert numpys.fingerprint() == typed.fingerprint() and json.dumps(numpys.to_json()) == json.dumps(typed.to_json())
     assert typed.fingerprint() == text.fingerprint() != Config().replace(algo_args={"pool": 6}).fingerprint()
 
 

@@ -130,7 +130,8 @@ def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
             raise UserError(f"{flag}: {shown(item)} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
         if key in found:
             raise UserError(f"{flag}: {shown(key)} is given twice; give it once")
-        found[key] = text
+        is_numpy = type(text).__module__ == "numpy" and getattr(text, "ndim", None) == 0
+        found[key] = text.item() if is_numpy else text  # a number is one, and files can hold it
     return tuple(sorted(found.items()))
 
 

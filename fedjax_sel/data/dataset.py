@@ -57,7 +57,10 @@ class Dataset:
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
-            examples.check(part, getattr(self, f"{part}_images"), getattr(self, f"{part}_labels"))
+            labels = getattr(self, f"{part}_labels")
+            examples.check(part, getattr(self, f"{part}_images"), labels)
+            if self.num_classes > 0:
+                examples.check_range(f"{part} targets", labels, self.num_classes)
 
     @property
     def has_classes(self) -> bool:

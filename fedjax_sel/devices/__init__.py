@@ -28,11 +28,11 @@ from fedjax_sel.devices.setup import (
     num_cores,
     use_every_core,
 )
-from fedjax_sel.devices.spreading import of_replicate, pairs, spread, spread_and_add, unflatten
+from fedjax_sel.devices.spreading import of_replicate, pairs, spread, spread_and_add, stacked, unflatten
 
 __all__ = [
     "CLIENTS", "DETERMINISTIC", "PER_SEED", "SEEDS", "WHOLE", "be_deterministic", "check_deterministic",
     "check_shape", "check_that_jax_starts", "fetch", "keep_programs", "make_mesh", "num_cores", "of_all_seeds",
-    "of_replicate", "over_seeds", "pairs", "place", "sharding", "spread", "spread_and_add", "unflatten",
+    "of_replicate", "over_seeds", "pairs", "place", "sharding", "spread", "spread_and_add", "stacked", "unflatten",
     "use_every_core",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
@@ -160,6 +161,12 @@ def pairs(num_replicates: int, per_replicate: jax.Array) -> tuple[jax.Array, jax
 def unflatten(tree: Any, num_replicates: int) -> Any:
     """Reshape every leaf from [S * items, ...] to [S, items, ...]."""
     return jax.tree.map(lambda leaf: leaf.reshape(num_replicates, -1, *leaf.shape[1:]), tree)
+
+
+def stacked(*leaves: Any) -> Any:
+    """Stack a leaf of all replicates in host memory, [...] -> [S, ...]; random keys, which NumPy has not, by JAX."""
+    are_keys = jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key)
+    return jnp.stack(leaves) if are_keys else np.stack(leaves)
 
 
 def of_replicate(tree: Any, replicate: jax.Array | int) -> Any:

@@ -13,7 +13,7 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer
 SGD = "sgd"
 NOT_PROPORTIONAL = ("fromage", "rprop")
 """Optimizers whose step is not the learning rate times what they make of the gradient: they bound or shrink by it."""
-NOT_PROPORTIONAL_WITH = {"adafactor": "weight_decay_rate"}
+NOT_PROPORTIONAL_WITH = {"adafactor": "weight_decay_rate", "optimistic_adam": "optimism"}
 _FLAG = {"client": "--client-optimizer", "server": "--server-optimizer"}
 
 

@@ -63,6 +63,12 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
     if not isinstance(server, optax.GradientTransformation):
         raise BrokenContractError(f"`server` answers a {type(server).__name__}; return an optax.GradientTransformation")
     _trace("server", lambda gradient: server.update(gradient, server.init(gradient), gradient)[0], model)
+    for path, leaf in jax.tree.leaves_with_path(_trace("server's init", server.init, model)):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            raise BrokenContractError(
+                f"`server` remembers a random key ({jax.tree_util.keystr(path)}), whose draws would be equal in every "
+                "seed; a server's step draws nothing"
+            )
 
 
 def _trace(name: str, function: Callable[..., Any], *shapes: Any) -> Any:

@@ -154,7 +154,9 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         if train:
             key = jax.random.wrap_key_data(draws["key"]) if draws_numbers else jax.random.key(0)
         carried_now = weights.carried if has_carried else carried
-        output, after = apply(weights.trained, carried_now, inputs, key, train)
+        # What a layer leaves open is float32, as in our own models: left alone, accelerators multiply in less.
+        with jax.default_matmul_precision("highest"):
+            output, after = apply(weights.trained, carried_now, inputs, key, train)
         prediction, layer = output if has_profile else (output, None)
         profile = None if layer is None else layer.reshape(layer.shape[0], -1)
         return Output(_in_float32(prediction), _in_float32(profile), after if has_carried else ())

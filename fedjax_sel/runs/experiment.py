@@ -95,10 +95,12 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         ending, final = _Ending(), None
         inside = callbacks.wanted(watching, "snapshot")
         callbacks.call(watching, "start", config, start.rounds)
-        if start.earlier is not None and hosts.anybody(callbacks.call(watching, "resume", start.earlier)):
-            ending.wished, final = True, resumed
-            if writer is not None:
-                writer.results(start.earlier)
+        if start.earlier is not None:
+            ending.wished = hosts.anybody(callbacks.call(watching, "resume", start.earlier))
+            if ending.wished or start.rounds == config.run.rounds:  # no round is left, but its last files may be
+                final = resumed
+                if writer is not None:
+                    writer.results(start.earlier)
         if inside:
             callbacks.call(watching, "snapshot", start.rounds, run.known_at_first(programs))
         started = time.monotonic()

@@ -160,7 +160,7 @@ def _path(job: Job) -> Path:
 
 
 def _first_seed(job: Job) -> Experiment | Config:
-    return job.experiment.replace(seeds=job.config.run.seeds[:1])
+    return job.experiment.replace(seeds=job.config.run.seeds[:1], seeds_at_once=None, mesh=None)
 
 
 def _with_random(job: Job) -> Experiment | Config:

@@ -134,7 +134,10 @@ def _losses(
             inclusion = jnp.full(cohort.shape, plan.num_selected / num_clients)
             own = server.cohort_weights(plan.aggregation, sizes[cohort], everyone, sizes.sum(), inclusion)
             weights = jnp.where(everybody.finite[cohort], own, 0.0)
-            sums = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf[cohort], 1), everybody.averaged)
+            sums = jax.tree.map(
+                lambda leaf: jnp.tensordot(weights, leaf[cohort], 1, precision=lax.Precision.HIGHEST),
+                everybody.averaged,
+            )
             averaged, carried = server.mean_of_reports(sums, own, everybody.finite[cohort])
             mean_update = Weights(plan.trainer.optimizer.combine(averaged), carried)
             arrived = everybody.finite[cohort].any()

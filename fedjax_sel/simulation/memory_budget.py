@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core import parsing
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.devices import memory
@@ -30,18 +31,20 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
         the high side.
 
     Raises:
-        UserError: not even one seed fits.
+        UserError: not even one seed fits, or one for each of the groups of devices that the mesh has.
     """
-    count = len(problem.config.run.seeds)
+    count, mesh = len(problem.config.run.seeds), problem.config.run.mesh
+    groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # of devices, among which the seeds are dealt out
     limit = memory.of_device() if available_bytes is None else available_bytes
     everything = needed = 0
-    for together in sorted((size for size in range(1, count + 1) if count % size == 0), reverse=True):
+    for together in sorted((size for size in range(groups, count + 1, groups) if count % size == 0), reverse=True):
         needed = needed_bytes(problem, together)
         everything = everything or needed
         if limit is None or needed <= limit:
             return together, needed, everything
+    least = "one seed needs" if groups == 1 else f"{groups} seeds, one for each part of --mesh {mesh}, need"
     raise UserError(
-        f"--seeds: one seed needs about {needed / 1e9:.1f} GB of a device's memory, and there are "
+        f"--seeds: {least} about {needed / 1e9:.1f} GB of a device's memory, and there are "
         f"{(limit or 0) / 1e9:.1f}; choose a smaller model, fewer --num-clients, a strategy that keeps less of each "
         "client, or --cohort-batch 1"
     )

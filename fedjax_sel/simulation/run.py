@@ -207,7 +207,12 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=bills.nothing(num_replicates, num_clients, len(plan.strategy.requests)),
     )
-    return carry, streams
+    return jax.tree.map(_of_its_type, carry), streams
+
+
+def _of_its_type(leaf: jax.Array) -> jax.Array:
+    """Return a leaf that no longer adapts its type to others: after a round it would not, and a chunk compile again."""
+    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(leaf.dtype)
 
 
 Measure = Callable[[Carry, Federation, Streams], tuple[Information, Bill]]
@@ -234,7 +239,7 @@ def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: 
     host_state, host_info = devices.fetch((carry.strategy, carry.info))
     replicates = range(federation.starts.shape[0])
     states = [protocol.prepare(plan.strategy, *devices.of_replicate((host_state, host_info), s)) for s in replicates]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    stacked = jax.tree.map(devices.stacked, *states)
     return carry._replace(strategy=stacked)
 
 

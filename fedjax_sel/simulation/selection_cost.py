@@ -189,7 +189,7 @@ def _prepared(setting: Setting, carry: _Carry) -> Any:
     state, info = jax.device_get((carry.state, carry.info))
     replicates = range(len(setting.sizes))
     states = [protocol.prepare(setting.strategy, *devices.of_replicate((state, info), s)) for s in replicates]
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *states)
+    return jax.tree.map(lambda *leaves: jnp.asarray(devices.stacked(*leaves)), *states)
 
 
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:

@@ -91,6 +91,21 @@ def test_every_multiplication_of_a_model_and_of_its_gradient_is_in_it(name, prec
             assert equation.params["precision"] == (products.LEVELS[precision],) * 2
 
 
+@pytest.mark.parametrize("name", ["logistic", "lenet", "resnet8"])
+def test_what_a_module_of_plain_flax_leaves_open_is_float32(name):
+    images = jax.ShapeDtypeStruct((4, 28, 28, 1), jnp.float32)
+    model = models.make_plain(name, images, 10)
+    weights = jax.eval_shape(model.init, jax.random.key(0))
+
+    def loss(trained, images):
+        draws = model.draw(jax.random.key(1), 4)
+        return model.apply(weights._replace(trained=trained), images, draws).prediction.sum()
+
+    found = list(multiplications(jax.make_jaxpr(jax.grad(loss))(weights.trained, images).jaxpr))
+    assert len(found) >= 2
+    assert {equation.params["precision"] for equation in found} == {(products.LEVELS["float32"],) * 2}
+
+
 SAMPLE = ("fedcor", "fl_dp3s", "gpfl")
 
 

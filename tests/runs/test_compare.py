@@ -407,6 +407,14 @@ def test_where_one_strategy_needs_the_server_to_hold_data_it_holds_them_for_all(
     assert [part.digest() for part in alone.problem.partitions] != digests[0]
 
 
+@pytest.mark.parametrize("layout", [{"seeds_at_once": 2}, {"mesh": "seeds=2"}])
+def test_seeds_may_take_turns_or_be_dealt_out_in_a_comparison(tmp_path, layout):
+    """A first look at one seed, which neither divides, is not what is refused."""
+    config = fedjax_sel.preset("quickstart").replace(rounds=1, num_clients=10, num_selected=2, seeds=4, **layout)
+    (checked,) = sweep.check(compare.make_jobs({"here": config}, ["random"], tmp_path / "out", False))
+    assert checked.problem.config.run == checked.job.config.run and len(checked.job.config.run.seeds) == 4
+
+
 def made_up(accuracy, bytes_down, cohorts, target, num_clients=4):
     accuracy, cohorts = np.asarray(accuracy, np.float32), np.asarray(cohorts, np.int32)
     seeds, rounds = accuracy.shape

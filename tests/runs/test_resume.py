@@ -193,6 +193,19 @@ def test_more_rounds_continue_a_finished_run(whole, tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(out)))
 
 
+def test_who_finds_no_round_left_writes_the_last_files(whole, tmp_path, monkeypatch):
+    """Another process finished the run after this one had looked, and before it had the lock."""
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    monkeypatch.setattr(experiment, "finished", lambda *given: None)
+    again = fedjax_sel.run(SMALL.replace(out=str(out)))
+    assert again.finished and again.weights is not None
+    assert_equal(again, whole[1])
+    for name in ("params.npz", "metrics.csv", "cohorts.npy"):
+        assert (out / name).read_bytes() == (whole[0] / name).read_bytes(), name
+    monkeypatch.undo()
+    assert fedjax_sel.run(SMALL.replace(out=str(out))).weights is not None  # by what `result.json` says of them
+
+
 @pytest.mark.slow
 def test_a_strategy_that_plans_for_all_rounds_cannot_be_made_longer(tmp_path):
     config = SMALL.replace(algo="gpfl", server_validation=0.2, rounds=2, out=str(tmp_path / "run"))
@@ -393,7 +406,10 @@ def make():
     def update(state, info, round, selection, outcome):
         return state._replace(key=jax.random.split(state.key)[1])
 
-    return Strategy(name="keyed", init=init, select=select, update=update)
+    def prepare(state, info):
+        return state._replace(key=jax.random.fold_in(state.key, 7))
+
+    return Strategy(name="keyed", init=init, select=select, update=update, prepare=prepare)
 """
 
 

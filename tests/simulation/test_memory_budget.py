@@ -72,6 +72,14 @@ def test_as_many_as_fit_in_equal_groups():
         memory_budget.seeds_that_fit(problem, one - 1)
 
 
+def test_groups_of_seeds_are_dealt_out_among_those_of_the_mesh():
+    problem = pose(CONFIG.replace(algo="random", seeds=6, mesh="seeds=2"))
+    two, six = (memory_budget.needed_bytes(problem, count) for count in (2, 6))
+    assert memory_budget.seeds_that_fit(problem, six - 1)[0] == 2  # not 3, of which two groups get no equal parts
+    with pytest.raises(UserError, match=r"--seeds: 2 seeds, one for each part of --mesh seeds=2, need about"):
+        memory_budget.seeds_that_fit(problem, two - 1)
+
+
 def test_a_run_splits_its_seeds_by_itself_and_says_so(monkeypatch, capsys):
     config = CONFIG.replace(algo="random", rounds=2)
     limit = memory_budget.needed_bytes(pose(config), 2)

@@ -1,6 +1,8 @@
 """An optimizer of anybody's own is looked at before any data are read; every one of this package passes."""
 
+import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
 from fedjax_sel.errors import UserError
@@ -23,6 +25,10 @@ def remembers(own=((), ()), shared=((), ())):
 
 
 BROKEN = {
+    "a server that draws": (
+        {"server": lambda rate: optax.chain(optax.add_noise(0.1, 0.5, jax.random.key(0)), optax.sgd(rate))},
+        "`server` remembers a random key .*equal in every seed",
+    ),
     "no name": ({"name": None}, "optimizer None: its name must be a text"),
     "no function": ({"gradient": None}, "`gradient` is of type NoneType; give a function"),
     "a hook that raises": ({"gradient": raises}, "`gradient` cannot be traced: RuntimeError: two$"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr
 
-from fedjax_sel import devices, models
+from fedjax_sel import Experiment, devices, models, strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
@@ -17,6 +17,7 @@ from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import information, keys, layout, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base, data_needs
+from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.training import client
 
 SMALL = Config().replace(
@@ -139,6 +140,25 @@ def test_nothing_is_compiled_after_the_first_chunk(caplog):
     assert not [
         record for record in caplog.records if "Compiling" in record.getMessage() and "chunk" in record.getMessage()
     ]
+    assert program.chunk._cache_size() == 1
+
+
+def test_a_state_that_adapts_its_type_at_first_compiles_no_second_program():
+    """`jnp.full((n,), 0.5)` adapts to what it meets (`weak_type`), and after an update it no longer does."""
+    plain = strategies.make("random")
+
+    def init(key, env):
+        return plain.init(key, env), jnp.full((env.num_clients,), 0.5)
+
+    def select(key, state, info, round, available):
+        return plain.select(key, state[0], info, round, available)
+
+    def update(state, info, round, selection, outcome):
+        return state[0], state[1] * jnp.ones(state[1].shape, jnp.float32)
+
+    adapting = Strategy(name="adapting", init=init, select=select, update=update)
+    program = run.prepare(pose(Experiment.of(SMALL.replace(rounds=12), algo=adapting)))
+    assert len(list(run.chunks(program))) > 1
     assert program.chunk._cache_size() == 1
 
 

@@ -2,9 +2,12 @@
 
 import warnings
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from fedjax_sel import strategies
+from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.lookahead import depends_on_num_rounds
 
 
@@ -14,6 +17,22 @@ def test_gpfl_alone_plans_ahead(name):
         warnings.simplefilter("error")
         depends = depends_on_num_rounds(strategies.make(name), 20, 4, 30, 50, everyone_available=True)
     assert depends == (name == "gpfl")
+
+
+@pytest.mark.parametrize("plans", [True, False])
+def test_a_table_of_the_same_shape_counts(plans):
+    """Its numbers are in no text of a program."""
+    plain = strategies.make("random")
+
+    def init(key, env):
+        rounds = env.num_rounds if plans else 7
+        return plain.init(key, env), jnp.asarray(np.linspace(1 / rounds, 1, 5, dtype=np.float32))
+
+    def select(key, state, info, round, available):
+        return plain.select(key, state[0], info, round, available)
+
+    strategy = Strategy(name="planned", init=init, select=select)
+    assert depends_on_num_rounds(strategy, 20, 4, 30, 50, everyone_available=True) == plans
 
 
 @pytest.mark.parametrize(

@@ -445,7 +445,10 @@ def test_bad_names_of_optax_are_answered_in_one_sentence(name, arguments, messag
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("name,arguments", [("fromage", {}), ("rprop", {}), ("adafactor", {"weight_decay_rate": 0.1})])
+@pytest.mark.parametrize(
+    "name,arguments",
+    [("fromage", {}), ("rprop", {}), ("adafactor", {"weight_decay_rate": 0.1}), ("optimistic_adam", {"optimism": 0.5})],
+)
 def test_clients_have_no_optimizer_whose_step_is_not_proportional_to_its_rate(name, arguments):
     """Theirs is built at a rate of one, and what it gives is multiplied by the round's."""
     settings = fedjax_sel.Config().replace(

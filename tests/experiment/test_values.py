@@ -394,6 +394,7 @@ def test_a_target_that_was_reached_ends_every_later_start_at_once(tmp_path):
     assert fedjax_sel.load(out).num_rounds == 2
 
 
+@pytest.mark.slow
 def test_callbacks_hear_of_the_error_that_ends_a_run():
     class Heard:
         def __init__(self):
@@ -641,6 +642,7 @@ def test_another_name_is_another_experiment(kept):
         fedjax_sel.run(of(names={"model": "net-2"}), out=str(kept[1]))
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "field,one,other",
     [

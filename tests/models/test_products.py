@@ -91,7 +91,7 @@ def test_every_multiplication_of_a_model_and_of_its_gradient_is_in_it(name, prec
             assert equation.params["precision"] == (products.LEVELS[precision],) * 2
 
 
-@pytest.mark.parametrize("name", ["logistic", "lenet", "resnet8"])
+@pytest.mark.parametrize("name", ["logistic", "lenet", pytest.param("resnet8", marks=pytest.mark.slow)])
 def test_what_a_module_of_plain_flax_leaves_open_is_float32(name):
     images = jax.ShapeDtypeStruct((4, 28, 28, 1), jnp.float32)
     model = models.make_plain(name, images, 10)

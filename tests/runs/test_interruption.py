@@ -45,6 +45,7 @@ class StopAt:
         return first + rounds.num_rounds >= self.rounds
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "changes,then,on",
     [

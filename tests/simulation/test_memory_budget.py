@@ -72,6 +72,7 @@ def test_as_many_as_fit_in_equal_groups():
         memory_budget.seeds_that_fit(problem, one - 1)
 
 
+@pytest.mark.slow
 def test_groups_of_seeds_are_dealt_out_among_those_of_the_mesh():
     problem = pose(CONFIG.replace(algo="random", seeds=6, mesh="seeds=2"))
     two, six = (memory_budget.needed_bytes(problem, count) for count in (2, 6))

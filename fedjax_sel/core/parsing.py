@@ -130,9 +130,14 @@ def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
             raise UserError(f"{flag}: {shown(item)} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
         if key in found:
             raise UserError(f"{flag}: {shown(key)} is given twice; give it once")
-        is_numpy = type(text).__module__ == "numpy" and getattr(text, "ndim", None) == 0
-        found[key] = text.item() if is_numpy else text  # a number is one, and files can hold it
+        found[key] = _number(text)
     return tuple(sorted(found.items()))
+
+
+def _number(value: Any) -> Any:
+    """Return what NumPy holds as a scalar as Python's own number, which files can hold; anything else as it is."""
+    is_numpy = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    return value.item() if is_numpy else value
 
 
 def _pair(item: Any) -> tuple[Any, bool, Any]:

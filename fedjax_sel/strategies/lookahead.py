@@ -54,6 +54,6 @@ def _digests(program: Any) -> Iterator[str]:
             if isinstance(value, ClosedJaxpr | Jaxpr):
                 yield from _digests(value)
     for array in arrays:
-        if jnp.issubdtype(getattr(array, "dtype", None), jax.dtypes.prng_key):
+        if hasattr(array, "dtype") and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
             array = jax.random.key_data(array)
         yield hashlib.sha256(np.asarray(array).tobytes()).hexdigest()

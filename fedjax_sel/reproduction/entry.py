@@ -90,10 +90,12 @@ class Measure(NamedTuple):
     Attributes:
         take: (result, scale) -> after every piece of work a line for the person, or none; finds what is there.
         is_there: (result, scale) -> whether all of it is kept.
+        took: (result, scale) -> seconds, NaN where they were not written down; None for what takes no time.
     """
 
     take: Callable[[Result, Scale], Iterator[str]]
     is_there: Callable[[Result, Scale], bool]
+    took: Callable[[Result, Scale], float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

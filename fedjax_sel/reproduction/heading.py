@@ -1,5 +1,6 @@
 """What stands above a page's table: claim, rule, how much was run, and by which commands; and reading it again."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,5 +85,18 @@ def lines(entry: Entry, scale: Scale, commands: Sequence[str], found: Found) -> 
         text += ["", f"Failed: {cell.column}, {cell.row}: {failure.why}"]
     sources = {result.data_source for result in found.results.values()}
     if sources:
-        text += ["", f"Data: {'; '.join(sorted(sources))}. {origin.in_words(found.results.values())}"]
+        made = origin.in_words(found.results.values())
+        text += ["", f"Data: {'; '.join(sorted(sources))}. {made}{_measuring(entry, scale, found)}"]
     return [*text, "", "```", *commands, "```"]
+
+
+def _measuring(entry: Entry, scale: Scale, found: Found) -> str:
+    """Return a sentence on how long it took to measure what is judged of finished runs; empty where that is nothing."""
+    if entry.measure is None or entry.measure.took is None:
+        return ""
+    runs = {str(result.config.run.out): result for result in found.results.values()}  # one may stand for several cells
+    seconds = [entry.measure.took(result, scale) for result in runs.values()]
+    known = [one for one in seconds if not math.isnan(one)]
+    without = f", {len(seconds) - len(known)} of the runs not counted" if known and len(known) < len(seconds) else ""
+    took = f"took {origin.duration(sum(known))} more{without}" if known else "is not counted in"
+    return f" What is judged was measured on them afterwards, which {took}."

@@ -1,12 +1,14 @@
 """Loss changes under random cohorts, measured at the checkpoints of a finished run and kept in its folder.
 
-    loss_changes/round-00000014-1000.npz     changes, float32 [seeds, 1000, N], and the cohorts, int32 [seeds, 1000, K]
+    loss_changes/round-00000014-1000.npz     changes, float32 [seeds, 1000, N], the cohorts, int32 [seeds, 1000, K],
+                                             and the seconds that it took, a number
 
 A run with `checkpoint_every` is measured in its first round and whenever so many more are over; another run in the
 round that would follow its last. What is measured is not measured again, and a stop loses the round at hand.
 """
 
 import io
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +29,7 @@ from fedjax_sel.simulation.plan import Carry
 
 COHORTS = 1000  # the paper's
 FOLDER = "loss_changes"
-_CHANGES, _COHORTS = "changes", "cohorts"
+_CHANGES, _COHORTS, _SECONDS = "changes", "cohorts", "seconds"
 
 
 def cohorts(scale: Scale) -> int:
@@ -52,13 +54,17 @@ def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
         The clients' loss changes by round, nats, float32 [seeds, cohorts, N]; rounds that are missing or damaged are
         left out.
     """
-    found = {round: _read(_file(result, round, scale)) for round in rounds_of(result.config)}
-    return {round: changes for round, changes in found.items() if changes is not None}
+    return {round: arrays[_CHANGES] for round, arrays in _kept(result, scale).items()}
 
 
 def is_there(result: Result, scale: Scale) -> bool:
     """Return whether all that is measured of a run is there."""
-    return all(_read(_file(result, round, scale)) is not None for round in rounds_of(result.config))
+    return len(_kept(result, scale)) == len(rounds_of(result.config))
+
+
+def took(result: Result, scale: Scale) -> float:
+    """Return the seconds that measuring took, with its compilation; NaN where an earlier version measured."""
+    return sum(float(arrays.get(_SECONDS, np.nan)) for arrays in _kept(result, scale).values())
 
 
 def measure(result: Result, scale: Scale) -> Iterator[str]:
@@ -75,8 +81,8 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
         DamagedRunError: a checkpoint is missing or damaged.
         UserError: the folder cannot be written to.
     """
-    every = rounds_of(result.config)
-    missing = [round for round in every if _read(_file(result, round, scale)) is None]
+    every, there, begun = rounds_of(result.config), _kept(result, scale), time.monotonic()
+    missing = [round for round in every if round not in there]
     if not missing:
         return
     problem = pose(result.config)
@@ -94,7 +100,9 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
         arrays: dict[str, Any] = {
             _CHANGES: np.concatenate([piece.changes for piece in pieces], axis=1),
             _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
+            _SECONDS: np.float64((now := time.monotonic()) - begun),
         }
+        begun = now
         np.savez(content, **arrays)
         place = _file(result, round, scale)
         with out_folder.writing(place.parent):
@@ -102,7 +110,7 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
         yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
 
 
-MEASURE = Measure(measure, is_there)
+MEASURE = Measure(measure, is_there, took)
 
 
 def _after(result: Result, rounds: int, shapes: Carry) -> Carry:
@@ -114,11 +122,18 @@ def _file(result: Result, round: int, scale: Scale) -> Path:
     return state.folder_of(result) / FOLDER / f"round-{round:08d}-{cohorts(scale)}.npz"
 
 
-def _read(place: Path) -> np.ndarray | None:
+def _kept(result: Result, scale: Scale) -> dict[int, dict[str, np.ndarray]]:
+    """Return what is kept of a run, by round; without rounds that are missing or damaged."""
+    found = {round: _read(_file(result, round, scale)) for round in rounds_of(result.config)}
+    return {round: arrays for round, arrays in found.items() if arrays is not None}
+
+
+def _read(place: Path) -> dict[str, np.ndarray] | None:
     if not place.exists():
         return None
     try:
         with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
-            return arrays[_CHANGES]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            found = dict(arrays)
+            return found if _CHANGES in found else None
+    except (OSError, ValueError, zipfile.BadZipFile):
         return None  # it is measured again

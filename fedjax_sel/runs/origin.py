@@ -25,6 +25,11 @@ def commit_of(result: Result) -> str:
     return (environment_of(result).get("commit") or "")[:DIGITS]
 
 
+def duration(seconds: float) -> str:
+    """Return seconds in words: as minutes from two on."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
 def in_words(results: Iterable[Result]) -> str:
     """Return a sentence on runs: their commits, what they took together, and on what.
 
@@ -39,10 +44,9 @@ def in_words(results: Iterable[Result]) -> str:
         return ""
     places = [environment_of(result) for result in runs.values()]
     commits = ", ".join(dict.fromkeys(filter(None, map(commit_of, runs.values())))) or "not known"
-    minutes = sum(float(result.elapsed_seconds[-1]) for result in runs.values()) / 60
+    took = duration(sum(float(result.elapsed_seconds[-1]) for result in runs.values()))
     cores = [f"{one} core{'' if one == 1 else 's'}" for one in (place.get("cores") for place in places) if one]
     devices = [" and ".join(place["devices"]) for place in places if "devices" in place]
     packages = [f"JAX {place['packages']['jax']}" for place in places if "jax" in place.get("packages", ())]
     machine = ", ".join(dict.fromkeys([*cores, *devices, *packages]))
-    took = f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} seconds"
     return f"Commit {commits}; the runs took {took} ({machine or 'on what is not known'})."

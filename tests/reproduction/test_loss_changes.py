@@ -4,13 +4,14 @@ import dataclasses
 import os
 import shutil
 import signal
+import time
 
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel.errors import DamagedRunError
-from fedjax_sel.reproduction import loss_changes, runner, verdicts
+from fedjax_sel.reproduction import heading, loss_changes, runner, verdicts
 from fedjax_sel.reproduction.entries import ENTRIES, fedcor_stationarity
 from fedjax_sel.reproduction.entry import Cell, Part, Scale
 from fedjax_sel.runs.grid import Workers
@@ -124,6 +125,27 @@ def test_what_is_measured_when():
     assert loss_changes.cohorts(FEW) == 20
 
 
+@pytest.mark.parametrize(
+    "took,said",
+    [
+        ((60.0, 90.0), "which took 2 minutes more."),
+        ((60.0, np.nan), "which took 60 seconds more, 1 of the runs not counted."),
+        ((np.nan, np.nan), "which is not counted in."),  # an earlier version did not write it down
+    ],
+)
+def test_a_page_says_what_measuring_took(tmp_path, took, said):
+    """Twelve minutes of measuring beside a run of twenty seconds are what someone who repeats it waits for."""
+    entry, cells = ENTRIES["fedcor/fig9"], (CELL, Cell("fmnist-1spc", "random"), Cell("fmnist-dir", "random"))
+    run = made_up.result(np.zeros((1, 4)))
+    runs = [dataclasses.replace(run, config=run.config.replace(out=str(tmp_path / name))) for name in "aab"]
+    measure = entry.measure._replace(took=lambda result, _: took["ab".index(str(result.config.run.out)[-1])])
+    found = runner.Found(dict(zip(cells, runs, strict=True)), {}, False)
+    text = "\n".join(heading.lines(dataclasses.replace(entry, measure=measure), Scale(), ["command"], found))
+    assert f" What is judged was measured on them afterwards, {said}\n" in text
+    without = dataclasses.replace(entry, measure=None)
+    assert "What is judged" not in "\n".join(heading.lines(without, Scale(), ["command"], found))
+
+
 @pytest.fixture
 def finished(tmp_path):
     """A run that keeps its states."""
@@ -135,6 +157,7 @@ def finished(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_measured_is_kept(finished, tmp_path):
+    begun = time.monotonic()
     lines = list(loss_changes.measure(finished, FEW))
     assert [line for line in lines if line] == [
         f"loss changes of 20 cohorts after round {round} ({round + 1} of 3)" for round in range(3)
@@ -142,6 +165,7 @@ def test_what_is_measured_is_kept(finished, tmp_path):
     before = loss_changes.read(finished, FEW)
     assert list(before) == [0, 1, 2] and all(changes.shape == (2, 20, 10) for changes in before.values())
     assert not np.array_equal(before[0], before[1])
+    assert 0 < loss_changes.took(finished, FEW) < time.monotonic() - begun
     assert list(loss_changes.measure(finished, FEW)) == [] and loss_changes.read(finished, Scale(share=0.03)) == {}
 
     folder = tmp_path / "run" / "loss_changes"

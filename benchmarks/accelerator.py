@@ -12,16 +12,15 @@ that fails or does not fit into the minutes is in it with its reason.
 
 import argparse
 import re
-import shlex
 import sys
 import time
-from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [path for path in (str(ROOT / "benchmarks"), str(ROOT)) if path not in sys.path]
 
-from accelerator import agreement, children, convolving, machine, resume, selecting, speed, variants  # noqa: E402
+import reports  # noqa: E402
+from accelerator import agreement, children, convolving, resume, selecting, speed, variants  # noqa: E402
 from accelerator.day import Day, Part, Record  # noqa: E402
 
 LOOK_LIMIT = 120.0  # seconds in which a first process must have found the devices
@@ -46,10 +45,7 @@ def main() -> int:
         part for part in all_parts(small, found["platform"], found.pop("strategies")) if part.name in arguments.parts
     ]
     out = arguments.out or ROOT / "results" / file_name(found["devices"], small)
-    head = {
-        "command": children.without_folders(shlex.join(["python", "benchmarks/accelerator.py", *sys.argv[1:]])),
-        "commit": machine.commit(),
-        "date": date.today().isoformat(),
+    head = reports.head() | {
         "minutes": arguments.minutes,
         "small": small,
         "machine": found,

@@ -9,13 +9,13 @@ until its first rounds are done, beside those of a fresh start.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+import reports
 import synthetic
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=75.0, help="of rounds, about, with the default settings")
     parser.add_argument("--out", type=Path, default=Path("results/checkpoint_overhead.json"), help="where to write")
     arguments = parser.parse_args()
-    report: dict[str, Any] = {"cases": []}
+    report: dict[str, Any] = reports.head() | {"cases": []}
     for preset in arguments.presets:
         for seeds in arguments.seeds:
             for settings in ({}, {"checkpoint_every": 1}):
@@ -41,8 +41,7 @@ def main() -> None:
                     f"{case['seconds_to_first_rounds_fresh']:.1f} s",
                     flush=True,
                 )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    reports.write(arguments.out, report)
 
 
 def run_case(preset: str, seeds: int, settings: dict[str, Any], seconds: float) -> dict[str, Any]:

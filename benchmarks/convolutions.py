@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import reports
+
 SETTINGS = {
     # model: image shape, clients, batch
     "cnn": ((32, 32, 3), 5, 50),  # FedCor on CIFAR-10
@@ -64,14 +66,13 @@ def main() -> None:
                 [sys.executable, __file__, "--case", given], stdout=subprocess.PIPE, text=True, check=True
             )
             results.append(json.loads(done.stdout))
-    report: dict[str, Any] = {"command": " ".join(["python benchmarks/convolutions.py", *sys.argv[1:]]), "cases": []}
+    report: dict[str, Any] = reports.head() | {"cases": []}
     for case, results in zip(cases, measured):
         steps = float(np.median([result["milliseconds_a_step"] for result in results]))
         report["cases"].append({**case, **results[0], "milliseconds_a_step": round(steps, 2)})
         print(f"{case['model']:10} {case['form']:8} {case['clients_at_once']:4} {steps:9.2f} ms a step")
     out = arguments.out or Path(f"results/convolutions_{report['cases'][0]['platform']}.json")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
+    reports.write(out, report)
 
 
 def forms_of(model: str) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ neither a pool nor random selection (`pool` 0) has. GEMD comes from real runs of
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
+
+import reports
 
 NUM_SELECTED = 10
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, metavar="T")
     parser.add_argument("--out", type=Path, default=Path("results/pools.json"), help="where to write")
     arguments = parser.parse_args()
-    report: dict[str, Any] = {"dataset": arguments.dataset, "rounds": arguments.rounds, "cases": []}
+    report: dict[str, Any] = reports.head() | {"dataset": arguments.dataset, "rounds": arguments.rounds, "cases": []}
     print(f"{'N':>6} {'pool':>7} {'GEMD':>16} {'ms a round':>11} {'before the first':>17}")
     for num_clients in arguments.num_clients:
         for pool in (None, *(size for size in arguments.pools if size < num_clients), 0):
@@ -38,8 +39,7 @@ def main() -> None:
                 f"{case['milliseconds_per_round']:11.2f} {case['start_seconds']:15.1f} s",
                 flush=True,
             )
-            arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+            reports.write(arguments.out, report)
 
 
 def run_case(dataset: str, num_clients: int, pool: int | None, rounds: int) -> dict[str, Any]:

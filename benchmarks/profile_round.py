@@ -12,7 +12,6 @@ what no operation accounts for: one device waiting for the other, and the start 
 import argparse
 import collections
 import glob
-import json
 import re
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import reports
 import synthetic
 
 CONTROL = ("while", "call", "conditional")  # their time is that of what they contain
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=10, metavar="T", help="rounds that are traced")
     parser.add_argument("--out", type=Path, default=Path("results/profile_round.json"), help="where to write")
     arguments = parser.parse_args()
-    report: dict[str, Any] = {"cases": []}
+    report: dict[str, Any] = reports.head() | {"cases": []}
     for preset in arguments.presets:
         for seeds in arguments.seeds:
             case = {"preset": preset, "seeds": seeds} | profile(preset, seeds, arguments.chunk)
@@ -54,8 +54,7 @@ def main() -> None:
             print(f"{preset}, {seeds} seeds: {case['seed_rounds_per_second']:.1f} seed-rounds/s while traced")
             for place, share in case["shares"].items():
                 print(f"  {100 * share:5.1f} %  {place}")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    reports.write(arguments.out, report)
 
 
 def profile(preset: str, seeds: int, length: int) -> dict[str, Any]:

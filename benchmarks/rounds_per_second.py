@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import reports
+
 PRESETS = ("fedcor/fmnist-2spc", "fedcor/fmnist-1spc", "fl_dp3s/mnist-xi1")
 
 
@@ -47,9 +49,8 @@ def main() -> None:
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 cases.append(case | json.loads(done.stdout))
                 print(describe(cases[-1]), flush=True)
-    report = {"command": "python benchmarks/rounds_per_second.py " + " ".join(sys.argv[1:]), "cases": cases}
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    report = reports.head() | {"cases": cases}
+    reports.write(arguments.out, report)
 
 
 def describe(case: dict[str, Any]) -> str:
@@ -73,7 +74,6 @@ def run_case(
     import jax
     import numpy as np
     import rounds
-    from accelerator import machine
 
     config = rounds.setting(preset, seeds, algo, precision, model)
     timed = rounds.time_rounds(config, evaluate, chunks)
@@ -92,7 +92,7 @@ def run_case(
         "gigaflop_a_seed_round": round(timed.flops / 1e9, 3),
         "peak_megabytes": round(peak / 1e6),
         "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
-        "processor": machine.processor(),
+        "processor": reports.processor(),
         "jax": jax.__version__,
     }
 

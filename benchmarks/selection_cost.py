@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import reports
+
 NUM_CLASSES, IMAGE = 10, (28, 28, 1)
 SIZES = (50, 151)  # examples of a client: from, to
 
@@ -45,7 +47,7 @@ def main() -> None:
 
     from fedjax_sel import strategies
 
-    report: dict[str, Any] = {"command": "python benchmarks/selection_cost.py " + " ".join(sys.argv[1:]), "cases": []}
+    report: dict[str, Any] = reports.head() | {"cases": []}
     print(f"{'strategy':28} {'N':>6} {'ms a round':>11} {'rounds':>6} {'compiled':>9} {'peak MB':>9} {'state MB':>9}")
     for algo in arguments.algos or strategies.names():
         for num_clients in arguments.num_clients:
@@ -54,8 +56,7 @@ def main() -> None:
             case |= {} if arguments.available == 1 else {"available": arguments.available}
             report["cases"].append(case | in_own_process(case, arguments.limit))
             print(describe(report["cases"][-1]), flush=True)
-            arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+            reports.write(arguments.out, report)
 
 
 def in_own_process(case: dict[str, Any], limit: float) -> dict[str, Any]:

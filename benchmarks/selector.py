@@ -9,14 +9,13 @@ left out: its decomposition takes the rest.
 """
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import reports
 from timing import spread
 
 STRATEGIES = ("random", "pow_d", "afl", "oort", "gpfl", "fl_dp3s")
@@ -44,10 +43,8 @@ def main() -> None:
     from accelerator import machine
 
     found = next(machine.look(0.0))
-    kept = ("platform", "devices", "processor", "cores", "python", "versions")
-    report: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/selector.py", *sys.argv[1:]]),
-        "commit": machine.commit(),
+    kept = ("platform", "devices", "python", "versions")
+    report: dict[str, Any] = reports.head() | {
         "machine": {name: found[name] for name in kept},
         "parameters": PARAMETERS,
         "cases": [],
@@ -62,8 +59,7 @@ def main() -> None:
                 case |= measured(name, num_clients, given.num_selected, given.rounds, given.budget)
             report["cases"].append(case)
             print(described(case), flush=True)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(report, indent=1) + "\n")
+    reports.write(given.out, report)
 
 
 def measured(name: str, num_clients: int, num_selected: int, rounds: int, budget: float) -> dict[str, Any]:

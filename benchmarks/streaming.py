@@ -8,7 +8,6 @@ the difference is the call itself; on an accelerator the way to it comes on top.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import reports
 import synthetic
 
 
@@ -26,14 +26,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of timed rounds, a case")
     parser.add_argument("--out", type=Path, default=Path("results/streaming.json"), help="where to write")
     arguments = parser.parse_args()
-    report: dict[str, Any] = {"cases": []}
+    report: dict[str, Any] = reports.head() | {"cases": []}
     for preset in arguments.presets:
         for seeds in arguments.seeds:
             case = {"preset": preset, "seeds": seeds} | run_case(preset, seeds, arguments.seconds)
             report["cases"].append(case)
             print(f"{preset}, {seeds} seeds: {case['ratio']:.3f} of the speed with images on the devices", flush=True)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    reports.write(arguments.out, report)
 
 
 def run_case(preset: str, seeds: int, budget: float) -> dict[str, Any]:

@@ -20,7 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1]
+import reports
+
 # preset, strategy, replicates
 CASES = (
     ("fedcor/fmnist-1spc", "gpfl", 1),
@@ -35,25 +36,20 @@ def main() -> None:
     parser.add_argument("other", type=Path, help="a checkout of the other version")
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="of each version in each case")
     parser.add_argument("--chunks", type=int, default=7, metavar="N", help="chunks that are timed in a turn")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "two_versions.json", help="where to write")
+    parser.add_argument("--out", type=Path, default=Path("results/two_versions.json"), help="where to write")
     arguments = parser.parse_args()
     cases = []
     for preset, algo, seeds in CASES:
         case = {"preset": preset, "seeds": seeds, "evaluate": False, "algo": algo, "precision": "float32"}
         turns = [
-            [timed(checkout, case | {"chunks": arguments.chunks}) for checkout in (arguments.other, HERE)]
+            [timed(checkout, case | {"chunks": arguments.chunks}) for checkout in (arguments.other, reports.ROOT)]
             for _ in range(arguments.turns)
         ]
-        same = program_of(arguments.other, case) == program_of(HERE, case)
+        same = program_of(arguments.other, case) == program_of(reports.ROOT, case)
         cases.append(case | {"same_program": same} | compared(turns))
         print(describe(cases[-1]), flush=True)
-    report = {
-        "command": "python benchmarks/two_versions.py CHECKOUT",
-        "other": commit(arguments.other),
-        "this": commit(HERE),
-        "cases": cases,
-    }
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    head = reports.head(["CHECKOUT", *(one for one in sys.argv[1:] if one != str(arguments.other))])
+    reports.write(arguments.out, head | {"other": reports.commit(arguments.other), "cases": cases})
 
 
 def timed(checkout: Path, case: dict[str, Any], **variables: str) -> dict[str, Any]:
@@ -99,13 +95,6 @@ def describe(case: dict[str, Any]) -> str:
         f"seed-rounds a second ({case['smallest']:.3f} to {case['largest']:.3f}), "
         f"{'the same program' if case['same_program'] else 'another program'}"
     )
-
-
-def commit(checkout: Path) -> str:
-    """Return the commit that is checked out."""
-    return subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=checkout, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout.strip()
 
 
 if __name__ == "__main__":

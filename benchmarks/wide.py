@@ -8,10 +8,11 @@ at most FEW_EXAMPLES examples adds up outer products. All take turns; microsecon
 """
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
+
+import reports
 
 # pfl-research's, one that is just wide enough, and FL-DP3S's, which is not
 LAYERS = ((12544, 128), (2048, 512), (800, 500))
@@ -27,13 +28,13 @@ def main() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import jax
 
-    report = {"command": "python benchmarks/wide.py", "jax": jax.__version__, "cases": []}
+    report = reports.head() | {"jax": jax.__version__, "cases": []}
     for inputs, features in LAYERS:
         for batch in BATCHES:
             case = {"inputs": inputs, "features": features, "batch": batch}
             report["cases"].append(case | time_forms(inputs, features, batch))
             print(report["cases"][-1], flush=True)
-            arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+            reports.write(arguments.out, report)
 
 
 def time_forms(inputs: int, features: int, batch: int) -> dict[str, float]:

@@ -188,20 +188,6 @@ def test_a_killed_day_leaves_what_it_found_and_no_process(tmp_path):
     assert json.loads((tmp_path / "out.json").read_text())["parts"][0]["cases"] == cases
 
 
-@pytest.mark.parametrize(
-    "text,without",
-    [
-        ("--out /home/me/results/x.json --minutes 8", "--out x.json --minutes 8"),
-        ("--out=/tmp/a b", "--out=a b"),
-        ("File '/usr/lib/python3/x.py', line 3", "File 'x.py', line 3"),
-        ("fedcor/fmnist-2spc: 3 seed-rounds/s", "fedcor/fmnist-2spc: 3 seed-rounds/s"),
-        ("file:///work/x", "file:x"),
-    ],
-)
-def test_no_folder_of_the_machine_is_told(accelerator, text, without):
-    assert accelerator("children").without_folders(text) == without
-
-
 def trajectory(rounds=3, clients=((0, 1), (2, 3), (4, 5))):
     weights = np.cumsum(np.ones((rounds + 1, 4), np.float32), axis=0)
     return {"weights": weights, "cohorts": np.array(clients), "losses": np.ones(rounds, np.float32)}

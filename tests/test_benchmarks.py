@@ -30,6 +30,43 @@ def rivals(monkeypatch):
             del sys.modules[name]
 
 
+def test_a_report_says_what_made_it(rivals, tmp_path, monkeypatch):
+    reports = rivals("reports")
+    script = str(FOLDER / "rivals" / "run.py")
+    monkeypatch.setattr(sys, "argv", [script, "--algos", "fedcor[dimension=15]", "--out", f"{tmp_path}/a/b.json"])
+    head = reports.head()
+    assert head["command"] == "python benchmarks/rivals/run.py --algos 'fedcor[dimension=15]' --out b.json"
+    assert set(head) == {"command", "commit", "date", "processor", "cores"} and head["cores"] >= 1
+    assert reports.head(["--budget", "5"])["command"] == "python benchmarks/rivals/run.py --budget 5"
+    reports.write(tmp_path / "a" / "b.json", head | {"cases": []})
+    assert json.loads((tmp_path / "a" / "b.json").read_text()) == head | {"cases": []}
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]
+    assert reports.commit(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text,without",
+    [
+        ("--out /home/me/results/x.json --minutes 8", "--out x.json --minutes 8"),
+        ("--out=/tmp/a b", "--out=a b"),
+        ("File '/usr/lib/python3/x.py', line 3", "File 'x.py', line 3"),
+        ("fedcor/fmnist-2spc: 3 seed-rounds/s", "fedcor/fmnist-2spc: 3 seed-rounds/s"),
+        ("file:///work/x", "file:x"),
+    ],
+)
+def test_no_folder_of_the_machine_is_told(rivals, text, without):
+    assert rivals("reports").without_folders(text) == without
+
+
+def test_every_benchmark_that_writes_says_what_made_its_file():
+    scripts = [path for path in FOLDER.rglob("*.py") if path.name != "reports.py"]
+    writes = re.compile(r"reports\.write\(|json\.dumps\([^)]*indent")
+    written = {path.name for path in scripts if writes.search(path.read_text())}
+    headed = {path.name for path in scripts if "reports.head(" in path.read_text()}
+    assert written - {"day.py"} == headed - {"accelerator.py"} and "accelerator.py" in headed  # it hands its head on
+    assert len(headed) >= 11
+
+
 def test_settings_of_the_rivals_are_sound(rivals):
     settings, ours = rivals("settings"), rivals("ours")
     for name, setting in settings.SETTINGS.items():

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import reports
+
 COMMAND = Path(__file__).parents[1] / "accelerator.py"
 KILLED = -9  # return code
 SECONDS_TO_END = 10.0  # for a process that has nothing more to say
@@ -119,12 +121,7 @@ def _check(name: str, child: Child, code: int, errors: Path) -> None:
         return
     lines = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     told = [line for line in lines if re.search(r"Unknown flag|RESOURCE_EXHAUSTED|Error:", line)] or lines or [""]
-    raise ChildError(f"{name}: exit code {code}: {without_folders(told[-1])[:300]}".removeprefix(": "))
-
-
-def without_folders(text: str) -> str:
-    """Return the text with every absolute path cut down to its last part: results name no folder of a machine."""
-    return re.sub(r"(?<![\w.])/(?:[^\s'\"/]*/)+", "", text)
+    raise ChildError(f"{name}: exit code {code}: {reports.without_folders(told[-1])[:300]}".removeprefix(": "))
 
 
 def described(error: BaseException) -> str:
@@ -132,4 +129,4 @@ def described(error: BaseException) -> str:
     if isinstance(error, ChildError):
         return str(error)
     lines = str(error).strip().splitlines() or [""]
-    return without_folders(f"{type(error).__name__}: {lines[0]}")[:300]
+    return reports.without_folders(f"{type(error).__name__}: {lines[0]}")[:300]

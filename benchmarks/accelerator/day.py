@@ -1,11 +1,12 @@
 """A queue of cases, most important first, within a budget; what they find is in the file as soon as it is there."""
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import reports
 
 from accelerator import children
 from accelerator.children import Child, ChildError
@@ -181,10 +182,7 @@ class Day:
 
     def _write(self) -> None:
         self.report["seconds"] = round(self.elapsed, 1)
-        self._out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._out.with_name(f".{self._out.name}.tmp")
-        temporary.write_text(json.dumps(self.report, indent=1) + "\n")
-        temporary.replace(self._out)
+        reports.write(self._out, self.report)
 
 
 def _outcome(part: Part, record: Record) -> str:

@@ -7,6 +7,7 @@ An actor loads the work once and then is whichever client a message names.
 import functools
 import json
 import os
+from typing import cast
 
 import torch
 import torch_models
@@ -33,11 +34,12 @@ def app(text: str) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         del context
         work, network, clients = loaded(text)
-        config = message.content["config"]
-        network.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        config = message.content.config_records["config"]
+        network.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(network.parameters(), work.learning_rate, weight_decay=work.weight_decay)
-        images, labels = clients[config["client"]]
-        for batch in torch.from_numpy(work.order(work.generator(config["round"], config["client"]))):
+        round, client = (cast(int, config[name]) for name in ("round", "client"))
+        images, labels = clients[client]
+        for batch in torch.from_numpy(work.order(work.generator(round, client))):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(network(images[batch]), labels[batch]).backward()
             optimizer.step()

@@ -22,7 +22,7 @@ from settings import EXACT, RIVALS, SETTINGS
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
-from accelerator import machine  # noqa: E402
+import reports  # noqa: E402
 
 EXACT_TOLERANCE = 0.01  # between the test losses of what should be one model, as a share of what training changed
 ACCURACY_TOLERANCE = 0.01  # beyond three standard errors, between models of other shuffles
@@ -48,19 +48,14 @@ def main() -> None:
     arguments = parser.parse_args()
     places = {str(arguments.dir): None, str(arguments.out): f"results/{arguments.out.name}"}  # no folder of a machine
     told = [place for argument in sys.argv[1:] if (place := places.get(argument, argument)) is not None]
-    report = {
-        "command": " ".join(["python benchmarks/rivals/run.py", *(t for t in told if t != "--dir")]),
-        "commit": machine.commit(),
-        "processor": machine.processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    report = reports.head([one for one in told if one != "--dir"]) | {
         "load_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,  # processes of others
         "settings": {},
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     for name in arguments.settings:
         print(f"{name}: {SETTINGS[name]['about']}", flush=True)
         report["settings"][name] = compare(setting(name, arguments), arguments)
-        arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+        reports.write(arguments.out, report)
 
 
 def setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:

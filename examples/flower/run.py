@@ -61,7 +61,7 @@ def apps(
             folder=folder,
         )
         result = selecting.start(
-            grid, record(clients.initial(setting)), evaluate_fn=lambda round, model: MetricRecord(on(tests, model))
+            grid, record(clients.initial(setting)), evaluate_fn=lambda round, model: MetricRecord({**on(tests, model)})
         )
         measured = result.evaluate_metrics_serverapp
         found["cohorts"] = [[int(name) for name in cohort] for cohort in selecting.cohorts]

@@ -13,7 +13,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.devices import memory
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.reporting import plots
-from fedjax_sel.runs import folder
+from fedjax_sel.runs import folder, progress
 from fedjax_sel.simulation import layout, memory_budget, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.padding import padded_share
@@ -115,7 +115,7 @@ def _in_short(timed: Timed) -> dict[str, str]:
         "mesh": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}, {_layout(plan)}",
         "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB a device",
         "time": f"about {_duration(timed.total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
-        f"{speed:.1f} seed-rounds/s",
+        + progress.rate(speed),
         "goes to": str(config.run.out or folder.default_path(config)),
     }
 

@@ -21,7 +21,19 @@ class _Speed(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.fields.get("speed")
-        return Text("compiling" if speed is None else f"{speed:.1f} seed-rounds/s")
+        return Text("compiling" if speed is None else rate(speed))
+
+
+def rate(speed: float) -> str:
+    """Return seed-rounds a second in words; where that is less than one, the seconds of one."""
+    return f"{speed:.1f} seed-rounds/s" if speed >= 1 else f"{1 / max(speed, 1e-9):.1f} s a seed-round"
+
+
+def until_done(seconds: float) -> str:
+    """Return how long it will still take, as a clock shows it."""
+    minutes, hours = int(seconds) // 60, int(seconds) // 3600
+    clock = f"{hours}:{minutes % 60:02d}" if hours else f"{minutes}"
+    return f"{clock}:{int(seconds) % 60:02d} left"
 
 
 class Reporter:
@@ -99,20 +111,19 @@ class Reporter:
             self._notebook.update(self._in_a_line(done, now, speed), done / self._num_rounds)
         elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):
             self._last_line = now
-            rate = "" if speed is None else f"  {speed:.1f} seed-rounds/s  {self._left(done, speed)}"
-            print(f"round {done}/{self._num_rounds}  {self._text}{rate}", file=self._stream, flush=True)
+            how_fast = "" if speed is None else f"  {rate(speed)}  {self._left(done, speed)}"
+            print(f"round {done}/{self._num_rounds}  {self._text}{how_fast}", file=self._stream, flush=True)
 
     def _in_a_line(self, done: int, now: float, speed: float | None) -> str:
         """Return where a notebook's run stands; of one that is done, what it took."""
         if done == self._num_rounds:
             time_and_speed = f"{now - self._started:.1f} s"
         else:
-            time_and_speed = "compiled" if speed is None else f"{speed:.1f} seed-rounds/s  {self._left(done, speed)}"
+            time_and_speed = "compiled" if speed is None else f"{rate(speed)}  {self._left(done, speed)}"
         return f"round {done}/{self._num_rounds}  {self._text}  {time_and_speed}"
 
     def _left(self, done: int, speed: float) -> str:
-        seconds = (self._num_rounds - done) * self._num_seeds / max(speed, 1e-9)
-        return f"{int(seconds // 60)}:{int(seconds % 60):02d} left"
+        return until_done((self._num_rounds - done) * self._num_seeds / max(speed, 1e-9))
 
     def say(self, text: str) -> None:
         """Print one line to the person, beside the bar."""

@@ -63,6 +63,9 @@ def test_the_installed_commands_lead_where_they_should():
         (["train", "stray"], "error: 'stray': not expected here; --help lists every flag\n"),
         (["train", "--model", "a.b:c", "--precision", "bfloat16"], "error: --precision bfloat16: this changes nothing"),
         (["train", "--dataset", "a.b:c", "--data-dir", "."], "error: --data-dir .: this changes nothing without"),
+        (["train", "--dry-run", "--log", "mlflow"], "error: --log: this changes nothing with --dry-run"),
+        (["leaderboard", "--pages", "--rounds", "5"], "error: --rounds: this changes nothing with --pages"),
+        (["reproduce", "fedgp/fig1", "--jobs", "2", "--scheduler", "x:1"], "error: --jobs and --scheduler: each says"),
         (["train", "--verbose"], "error: --verbose: this changes nothing without --dry-run; leave it out, or add"),
         (["list", "fedcorr"], "error: list: there is no 'fedcorr'; did you mean 'fedcor'"),
     ],
@@ -234,6 +237,10 @@ def test_a_page_shows_a_command_without_the_folders_of_a_machine():
         "compare", ["--data-dir", "/mine/data", "--runs=/mine/runs", "--algos", "my algo", "--runs"]
     )
     assert shown == "fedjax-sel compare --data-dir DATA --runs RUNS --algos 'my algo' --runs RUNS"
+    more = ["--config", "/home/me/a.toml", "--available=/home/me/who.csv", "--dataset", "leaf:/home/me/femnist"]
+    shown = on_a_page.command("compare", [*more, "--preset", "fedcor/fmnist-2spc"])
+    assert shown == "fedjax-sel compare --config a.toml --available=who.csv --dataset leaf:femnist --preset " \
+                    "fedcor/fmnist-2spc"  # fmt: skip
     for given, seen in (("/mine/results", "OUT"), ("results/papers", "results/papers")):
         assert on_a_page.command("reproduce", ["--out", given]) == f"fedjax-sel reproduce --out {seen}"
         assert on_a_page.command("reproduce", [f"--out={given}"]) == f"fedjax-sel reproduce --out {seen}"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from fedjax_sel import logs
 from fedjax_sel.cli.parser import Parser
 from fedjax_sel.config import PAIRS, Config, concerns, files, flat_types, only_with
-from fedjax_sel.core import terminal
+from fedjax_sel.core import terminal, texts
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
@@ -206,6 +206,16 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
+    except SystemExit as error:
+        commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
+        inside = [place for place in _places(error) if not place.startswith(commands)]
+        if not inside:
+            raise  # the parser's own: --help, a wrong flag
+        print(
+            f"error: {inside[-1]} tried to end the process ({texts.reason(error)}); raise an exception there instead",
+            file=sys.stderr,
+        )
+        return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -217,6 +227,12 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         return code
 
 
+def _places(error: BaseException) -> list[str]:
+    """Return the functions that an error came through, the outermost first."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
+
+
 def _unforeseen(error: Exception) -> tuple[int, str]:
     """Return the exit code and a sentence for an error that nobody thought of, or that too small a machine causes."""
     lines = str(error).strip().splitlines()
@@ -226,8 +242,7 @@ def _unforeseen(error: Exception) -> tuple[int, str]:
             f"there is not enough memory ({text}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "
             "data or a smaller model"
         )
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
+    places = _places(error)
     own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
     return UNEXPECTED, (
         f"{text}, in {(own or places)[-1]}; nobody thought of this: please report it with what --debug shows (what was "

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedjax_sel.cli import command_line, on_a_page
 from fedjax_sel.cli.parser import Parser
-from fedjax_sel.config import flat_types
+from fedjax_sel.config import Config, flat_types
 from fedjax_sel.config.validation import validate
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs.jobs import Job, make_jobs
@@ -62,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = {name: command_line.parse(parser, [*arguments, "--preset", name])[0] for name in flags.presets}
         if len(settings) < len(flags.presets):
             raise UserError(f"--presets: {' '.join(flags.presets)} names a setting twice; give each once")
+        _refuse_equal(settings)
     if flags.optimizers is not None:
         _give_one_of(arguments, "--optimizer", "--optimizers")
         _give_one_of(arguments, "--optimizer-args", "--optimizers")
@@ -87,6 +88,18 @@ def make_parser() -> Parser:
     what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="folder of the comparison")
     command_line.add_log(what)
     return parser
+
+
+def _refuse_equal(settings: dict[str, Config]) -> None:
+    """Refuse presets that other flags have made one: a file of a whole run says everything that a preset does."""
+    names = list(settings)
+    for place, name in enumerate(names):
+        for other in names[:place]:
+            if settings[name].fingerprint() == settings[other].fingerprint():
+                raise UserError(
+                    f"--presets: {other} and {name} are the same setting here, for the other flags say all in which "
+                    "they differ; give one of them, or leave out what outranks them (--config?)"
+                )
 
 
 def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:

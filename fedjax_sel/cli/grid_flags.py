@@ -73,4 +73,6 @@ def workers_of(flags: argparse.Namespace) -> "Workers | None":
 
     if flags.jobs < 0:
         raise UserError(f"--jobs: {flags.jobs} is below 0; give the number of processes")
+    if flags.jobs and flags.scheduler:
+        raise UserError("--jobs and --scheduler: each says who takes the runs; give one of them")
     return Workers(flags.jobs, flags.scheduler) if flags.jobs or flags.scheduler else None

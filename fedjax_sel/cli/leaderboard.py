@@ -31,6 +31,9 @@ others are in the tables); 129 the terminal was closed, 130 interrupted.
 """
 
 
+_OF_RUNS = ("algos", "seeds", "rounds", "scale", "runs", "data_dir", "jobs", "scheduler")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
@@ -40,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    flags = make_parser().parse_args(arguments)
+    parser = make_parser()
+    flags = parser.parse_args(arguments)
     from fedjax_sel.leaderboard import grids
 
     if flags.list:
@@ -50,6 +54,9 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("no part is named; --list shows them all")
     if flags.parts and flags.pages:
         raise UserError("--pages: it runs nothing, and writes the pages of all parts; leave the PARTs out")
+    if flags.pages and (idle := [name for name in _OF_RUNS if getattr(flags, name) != parser.get_default(name)]):
+        flag = "--" + idle[0].replace("_", "-")
+        raise UserError(f"{flag}: this changes nothing with --pages, which runs nothing; leave it out")
     chosen = grids.chosen(flags.parts)
     from fedjax_sel.leaderboard import pages, running
     from fedjax_sel.leaderboard.settings import ALGOS

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
     if parsed.watch:
         return _watch(parsed.folders, parsed.html, not parsed.quick)
-    found = settings.by_setting(_runs(parsed.folders))
+    found = settings.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE)
     if parsed.html is not None:
@@ -130,6 +130,16 @@ def _runs(given: list[Path]) -> list[Path]:
     from fedjax_sel.runs import settings
 
     return list(dict.fromkeys(run for path in given for run in settings.runs_in(path)))
+
+
+def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
+    """Leave out runs of a folder of runs that have nothing to show: one that has just begun hides no other."""
+    from fedjax_sel.runs import folder
+
+    empty = [run for run in runs if run not in given and folder.shows_nothing(run)]
+    for run in empty:
+        _say(f"{run} has no whole round, and is left out")
+    return [run for run in runs if run not in empty] or runs
 
 
 def _watch(given: list[Path], path: Path, with_data: bool) -> int:

@@ -49,6 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("--verbose: this changes nothing without --dry-run; leave it out, or add that")
     validate(config)
     command_line.refuse_idle(flags, [config])
+    if flags.dry_run and flags.log:
+        raise UserError("--log: this changes nothing with --dry-run, which runs nothing; leave it out")
     if flags.dry_run:
         from fedjax_sel.cli import dry_run  # needs JAX; --help does not
 

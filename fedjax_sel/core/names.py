@@ -1,7 +1,7 @@
 """Looking a name up, with the nearest one offered when it is wrong."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from fedjax_sel.errors import UserError
@@ -47,6 +47,6 @@ def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
         UserError: one sentence with the field, the value, and the nearest allowed ones or all of them.
     """
     allowed = tuple(allowed)
-    if value in allowed:
+    if isinstance(value, Hashable) and value in allowed:
         return value
     raise UserError(f"{what}: unknown {shown(value)}; {did_you_mean(str(value), (str(name) for name in allowed))}")

@@ -15,7 +15,9 @@ def as_list(value: Any) -> list[Any]:
     """Make a list of a text, a single value, or anything that can be gone through."""
     if isinstance(value, str):
         return value.replace(",", " ").split()
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, bytes) else [value]
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        return [value]
+    return [_number(value)] if getattr(value, "ndim", 1) == 0 else list(value)
 
 
 def scalar(flag: str, value: Any, kind: type) -> Any:

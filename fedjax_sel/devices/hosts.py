@@ -115,13 +115,19 @@ def _decode(content: bytes) -> Any:
 
 
 _ARRAY, _TEXT = "__array__", "text"
+MOST_AT_ONCE = 2**28  # bytes that go to other machines in one piece
 
 
 def _broadcast(message: bytes) -> bytes:
     """Return the first machine's bytes."""
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
-    content = np.frombuffer(message, np.uint8) if is_first() else np.zeros(size, np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(content), np.uint8).tobytes()
+    parts = np.array(divmod(len(message), MOST_AT_ONCE), np.int32)  # a length of more than 2 GiB is no int32
+    whole, rest = (int(part) for part in multihost_utils.broadcast_one_to_all(parts))
+    content = np.frombuffer(message, np.uint8) if is_first() else np.zeros(whole * MOST_AT_ONCE + rest, np.uint8)
+    received = [
+        np.asarray(multihost_utils.broadcast_one_to_all(content[first : first + MOST_AT_ONCE]), np.uint8)
+        for first in range(0, max(1, len(content)), MOST_AT_ONCE)
+    ]
+    return np.concatenate(received).tobytes()
 
 
 def anybody(wish: bool) -> bool:

@@ -8,12 +8,12 @@ import numpy as np
 
 from fedjax_sel import data
 from fedjax_sel.config import Config
-from fedjax_sel.core import plugins
+from fedjax_sel.core import plugins, texts
 from fedjax_sel.data import availability
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
-from fedjax_sel.errors import UserError
+from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.experiment.checking import SERVER_SHARE
 from fedjax_sel.experiment.registries import DATASETS, PARTITIONS
 from fedjax_sel.experiment.values import VALUE, ByHand, Deal, Experiment, experiment_of
@@ -168,9 +168,21 @@ def _refuse_positions_of_all(own: Partition | Deal, config: Config, dataset: Dat
         )
 
 
+def _dealt(deal: Deal, config: Config, dataset: Dataset, seed: int) -> Any:
+    try:
+        return deal(dataset, config.partition.num_clients, seed)
+    except UserError:
+        raise
+    except RAISED_BY_PLUGINS as error:
+        name = config.partition.partition.removeprefix(VALUE)
+        raise UserError(
+            f"--partition {name}: dealing with seed {seed} raised {texts.reason(error)}; mend that"
+        ) from error
+
+
 def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed: int) -> Partition:
     _refuse_positions_of_all(own, config, dataset)
-    made: Any = own if isinstance(own, Partition) else own(dataset, config.partition.num_clients, seed)
+    made: Any = own if isinstance(own, Partition) else _dealt(own, config, dataset, seed)
     if isinstance(made, Sequence | np.ndarray):
         made = Partition.from_indices(list(made), dataset.num_train_examples)
     if not isinstance(made, Partition):

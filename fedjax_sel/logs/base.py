@@ -22,9 +22,11 @@ class Log:
     Attributes:
         tool: its name, as `--log` and the extra have it.
         package: that is imported; empty: none.
+        writes_anew: whether a run that goes on is written from its first round.
     """
 
     tool = package = ""
+    writes_anew = False
 
     def __init__(self, folder: str | Path, name: str | None = None):
         """Make the callback.
@@ -59,7 +61,7 @@ class Log:
             self.folder.mkdir(parents=True, exist_ok=True)
             identity = self.begin(_plain(config.flat()), before)
             written = note.get("rounds", rounds) if note else 0  # an older note does not say how many
-            self._written = written if isinstance(written, int) else 0
+            self._written = written if isinstance(written, int) and not self.writes_anew else 0
             self._identity = identity
             self._remember()
         except OSError as error:

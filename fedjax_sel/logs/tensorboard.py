@@ -9,11 +9,12 @@ class TensorBoard(Log):
     """Writes every measure of every seed for TensorBoard; wants the package tensorboardX."""
 
     tool, package = "tensorboard", "tensorboardX"
+    writes_anew = True  # nobody knows how much of it was on the disk when a process was killed
 
     def begin(self, config: dict[str, Any], before: str | None) -> None:
-        """Open a file; a run that goes on has several, which TensorBoard joins."""
-        del before
-        self._writer = self._module.SummaryWriter(str(self.folder))
+        """Open a file; that of a run that goes on begins at its first round, and takes the place of those before it."""
+        again = {} if before is None else {"purge_step": 0}
+        self._writer = self._module.SummaryWriter(str(self.folder), **again)
         self._writer.add_text("configuration", "\n".join(f"    {key}: {value}" for key, value in config.items()))
 
     def write(self, found: list[Step]) -> None:

@@ -151,7 +151,7 @@ def fit_embeddings(
 def _inverse_factor(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
     """Return L^-1 of M = L L^T, [d, d]; where rounding has made M indefinite, of M with a larger diagonal.
 
-    A triangular solve with N right-hand sides would cost ten times as much on a CPU, and is no more accurate.
+    A triangular solve with N right-hand sides would cost more on a CPU, and is no more accurate.
     """
     gram = _dot(embeddings, embeddings.T)
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)

@@ -112,7 +112,7 @@ def _prior(embeddings: jax.Array, importance: jax.Array, noise: float | jax.Arra
 
 
 def _squares(embeddings: jax.Array) -> jax.Array:
-    """Return |x_k|^2, row by row: summed as columns, a million of them take XLA forty times as long on a CPU."""
+    """Return |x_k|^2, row by row: as a sum over columns XLA takes much longer for many clients on a CPU."""
     zero = jnp.zeros(embeddings.shape[1], embeddings.dtype)
     return lax.scan(lambda total, row: (total + row**2, None), zero, embeddings)[0]
 

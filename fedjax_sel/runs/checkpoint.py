@@ -237,7 +237,9 @@ def _commit(temporary: Path, place: Path) -> None:
 
 def sync(path: Path) -> None:
     """Make the disk take what was written to a file, or the names in a folder."""
-    handle = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folder
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # and there only what writes can be synced
     try:
         os.fsync(handle)
     finally:

@@ -17,6 +17,7 @@ checkpoint's, which also brings back a configuration that was lost.
 import contextlib
 import io
 import platform
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +38,7 @@ from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA
 from fedjax_sel.version import __version__
 
 SECONDS_TO_LOSE = 60.0
+_ASIDE = ".aside-"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
@@ -83,9 +85,20 @@ def holds_rounds(path: Path) -> bool:
     return any((path / name).exists() for name in (METRICS, COHORTS, CHECKPOINTS))
 
 
+def shows_nothing(path: Path) -> bool:
+    """Return whether a run has no whole round to show: it has just begun, or ended in its first."""
+    known = told.newest(path)
+    return has_saved_nothing(path) if known is None else not known["rounds"]
+
+
+def has_saved_nothing(path: Path) -> bool:
+    """Return whether a run was begun in a folder and has not saved its first rounds yet."""
+    return (path / CONFIG).exists() and not (path / COHORTS).exists() and told.newest(path) is None
+
+
 def is_worth_keeping(path: Path) -> bool:
     """Return whether a folder holds rounds that were saved, or took longer than a killed process may lose anyway."""
-    if (path / RESULT).exists() or any((path / CHECKPOINTS).glob("*")):
+    if any((path / CHECKPOINTS).glob("*")) or ((path / RESULT).exists() and _is_finished(path)):
         return True
     try:
         return rows.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
@@ -93,6 +106,12 @@ def is_worth_keeping(path: Path) -> bool:
         return (path / COHORTS).exists()
     except told.UNREADABLE:
         return True
+
+
+def _is_finished(path: Path) -> bool:
+    """Return whether a run tells of all its rounds, or of nothing that can be read."""
+    known = told.newest(path)
+    return known is None or "config" not in known or known["rounds"] >= Config.from_json(known["config"]).run.rounds
 
 
 def stored_config(path: Path) -> Config:
@@ -174,7 +193,7 @@ def set_aside(path: Path) -> Path:
                 "folder"
             )
     number = 1
-    while (moved := path.with_name(f"{path.name}.aside-{number}")).exists():
+    while (moved := path.with_name(f"{path.name}{_ASIDE}{number}")).exists():
         number += 1
     try:
         path.rename(moved)
@@ -182,6 +201,11 @@ def set_aside(path: Path) -> Path:
         raise _cannot_write(path, error) from error
     make(path)
     return moved
+
+
+def is_aside(path: Path) -> bool:
+    """Return whether a folder, or one that it lies in, has the name of what was set aside."""
+    return any(re.search(rf"{re.escape(_ASIDE)}\d+$", part) for part in path.parts)
 
 
 def remove_unfinished(path: Path) -> None:

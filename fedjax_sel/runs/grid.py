@@ -159,7 +159,8 @@ def _on_workers(
         places = {}
         for name, config in runs:
             # Not pure: the same configuration run again reads its folder again.
-            places[client.submit(run_one, config.to_json(), afterwards, enough, pure=False)] = (name, config)
+            there = _for_any_folder(config).to_json()
+            places[client.submit(run_one, there, afterwards, enough, pure=False)] = (name, config)
         for number, future in enumerate(distributed.as_completed(list(places)), start=1):
             name, config = places[future]
             error = future.exception()
@@ -167,6 +168,13 @@ def _on_workers(
             say(f"run {number} of {len(runs)}: {name}{'' if failure is None else f' failed: {failure}'}")
             result = dataclasses.replace(reading.load(_path(config)), config=config) if failure is None else None
             yield Done(config, result, failure)
+
+
+def _for_any_folder(config: Config) -> Config:
+    """Return a configuration with absolute paths: a worker may have been started in another folder."""
+    data_dir = config.data.data_dir
+    paths = {} if data_dir is None else {"data_dir": os.path.abspath(data_dir)}
+    return config.replace(out=os.path.abspath(_path(config)), **paths)
 
 
 def _connected(distributed: Any, address: str) -> Any:

@@ -40,9 +40,11 @@ def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = 
     """
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
     for path in folders:
+        if read is None and folder.has_saved_nothing(path):
+            raise UserError(f"{path}: the run has saved no round yet; wait for one, or leave it out")
         result = (read or reading.load)(path)
         if not result.num_rounds:
-            raise UserError(f"{path}: the run has no whole round yet; wait for one, or leave it out")
+            raise UserError(f"{path}: the run ended in its first round; leave it out")
         conditions = _conditions(result, folder.made_from(path))
         for known, results in found:
             if known == conditions:
@@ -79,7 +81,10 @@ def runs_in(path: Path) -> list[Path]:
     if not path.is_dir() or folder.holds_run(path):
         return [path]
     deeper = [found for depth in ("*", "*/*", "*/*/*") for found in sorted(path.glob(depth)) if found.is_dir()]
-    return [found for found in deeper if folder.holds_run(found)] or [path]
+    # what was set aside is no further strategy of the comparison
+    return [found for found in deeper if not folder.is_aside(found.relative_to(path)) and folder.holds_run(found)] or [
+        path
+    ]
 
 
 def _conditions(result: Result, digests: Any) -> dict[str, Any]:

@@ -77,18 +77,18 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         _blame(job, lambda job=job: check_alone(job.experiment))
     # a first look with a strategy that asks for nothing: what is wrong here is wrong whatever the strategy
     common = {job.conditions: pose(_with_random(job)) for job in jobs}
-    posed = [_blame(job, lambda job=job: pose(_first_seed(job))) for job in jobs]
+    strategies = [_blame(job, lambda job=job: pose(_first_seed(job)).strategy) for job in jobs]  # and not their data
     shares: dict[str, float] = {}
-    for job, problem in zip(jobs, posed):
-        shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, problem.strategy))
+    for job, strategy in zip(jobs, strategies):
+        shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, strategy))
     ready = []
-    for job, problem in zip(jobs, posed):
+    for job, strategy in zip(jobs, strategies):
         share = shares[job.conditions]
         if share != server_validation(job.config, common[job.conditions].strategy):
             job = job._replace(experiment=job.experiment.replace(server_validation=share))
             if common[job.conditions].config.data.server_validation != share:
                 common[job.conditions] = pose(_with_random(job))
-        problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=problem.strategy)
+        problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=strategy)
         ready.append((job, problem))
     data = {name: provenance.digests(one.given, one.config.run.seeds) for name, one in common.items()}
     checked = [Checked(job, problem, data[job.conditions]) for job, problem in ready]

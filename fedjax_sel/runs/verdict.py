@@ -1,6 +1,7 @@
 """Whether a run may go on after a chunk; and if not, the sentence that says in which round, why, and what to do."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from fedjax_sel.config import Config
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from fedjax_sel.experiment import optimization
+from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.plan import Records
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
@@ -74,8 +76,11 @@ def _names(config: Config, where: str, records: Records, place: tuple[int, int])
 def _updates(config: Config, where: str, records: Records, place: tuple[int, int]) -> NonFiniteUpdateError:
     """Return the error that says whose updates are not finite."""
     who = ", ".join(map(str, records.cohort[place][records.nonfinite[place]]))
-    again = config.run.out is not None and config.run.keep > 0 and config.run.resume != "never"
-    advice = f", with which the same command goes on in {config.run.out}" if again else ""
+    advice = ""
+    if config.run.out is not None and config.run.resume != "never":
+        goes_on = checkpoint.list_all(Path(config.run.out) / run_files.CHECKPOINTS)
+        then = "goes on" if goes_on else "begins again"
+        advice = f", with which the same command {then} in {config.run.out}"
     return NonFiniteUpdateError(
         f"{where}: the update of client {who} is not finite (algo {config.selection.algo}, learning rate "
         f"{config.training.learning_rate:g}); lower --learning-rate, or leave such updates out by --on-nonfinite skip"

@@ -16,7 +16,7 @@ from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint, run_files
+from fedjax_sel.runs import checkpoint, run_files, told
 from fedjax_sel.runs.manifest import DamagedError
 
 SEPARATOR = "/"
@@ -93,8 +93,8 @@ def read(folder: Path) -> Weights | None:
     file = folder / run_files.PARAMS
     if not file.exists():
         return _from_checkpoint(folder)
-    told = run_files.read_json(folder / run_files.RESULT)
-    digest = told.get(TOLD) if isinstance(told, dict) else None
+    result = run_files.read_json(folder / run_files.RESULT)
+    digest = result.get(TOLD) if isinstance(result, dict) else None
     try:
         content = files.read_bytes(file, run_files.MOST_BYTES)
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:
@@ -102,18 +102,17 @@ def read(folder: Path) -> Weights | None:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return _nested(arrays)
     except Exception as error:  # a damaged archive raises whatever its parts do
-        raise UserError(
-            f"{file}: cannot read the weights ({error}); remove the file, and it is made again from the last checkpoint"
-        ) from error
+        kept = checkpoint.list_all(folder / run_files.CHECKPOINTS)
+        advice = "it is made again from the last checkpoint" if kept else "--resume never makes the run again"
+        raise UserError(f"{file}: cannot read the weights ({error}); remove the file, and {advice}") from error
 
 
 def _from_checkpoint(folder: Path) -> Weights | None:
-    told = run_files.read_json(folder / run_files.RESULT)
-    rounds = told.get("rounds") if isinstance(told, dict) else None
+    known = told.newest(folder)  # a process may have died between its last checkpoint and result.json
     for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
         with contextlib.suppress(DamagedError):
             about, arrays = checkpoint.read(place)
-            if about["rounds"] != rounds:
+            if known is None or about["rounds"] != known["rounds"]:
                 return None
             weights = _nested(in_a_state(arrays))
             with contextlib.suppress(OSError):  # a disk that cannot be written: it is made again the next time

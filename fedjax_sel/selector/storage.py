@@ -55,7 +55,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
             leaves = [archive[f"leaf_{place}"] for place in range(len(archive.files) - 1)]
     except OSError as error:
         raise UserError(f"load: {path} cannot be read ({error.strerror or error}); give the path of `save`") from error
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
         raise UserError(f"load: {path} is no whole file of a Selector; give one that `save` wrote") from error
     return about, leaves
 

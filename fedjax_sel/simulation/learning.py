@@ -64,7 +64,7 @@ def learn(
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, reports.mask)
     reported = (trained.updates, before, after, trained.finite)
-    updates, before, after, finite = reported if plan.report_failure_rate == 0.0 else _heard(reports, reported)
+    updates, before, after, finite = _heard(reports, reported)
     outcome = Outcome(
         updates=updates,
         losses_before=before,
@@ -81,7 +81,10 @@ def learn(
 
 
 def _heard(reports: Selection, reported: Any) -> Any:
-    """Return what the cohort tells, leaves [S, K, ...], with zeros for those whose report is lost."""
+    """Return what the cohort tells, leaves [S, K, ...], with zeros for whom nobody hears of.
+
+    Reports are lost, and where fewer can be reached than a cohort has places, those left over train for nobody.
+    """
 
     def zero_if_lost(leaf: jax.Array) -> jax.Array:
         arrives = reports.mask.reshape(*reports.mask.shape, *[1] * (leaf.ndim - 2))

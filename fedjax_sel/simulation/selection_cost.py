@@ -40,6 +40,7 @@ from fedjax_sel.strategies.base import (
 from fedjax_sel.strategies.protocol import Keys, Known
 
 ROUNDS_A_CALL = 10
+_ALMOST_ALL = 1.0 - 1e-6
 BUDGET_SECONDS = 10.0  # of timed rounds; those of the configuration where they take less
 
 
@@ -52,7 +53,7 @@ class Setting(NamedTuple):
     num_selected: int  # K
     num_rounds: int  # T
     sizes: np.ndarray  # examples of each client, int32 [S, N]; only their shares matter
-    available: float = 1.0  # share of the clients that can be reached
+    available: float = 1.0  # share of the clients that can be reached; below 1.0 the program asks who
 
 
 class Cost(NamedTuple):
@@ -84,6 +85,10 @@ class _Stubs(NamedTuple):
 def of_problem(problem: Problem) -> Setting:
     """Return the setting of a run."""
     config = problem.config
+    share = config.selection.available_share
+    if share is None:  # a file says who is there when; a run looks at it in every round, even if nobody is ever away
+        assert problem.given.reachable is not None
+        share = min(float(problem.given.reachable.mean()), _ALMOST_ALL)
     return Setting(
         strategy=problem.strategy,
         model=problem.model,
@@ -91,7 +96,7 @@ def of_problem(problem: Problem) -> Setting:
         num_selected=config.selection.num_selected,
         num_rounds=config.run.rounds,
         sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
-        available=config.selection.available_share or 1.0,
+        available=share,
     )
 
 

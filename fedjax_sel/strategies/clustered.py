@@ -161,7 +161,8 @@ def _inclusion(state: Any, info, round, available) -> jax.Array | None:
     del info, round
     if available is not None:
         return None
-    return state.num_selected.value * state.sizes / state.sizes.sum()
+    num_selected = state.urns.shape[0] if isinstance(state, Size) else state.num_selected.value
+    return num_selected * state.sizes / state.sizes.sum()
 
 
 def similarity_urns(

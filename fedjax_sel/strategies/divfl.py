@@ -111,6 +111,9 @@ def divfl(
         fresh = jnp.where(known[selection.ids][:, None] & known, fresh, state.distances[selection.ids])
         rows = jnp.where(selection.mask, selection.ids, state.distances.shape[0])
         distances = state.distances.at[rows].set(fresh, mode="drop").at[:, rows].set(fresh.T, mode="drop")
+        # The first that differ say how far apart two are; before, the silent could not be put away from anybody.
+        first = ~(state.distances > 0).any()
+        distances = jnp.where(first, _apart(distances, distances.max(), known), distances)
         return state._replace(distances=distances)
 
     def select(key, state: State, info, round, available) -> Selection:

@@ -101,7 +101,7 @@ def fl_dp3s(
             spectrum = _of_sufficient_rank(state.eigenvalues, state.eigenvectors, k)
             ids = kdpp.sample(key, *spectrum, k)
             return Selection(ids, None, jnp.ones((k,), bool))
-        eigenvalues, eigenvectors = lax.cond(
+        eigenvalues, eigenvectors = lax.cond(  # under the replicates' `vmap` both are computed
             available.all(),
             lambda: (state.eigenvalues, state.eigenvectors),
             lambda: _of_available(state, available),

@@ -77,6 +77,19 @@ def test_rounds_that_were_not_written_there_are_written_when_a_run_goes_on(tmp_p
     assert [step for step, _ in late.steps] == [1, 2, 3, 4, 5]
 
 
+def test_tensorboards_files_of_a_killed_process_are_written_anew(tmp_path):
+    """What it was only about to write died with it, and nobody can tell what that was."""
+    pytest.importorskip("tensorboardX")
+    config = SMALL.replace(chunk=1, checkpoint_every=1)
+    log = logs.make(["tensorboard"], tmp_path / "run")[0]
+    fedjax_sel.run(config, out=str(tmp_path / "run"), callbacks=[log, StopOnce()])
+    for file in log.folder.glob("events.*"):
+        file.unlink()  # more than a kill would take
+    result = fedjax_sel.run(config, out=str(tmp_path / "run"), callbacks=logs.make(["tensorboard"], tmp_path / "run"))
+    (curves,) = tensorboard_runs(log.folder).values()
+    assert list(curves["gemd/seed_3"].values()) == [pytest.approx(one) for one in result.gemd[0]]
+
+
 class StopOnce:
     def chunk(self, rounds, first):
         return first == 0

@@ -335,3 +335,12 @@ def test_two_processes_give_the_tables_of_one(small, tmp_path):
     assert run(small, "--out", tmp_path / "one") == 0
     assert run(small, "--jobs", "2", "--out", tmp_path / "two") == 0
     assert rows_of(tmp_path / "one" / small) == rows_of(tmp_path / "two" / small)
+
+
+def test_workers_that_were_started_elsewhere_find_the_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = SMALL.replace(out="runs/one", data_dir="images")
+    sent = grid._for_any_folder(config)
+    assert (sent.run.out, sent.data.data_dir) == (str(tmp_path / "runs" / "one"), str(tmp_path / "images"))
+    assert sent.fingerprint() == config.fingerprint()
+    assert grid._for_any_folder(config.replace(data_dir=None)).data.data_dir is None

@@ -104,6 +104,15 @@ def test_bad_input_is_one_sentence_before_anything_runs(capsys, tmp_path, argume
     assert not out.exists()
 
 
+def test_settings_that_a_file_makes_one_are_refused(capsys, tmp_path):
+    """A run's config.json says everything, and outranks every preset."""
+    (tmp_path / "config.json").write_text(json.dumps(fedjax_sel.preset("fedcor/fmnist-1spc").to_json()))
+    presets = ("--presets", "fedcor/fmnist-1spc", "fedcor/fmnist-2spc", "--config", tmp_path / "config.json")
+    code, _, err = command(capsys, "--algos", "random", *presets, "--out", tmp_path / "out")
+    assert code == 2 and "--presets: fedcor/fmnist-1spc and fedcor/fmnist-2spc are the same setting here" in err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_must_be_given_and_be_one(capsys, tmp_path):
     code, _, err = command(capsys, "--algos", "random")
     assert code == 2 and "--out" in err

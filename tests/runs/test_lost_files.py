@@ -4,13 +4,14 @@ import csv
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, UserError
 from fedjax_sel.core import folder_lock
-from fedjax_sel.runs import checkpoint, experiment, folder, reading, records, writer
+from fedjax_sel.runs import checkpoint, experiment, folder, manifest, reading, records, writer
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -244,6 +245,23 @@ def test_checkpoints_are_sorted_by_their_rounds(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lost", ["all", "the last"])
+def test_weights_of_a_run_that_died_before_it_could_tell_that_it_was_done(whole, tmp_path, lost):
+    """Its last checkpoint is of all its rounds, and `result.json` older or absent: nothing is left to run."""
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    (out / "params.npz").unlink()
+    if lost == "all":
+        (out / "result.json").unlink()
+    else:
+        manifests = [checkpoint.read(place)[0] for place in checkpoint.list_all(out / "checkpoints")]
+        older = next(one for one in manifests if one["rounds"] < 7)
+        manifest.write(out / "result.json", {name: value for name, value in older.items() if name != "sha256"})
+    for again in (fedjax_sel.load(out), fedjax_sel.run(SMALL.replace(out=str(out)))):
+        assert again.finished
+        for ours, theirs in zip(jax.tree.leaves(again.weights), jax.tree.leaves(whole[1].weights), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
 def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
     from fedjax_sel.reporting import plots
 

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from fedjax_sel import testing
-from fedjax_sel.cli import command_line, train
+from fedjax_sel.cli import command_line, compare, train
+from fedjax_sel.cli import data as data_
 from fedjax_sel.core.plugin_sources import sources
 from fedjax_sel.testing import __main__ as kit
 
@@ -60,6 +61,20 @@ leaves = lambda: FederatedOptimizer("leaves", gradient=leave)
 """
 
 
+PARTITION = """
+import sys
+
+def deals_nothing(dataset, num_clients, seed):
+    return [][1]
+
+def leave(dataset, num_clients, seed):
+    sys.exit()
+
+leaves = lambda: leave
+wrong = lambda: deals_nothing
+"""
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working folder with modules of its own, which are forgotten afterwards."""
@@ -67,6 +82,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     (tmp_path / "own_strategy.py").write_text(STRATEGY.format(helper="own_helper"))
     (tmp_path / "own_optimizer.py").write_text(OPTIMIZER)
+    (tmp_path / "own_partition.py").write_text(PARTITION)
     (tmp_path / "own_helper.py").write_text("")
     (tmp_path / "own_exit.py").write_text("import sys\nsys.exit()\n")
     forget()
@@ -114,6 +130,34 @@ def test_a_plugin_that_ends_the_process_does_not_end_it_in_silence(capsys, here,
     code, out, err = command(capsys, train.main, *QUICK, *arguments)
     assert code == 2 and out == ""
     assert err.startswith("error: ") and err.count("\n") == 1 and words in err
+
+
+@pytest.mark.parametrize("name,words", [("leaves", "raised SystemExit"), ("wrong", "raised IndexError: list index")])
+@pytest.mark.parametrize(
+    "main,more",
+    [
+        (train.main, ["--dry-run"]),
+        (data_.main, []),
+        (compare.main, ["--algos", "random", "--out", "compared"]),
+    ],
+    ids=["train", "data", "compare"],
+)
+def test_a_partition_that_fails_is_named_by_every_command(capsys, here, main, more, name, words):
+    quick = [*QUICK, *more] if main is not data_.main else QUICK[:4]
+    code, out, err = command(capsys, main, *quick, "--partition", f"own_partition:{name}")
+    assert code == 2 and out == ""
+    assert f"--partition own_partition:{name}: dealing with seed 0 {words}" in err and err.count("\n") == 1
+
+
+def test_a_command_that_something_else_tries_to_end_says_so(capsys):
+    def ends(arguments):
+        exec(compile("import sys\ndef leave(): sys.exit(0)\nleave()", "own", "exec"), {"__name__": "own_module"})
+
+    code, _, err = command(capsys, ends)
+    assert code == 2 and err.startswith("error: own_module.leave tried to end the process (SystemExit: 0); raise an ")
+    with pytest.raises(SystemExit) as help_:
+        command(capsys, train.main, "--help")
+    assert help_.value.code == 0
 
 
 def test_the_kit_does_not_say_that_such_a_plugin_conforms(capsys, here):

@@ -1,5 +1,6 @@
 """Run folders side by side: those of one setting in one table, others apart."""
 
+import json
 import re
 
 import numpy as np
@@ -45,6 +46,25 @@ def reported(capsys, monkeypatch, tmp_path):
         return out, sorted(path.name for path in tmp_path.iterdir())
 
     return report_on
+
+
+def test_a_run_without_rounds_and_one_set_aside_hide_no_other(capsys, tmp_path, monkeypatch):
+    """As a comparison has them that has just begun its second strategy, or was told --resume never."""
+    monkeypatch.setattr(reading, "load", lambda path: found(BASE.replace(out=str(path))))
+    for name in ("random", "random.aside-1", "fl_dp3s"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").write_text(json.dumps(BASE.to_json()))
+    (tmp_path / "runs" / "random" / "cohorts.npy").touch()
+
+    def report_on(name):
+        code = command_line.guarded(report.main, [str(tmp_path / name), "--out", str(tmp_path / "curves.png")])
+        return code, *capsys.readouterr()
+
+    code, out, err = report_on("runs")
+    assert code == 0 and strategies_in(out) == ["random"]
+    assert err == f"{tmp_path / 'runs' / 'fl_dp3s'} has no whole round, and is left out\n"
+    code, out, err = report_on("runs/fl_dp3s")
+    assert code == 2 and "the run has saved no round yet; wait for one, or leave it out" in err
 
 
 def strategies_in(text):

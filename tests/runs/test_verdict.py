@@ -204,6 +204,16 @@ def wild(tmp_path_factory):
     return config
 
 
+def test_a_run_that_stopped_before_its_first_checkpoint_begins_again_in_its_place(tmp_path):
+    wild = {"learning_rate_milestones": (1,), "learning_rate_decay": 1e30, "checkpoint_every": None}
+    config = SMALL.replace(**wild, out=str(tmp_path / "run"))
+    for _ in range(2):
+        with pytest.raises(NonFiniteUpdateError, match=r"with which the same command begins again in "):
+            fedjax_sel.run(config)
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]  # nothing was worth setting aside
+    assert fedjax_sel.run(config.replace(on_nonfinite="skip")).finished
+
+
 @pytest.mark.slow
 def test_skip_goes_on_in_the_folder_of_a_run_that_stopped(wild, tmp_path):
     out = shutil.copytree(wild.run.out, tmp_path / "run")

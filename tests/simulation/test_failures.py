@@ -144,6 +144,29 @@ def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, k
     assert 0 < seen < 18
 
 
+def test_whom_nobody_hears_of_tells_nothing_where_clients_are_away():
+    """Places that stay empty train as well, one program for all; what they found is nobody's to learn from."""
+
+    def init(key, env):
+        return {"updates": jnp.zeros((6,)), "after": jnp.zeros((6,)), "finite": jnp.zeros((6,), bool)}
+
+    def select(key, state, info, round, available):
+        return base.Selection(jnp.arange(6, dtype=jnp.int32), None, available[:6])
+
+    def update(state, info, round, selection, outcome):
+        total = sum(jnp.abs(leaf).reshape(6, -1).sum(axis=1) for leaf in jax.tree.leaves(outcome.updates))
+        return {"updates": total, "after": outcome.losses_after, "finite": outcome.finite}
+
+    strategy = base.Strategy("curious", init, select, update=update)
+    config = LOSSY.replace(algo="random", report_failure_rate=0.0, available=0.5)
+    program = run.prepare(dataclasses.replace(pose(config), strategy=strategy))
+    carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    there = np.asarray(records.cohort)[0, 0] >= 0
+    assert 0 < there.sum() < 6
+    for told in jax.device_get(carry.strategy).values():
+        np.testing.assert_array_equal(told[0] != 0, there)
+
+
 @pytest.mark.slow
 def test_the_bill_of_facts_that_are_lost_with_a_report():
     """Every kind that the cohort can be asked, and what its outcome tells: heard of, or worked for and lost."""

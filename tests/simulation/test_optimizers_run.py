@@ -411,7 +411,9 @@ def test_unbiased_steps_are_those_of_who_is_there_where_a_file_says_who_is(varia
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("algo,parameters", [("random", {"variant": "md"}), ("clustered", {})])
+@pytest.mark.parametrize(
+    "algo,parameters", [("random", {"variant": "md"}), ("clustered", {}), ("clustered", {"variant": "size"})]
+)
 def test_weights_of_their_own_are_unbiased_where_strategies_say_how_often_they_draw(algo, parameters):
     """r / K for a client drawn r times: on average p_k, its share of the data."""
     sizes, k, number = np.array([5, 1, 9, 20, 3]), 2, 6000
@@ -436,7 +438,8 @@ def test_a_strategy_that_cannot_say_how_often_it_selects_is_refused():
             UserError, match="--aggregation: 'unbiased' needs to know how often each client is selected"
         ):
             pose(SMALL.replace(algo=algo, algo_args=parameters, aggregation="unbiased"))
-    for algo, parameters in (("clustered", {}), ("random", {"variant": "md"}), ("fl_dp3s", {}), ("random", {})):
+    allowed = {"clustered": ({}, {"variant": "size"}), "random": ({}, {"variant": "md"}), "fl_dp3s": ({},)}
+    for algo, parameters in ((algo, one) for algo, several in allowed.items() for one in several):
         pose(SMALL.replace(algo=algo, algo_args=parameters, aggregation="unbiased"))
 
 

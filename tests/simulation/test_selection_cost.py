@@ -12,6 +12,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import models
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import selection_cost
 from fedjax_sel.simulation.selection_cost import Setting
@@ -159,6 +160,18 @@ def test_seconds_of_a_configuration(algo, available):
 
 
 @pytest.mark.slow
+def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
+    """Selecting among those who are there may cost more; a strategy that is timed without anybody away says nothing."""
+    shares = {}
+    for name, rows in {"half": ["1010101010", "1111100000"], "all": ["1111111111"] * 2}.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(",".join(row) for row in rows))
+        config = fedjax_sel.preset("quickstart").replace(
+            algo="random", available=str(tmp_path / f"{name}.csv"), rounds=2, num_clients=10, num_selected=2, seeds=1
+        )
+        shares[name] = selection_cost.of_problem(pose(config)).available
+    assert shares["half"] == 0.5 and 0.99 < shares["all"] < 1.0
+
+
 def test_the_benchmarks_case():
     path = Path(__file__).parents[2] / "benchmarks" / "selection_cost.py"
     spec = importlib.util.spec_from_file_location("selection_cost_benchmark", path)

@@ -551,3 +551,12 @@ def test_memory_is_linear_in_the_number_of_clients(preset, everyone):
 def test_memory_that_is_not_linear_is_found():
     hook, shapes = contract.traced(make("closed-form"), 997, K, 500, True)["observe"]
     assert largest_array(jax.make_jaxpr(hook)(*shapes).jaxpr) >= 997**2
+
+
+@pytest.mark.parametrize("algo", ["fedcor", "fedgp"])
+def test_importance_stays_above_zero_where_sizes_add_up_to_more_than_an_int32(algo):
+    """As an int32 the sum of a thousand clients' three million examples each is below zero, and turns every choice."""
+    sizes = jnp.full((1000,), 3_000_000, jnp.int32)
+    env = Env(1000, 10, 40, 10, 100, sizes, jnp.full((1000,), 1e-3))
+    state = {"fedcor": fedcor, "fedgp": fedgp}[algo]().init(jax.random.key(0), env)
+    np.testing.assert_allclose(state.importance, 1e-3, rtol=1e-5)

@@ -287,6 +287,17 @@ def test_the_outcomes_factor(rule, rise, fall, loss_fell, loss_rose, same):
     assert np.isfinite(factor(evaluation(10, 0.0), evaluation(10, 1e6)))
 
 
+@pytest.mark.parametrize("rule", ["corrected", "printed", "sign"])
+def test_what_is_no_number_before_or_after_changes_no_reward(rule):
+    """A regression whose predictions left float32: a NaN in a client's sum of rewards would never leave it."""
+    unknown = Evaluation(jnp.float32(jnp.nan), jnp.float32(jnp.nan), jnp.float32(jnp.inf))
+    known = Evaluation(jnp.float32(-6.0), jnp.float32(2.0), jnp.float32(1.0))
+    for before, after in ((unknown, unknown), (known, unknown), (unknown, known)):
+        assert np.isfinite(rewards.outcome_factor(before, after, rule))
+    same = 0.0 if rule == "sign" else 1.0
+    assert rewards.outcome_factor(unknown, unknown, rule) == pytest.approx(same)
+
+
 def test_exploration_over_the_rounds():
     def bonus(t, count):
         return float(rewards.exploration("linear", 1.0, jnp.float32(t), 500)) * math.sqrt(2 * math.log(t) / count)

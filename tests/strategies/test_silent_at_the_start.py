@@ -68,6 +68,22 @@ def test_divfl_lets_them_represent_nobody_else():
     np.testing.assert_allclose(after.distances, state.distances, rtol=1e-5, atol=1e-5)
 
 
+def test_divfl_tries_the_silent_where_nobody_answered_at_first(monkeypatch):
+    """At no distance from anybody they would stand for everybody, and be selected first for ever."""
+    monkeypatch.setitem(globals(), "AGE", np.full(N, NEVER, np.int32))
+    strategy, state, _ = started("divfl", "gradient", np.zeros((N, 4), np.float32))
+    members = jnp.int32([0, 1, 2])
+    age = np.full(N, NEVER, np.int32)
+    age[members] = 0
+    info = Information("divfl", {"gradient": Fact(jnp.float32(PROFILES), jnp.asarray(age))})
+    outcome = Outcome(*[None] * len(Outcome._fields))
+    after = strategy.update(state, info, jnp.int32(0), Selection(members, None, jnp.ones(3, bool)), outcome).distances
+    largest = after[members][:, members].max()
+    assert largest > 0
+    np.testing.assert_array_equal(after[3:, :3], largest)
+    np.testing.assert_array_equal(after[3:, 3:], largest * (1 - np.eye(N - 3)))
+
+
 @pytest.mark.parametrize(
     "name,parameters", [("afl", {"alpha3": 0.0}), ("fedsae", {"temperature": 1.0}), ("fedsae", {"variant": "greedy"})]
 )

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from fedjax_sel.adapters.clients import Arrays
@@ -38,12 +39,22 @@ def read(
     if missing := [key for key in losses if key not in beside]:
         _log.warning("client %r reports no %s; it is left out", name, " and no ".join(missing))
         return None
+    if odd := [key for key in losses if beside[key].size != 1 or not _are_numbers(beside[key])]:
+        _log.warning("client %r reports no single number as its %s; it is left out", name, " and its ".join(odd))
+        return None
+    if odd := [key for key in trained if not _are_numbers(own[key])]:
+        _log.warning("client %r reports %s that are no numbers; it is left out", name, odd[0])
+        return None
     return Reported(
         update={key: own[key] - weights[key] for key in trained},
         facts={key: value for key, value in beside.items() if key not in losses},
-        losses={key: float(beside[key]) for key in losses},
+        losses={key: float(beside[key].item()) for key in losses},
         carried={key: array for key, array in own.items() if key not in trained},
     )
+
+
+def _are_numbers(array: np.ndarray) -> bool:
+    return bool(np.issubdtype(array.dtype, np.number))
 
 
 def model(reply: Message) -> Arrays:

@@ -72,7 +72,7 @@ class SelectorStrategy(Strategy):
             profile_size: Q; needed where profiles are bought.
             num_classes: C; needed where label histograms are bought.
             seed: of all draws.
-            trained: names of the arrays that gradients move; None: all of them.
+            trained: names of the arrays that gradients move; None: all of them that are numbers.
             server_evaluation: (model) -> `accuracy`, `loss` and `correct` on the server's own data; needed where that
                 is bought, as by gpfl.
             reachable: (round from 0, names of those online) -> those of them who may take part; None: all.
@@ -294,8 +294,8 @@ class SelectorStrategy(Strategy):
         return tuple(name for name in self.selector.reads if name.startswith("losses"))
 
     def _names_trained(self) -> list[str]:
-        if self._trained is None:
-            return list(self._weights)
+        if self._trained is None:  # what is true or false has no difference
+            return [name for name, array in self._weights.items() if array.dtype != bool]
         if missing := [name for name in self._trained if name not in self._weights]:
             raise UserError(f"trained: the model has no array {missing[0]!r}; it has {', '.join(self._weights)}")
         return [name for name in self._weights if name in self._trained]

@@ -53,11 +53,11 @@ def build(name: str, numbers: Numbers) -> Strategy:
         n = env.num_clients
         dimension = numbers.dimension or max(_DIMENSION, env.num_selected)
         uniform = jnp.full((n,), 1.0 / n, jnp.float32)
-        shares = env.all_sizes / env.all_sizes.sum()
+        sizes = env.all_sizes.astype(jnp.float32)  # their sum may be no int32
         key_embeddings, key_memory = jax.random.split(key)
         return State(
             num_selected=Static(env.num_selected),
-            importance=uniform if numbers.importance == "uniform" else shares.astype(jnp.float32),
+            importance=uniform if numbers.importance == "uniform" else sizes / sizes.sum(),
             embeddings=jax.random.normal(key_embeddings, (dimension, n), jnp.float32) / dimension**0.5,
             log_scale=jnp.zeros((n,), jnp.float32),
             previous=jnp.zeros((n,), jnp.float32),

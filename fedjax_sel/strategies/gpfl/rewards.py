@@ -79,14 +79,19 @@ def outcome_factor(before: Evaluation, after: Evaluation, rule: str) -> jax.Arra
     Returns:
         float32 scalar.
     """
-    correct = after.correct - before.correct
-    fall = before.loss - after.loss
+    correct = _or_zero(after.correct - before.correct)
+    fall = _or_zero(before.loss - after.loss)
     if rule == "sign":
         return jnp.where(correct != 0, jnp.sign(correct).astype(jnp.float32), 0.5 * jnp.sign(fall))
-    gain = jnp.sign(correct).astype(jnp.float32) * jnp.abs(after.accuracy - before.accuracy)
+    gain = jnp.sign(correct).astype(jnp.float32) * jnp.abs(_or_zero(after.accuracy - before.accuracy))
     exponents = jnp.stack([gain, fall if rule == "corrected" else -fall])
     gained, fell = jnp.exp(jnp.clip(exponents, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
     return jnp.where(correct != 0, 2.0 * gained, fell)
+
+
+def _or_zero(change: jax.Array) -> jax.Array:
+    """Return a change; of what is no number before or after (a mean of huge errors may not be) none is known."""
+    return jnp.where(jnp.isnan(change), 0, change)
 
 
 def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int) -> jax.Array:

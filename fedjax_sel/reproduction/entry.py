@@ -139,6 +139,11 @@ class Entry:
         """The strategies, or their variants, that `--rows` picks from."""
         return tuple(dict.fromkeys(cell.row for cell in self.runs))
 
+    def own(self, scale: Scale) -> Scale:
+        """Return how much of the entry is run: to ask for the seeds that it has is to ask for nothing else."""
+        has = {config.run.seeds for config in self.runs.values()} == {scale.seeds}
+        return dataclasses.replace(scale, seeds=None) if has else scale
+
     def afterwards(self, scale: Scale) -> Callable[[Result], Iterator[str]] | None:
         """Return what is done on each finished run; None where nothing is."""
         return None if self.measure is None else functools.partial(_measured, self.measure, scale)

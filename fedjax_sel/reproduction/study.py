@@ -107,7 +107,7 @@ def run(
         UserError: there is no such part, no run succeeded, the page cannot be written, or it would replace one of
             more.
     """
-    place, runs = folders.pages / entry.name, folders.of_runs
+    place, runs, scale = folders.pages / entry.name, folders.of_runs, entry.own(scale)
     if (before := heading.told(place)) is not None:  # what would be refused at the end is refused before any run
         known = runner.with_others(entry, runs, scale, Found({}, {}))
         replacing.check(before, place, runs, entry, scale, known)

@@ -138,7 +138,8 @@ def gain_rows(
         low, high = map(float, statistics.ratio_interval(late, soon))
         ends = "" if np.isnan(low) else f" ({low - less:.2f} to {high - less:.2f})"
         words = f"{late.mean() / soon.mean() - less:.2f}{ends}"
-        verdict = verdicts.AGREES if low - less <= most and high - less >= least else verdicts.DIFFERS
+        fits = low - less <= most and high - less >= least
+        verdict = verdicts.if_enough(verdicts.AGREES if fits else verdicts.DIFFERS, len(soon))
         what = f"rounds of {other} over rounds of {winner}{f', less {less:g}' if less else ''}"
         known = whole and not np.isnan(low)
         rows.append(

@@ -68,7 +68,7 @@ def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequen
 
 def _judged(difference: float, low: float, high: float, count: int) -> Judged:
     verdict = AGREES if low <= 0 <= high else DIFFERS
-    return Judged(difference, low, high, verdict if count >= FEWEST else statistics.TOO_FEW_SEEDS)
+    return Judged(difference, low, high, if_enough(verdict, count))
 
 
 def of_mean_curve(
@@ -77,6 +77,7 @@ def of_mean_curve(
     ours: np.ndarray,
     first: Callable[[np.ndarray], np.ndarray],
     late: float = 0.0,
+    longest: int | None = None,
 ) -> Judged:
     """Return whether the round in which a mean over seeds is somewhere agrees with a published one.
 
@@ -89,21 +90,45 @@ def of_mean_curve(
         paper: the published round.
         paper_seeds: over how many seeds its mean is.
         ours: values of the seeds here after every round, [seeds, rounds].
-        first: curves [n, rounds] -> the round in which each is there, finite, [n].
+        first: curves [n, rounds] -> the round in which each is there, NaN where one never is, [n]. That counts all
+            rounds.
         late: how many rounds too late ours may be, because it is not measured in every round.
+        longest: rounds that ours could have had; with fewer they ended early, and a draw that is not there by then
+            would be later, nobody knows by how much. None: as many as they have.
 
     Returns:
-        The difference, its interval, and the verdict, as of `of_mean`.
+        The difference, its interval, and the verdict, as of `of_mean`; "not told from chance" where it depends on
+        when those draws would be there.
     """
-    n = len(ours)
-    difference = float(first(ours.mean(axis=0, keepdims=True))[0]) - paper
+    n, last = len(ours), ours.shape[1]
+    difference = float(statistics.restricted(first(ours.mean(axis=0, keepdims=True)), last)[0]) - paper
     if n < 2:
         return Judged(difference, np.nan, np.nan, NOT_COMPARABLE)
     rng = np.random.default_rng(0)
     here, there = (first(rng.multinomial(size, np.full(n, 1 / n), DRAWS) / size @ ours) for size in (n, paper_seeds))
     wider = stats.t.ppf((1 + LEVEL) / 2, n - 1) / stats.norm.ppf((1 + LEVEL) / 2) * np.sqrt(n / (n - 1))
-    low, high = wider * np.quantile(here - there, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return _judged(difference, difference - float(high) - late, difference - float(low), n)
+    ends, longest = [(1 - LEVEL) / 2, (1 + LEVEL) / 2], max(last, longest or last)
+
+    def interval(least: np.ndarray, most: np.ndarray) -> tuple[float, float]:
+        low, high = wider * np.quantile(least, ends[0]), wider * np.quantile(most, ends[1])
+        return difference - float(high) - late, difference - float(low)
+
+    soonest, latest = ([statistics.restricted(one, end) for one in (here, there)] for end in (last, longest))
+    judged = _judged(difference, *interval(*[soonest[0] - soonest[1]] * 2), n)
+    open_ended = interval(soonest[0] - latest[1], latest[0] - soonest[1])
+    if judged.verdict == DIFFERS and open_ended[0] <= 0 <= open_ended[1]:
+        return judged._replace(verdict=UNDECIDED)
+    return judged
+
+
+def if_enough(verdict: str, count: int) -> str:
+    """Return a verdict that follows from the interval of a mean; "too few seeds" of fewer than FEWEST.
+
+    Args:
+        verdict: of a number.
+        count: values of which it is the mean.
+    """
+    return verdict if count >= FEWEST or verdict == NOT_COMPARABLE else statistics.TOO_FEW_SEEDS
 
 
 def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] | np.ndarray) -> str:

@@ -128,6 +128,16 @@ def test_pages_lie_apart_from_runs_and_say_what_made_them(small, tmp_path):
     assert again.finished and len([*(large / "runs").iterdir()]) == 1 and not (tmp_path / "again" / "runs").exists()
 
 
+def test_to_ask_for_the_entrys_own_seeds_is_to_ask_for_the_whole(small, tmp_path, monkeypatch):
+    make = made_up.result(rounds=4)
+    monkeypatch.setattr(grid, "done_before", lambda config, _=None: dataclasses.replace(make, config=config))
+    monkeypatch.setattr(grid, "_came_to_its_end", lambda result, enough: True)
+    (seeds,) = {len(config.run.seeds) for config in entries.ENTRIES[small].runs.values()}
+    assert run(small, "--out", tmp_path) == run(small, "--seeds", str(seeds), "--out", tmp_path) == 0
+    assert "Other than" not in (tmp_path / small / "README.md").read_text()
+    assert run(small, "--seeds", str(seeds + 1), "--out", tmp_path) == 2
+
+
 def test_a_look_does_not_replace_the_page_of_the_whole(small, tmp_path, monkeypatch):
     """The whole may replace a look; and where nothing was finished, there is nothing to lose."""
     path, make = tmp_path / small / "README.md", made_up.result(rounds=4)

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from fedjax_sel import statistics
 from fedjax_sel.papers.published import Cell as Number
 from fedjax_sel.papers.published import Numbers
 from fedjax_sel.papers.published import Row as PaperRow
@@ -241,9 +242,11 @@ def test_tails():
     cohorts = np.zeros((3, 8, 1), int)
     cohorts[:, 6:, 0] = [[1, 2], [3, 1], [1, 3]]
     cohorts[1, 5, 0] = 2
-    page = ENTRIES["gpfl/fig5"].judge({Cell("fmnist-2spc", "gpfl"): made_up.result(np.zeros((3, 8)), cohorts)}, Scale())
-    assert [row.ours.split(" (")[0] for row in page.rows[:2]] == ["5.7 ± 0.6", "2.0 ± 0.0"]
-    assert page.rows[0].paper == "about 500" and page.rows[0].verdict == verdicts.DIFFERS
+    runs = [made_up.result(np.zeros((len(one), 8)), one) for one in (cohorts, np.concatenate([cohorts] * 2))]
+    few, more = (ENTRIES["gpfl/fig5"].judge({Cell("fmnist-2spc", "gpfl"): run}, Scale()) for run in runs)
+    assert [row.ours.split(" (")[0] for row in few.rows[:2]] == ["5.7 ± 0.6", "2.0 ± 0.0"]
+    assert few.rows[0].paper == more.rows[0].paper == "about 500"
+    assert (few.rows[0].verdict, more.rows[0].verdict) == (statistics.TOO_FEW_SEEDS, verdicts.DIFFERS)
 
 
 def test_frequencies_vary_less():

@@ -67,11 +67,11 @@ def test_a_mean_of_many_seeds_without_a_deviation_scatters_less_than_one_run():
     assert (one.verdict, many.verdict) == (verdicts.AGREES, verdicts.DIFFERS)
 
 
-def rising(rng, seeds, slower=1.0):
+def rising(rng, seeds, slower=1.0, noise=0.05):
     """Accuracies that rise with noise of their own and another pace in each seed, measured in every fifth round."""
     rounds = np.arange(1, 261)
     pace = slower * rng.normal(60.0, 12.0, (seeds, 1))
-    values = 1.0 - np.exp(-rounds / pace) + rng.normal(0.0, 0.05, (seeds, 260))
+    values = 1.0 - np.exp(-rounds / pace) + rng.normal(0.0, noise, (seeds, 260))
     return np.where(rounds % 5 == 0, values, np.nan)
 
 
@@ -88,6 +88,25 @@ def test_the_round_of_a_mean_curve_agrees_with_that_of_the_same_law(monkeypatch)
         agree.append(verdicts.of_mean_curve(papers, 50, rising(rng, 10), first, 4).verdict == verdicts.AGREES)
         differ.append(verdicts.of_mean_curve(papers, 50, rising(rng, 10, 0.5), first, 4).verdict == verdicts.DIFFERS)
     assert 0.91 <= np.mean(agree) <= 0.98 and np.mean(differ) > 0.95
+
+
+def test_a_mean_curve_that_ended_early_differs_from_no_later_one_for_that(monkeypatch):
+    """A run ends when all are there: draws that would be there later are cut off, and may be as late as the paper."""
+    monkeypatch.setattr(verdicts, "DRAWS", 300)
+    rng = np.random.default_rng(5)
+    cut, blind = [], []
+    for _ in range(150):
+        papers = float(first(rising(rng, 50, noise=0.08).mean(axis=0, keepdims=True))[0])
+        ours = rising(rng, 10, noise=0.08)
+        there = [*metrics.rounds_to_target(ours, 0.9), *metrics.rounds_to_target(ours.mean(axis=0)[None], 0.9)]
+        early = ours[:, : int(np.nanmax(there)) + 1]
+        arrivals = [lambda curves: metrics.rounds_to_target(curves, 0.9)] * 2
+        cut.append(verdicts.of_mean_curve(papers, 50, early, arrivals[0], 4, longest=260).verdict)
+        blind.append(verdicts.of_mean_curve(papers, 50, early, arrivals[1], 4).verdict)
+    assert cut.count(verdicts.DIFFERS) <= 0.05 * 150 < blind.count(verdicts.DIFFERS), cut.count(verdicts.DIFFERS)
+    assert cut.count(verdicts.DIFFERS) + cut.count(verdicts.UNDECIDED) == blind.count(verdicts.DIFFERS)
+    sure = np.where(np.arange(1, 21) >= 15, 1.0, 0.0)[None].repeat(5, axis=0)
+    assert verdicts.of_mean_curve(30, 50, sure, first, 4, longest=260).verdict == verdicts.DIFFERS  # none is later
 
 
 def test_a_mean_curve_that_is_measured_late():

@@ -21,7 +21,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list
     columns = [f"lead at {100 * share:g} % of the equal MB" for share in wording.BUDGETS]
     lines = ["| | MB to get the profiles | " + " | ".join(columns) + " | ahead for good from (MB) |",
              "|---|---|" + "---|" * (len(wording.BUDGETS) + 1)]  # fmt: skip
-    paid, not_paid = [], []
+    by_verdict: dict[str, list[str]] = {}
     for name, held in boards.items():
         if not {PROFILED, BASELINE} <= set(held.rows) or held.rows[PROFILED].seeds != held.rows[BASELINE].seeds:
             continue
@@ -33,7 +33,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list
             for share in wording.BUDGETS
         ]
         compared = statistics.compare(np.stack(at))
-        (paid if compared[-1].verdict == statistics.BETTER else not_paid).append(held.about["title"])
+        by_verdict.setdefault(compared[-1].verdict, []).append(held.about["title"])
         ahead = ahead_from(ours, base, shared.megabytes, shared.guess)
         cells = [standings.difference(one, 3) for one in compared]
         until = "not by the end" if ahead is None else f"{ahead:.0f} of {shared.megabytes:.0f}"
@@ -42,12 +42,17 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list
         lines.append(f"| {cell(held.about['title'])} | {price:.1f} | {' | '.join(cells)} | {until} |")
     if len(lines) == 2:
         return [wording.NONE]
+    said = {statistics.BETTER: "significantly better in", statistics.WITHIN_CHANCE: "within chance in"}
+    if statistics.WORSE in by_verdict:
+        said[statistics.WORSE] = "significantly worse in"
+    if statistics.TOO_FEW_SEEDS in by_verdict:
+        said[statistics.TOO_FEW_SEEDS] = "not told, for there are too few seeds, in"
+    found = [f"{words}: {wording.listed(by_verdict.get(verdict, ()), '; ')}" for verdict, words in said.items()]
     return [
         "\n".join(lines),
         "The last column is the megabytes from which the mean over seeds stays above that of random selection up to "
         "the equal megabytes; (chance?) where the lead at their end is not significant. With all of them FL-DP3S "
-        f"is significantly better in: {wording.listed(paid, '; ')}; within chance in: "
-        f"{wording.listed(not_paid, '; ')}.",
+        f"is {'; '.join(found)}.",
     ]
 
 

@@ -48,7 +48,8 @@ ROUNDS_TO = (
     f"{EARLY}Of {PAPERS} the paper gives the round in which the mean over its {PAPER_SEEDS} seeds, which the figure "
     f"shows, is at {_AIM}. Ours agrees if the difference is within the middle 95 % of those of two means over draws "
     f"with replacement from our seeds, of as many as ours and of {PAPER_SEEDS}, widened by Student's t for so few; "
-    "ours may be as late as it is measured, and a draw that does not arrive counts all rounds run; it is not "
+    "ours may be as late as it is measured, and a draw that does not arrive counts all rounds run (where the run ended "
+    "early, and the answer depends on when such a draw would have, nothing is told); it is not "
     f"comparable if ours does not arrive and the paper's lies beyond {100 * tables.LATE:.4g} % of the rounds run, or "
     f"if these are fewer than the entry's; of fewer than {verdicts.FEWEST} seeds nothing is told (until two seeds were "
     "judged: the mean of the rounds in which each seed is there was held against the paper's number, which that is "
@@ -161,8 +162,8 @@ def _mean_rows(results: Results, paper: Numbers, whole: bool) -> list[Row]:
         found, last = _round_of_mean(result), result.num_rounds
         judged = verdicts.of_mean_curve(
             value.value, PAPER_SEEDS, _train_accuracy(result).astype(np.float64),
-            lambda curves, last=last: statistics.restricted(metrics.rounds_to_target(curves, TARGET), last),
-            late=MEASURED_EVERY - 1,
+            lambda curves: metrics.rounds_to_target(curves, TARGET), late=MEASURED_EVERY - 1,
+            longest=result.config.run.rounds,
         )  # fmt: skip
         difference, verdict = tables.interval(judged.difference, judged.low, judged.high, 0), judged.verdict
         if np.isnan(found):

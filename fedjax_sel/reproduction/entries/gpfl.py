@@ -131,18 +131,19 @@ def _judge_table(results: Results, scale: Scale) -> Page:
     )
 
 
-def who(others: str) -> str:
+def who(others: str = "") -> str:
     """Return what the names of rows mean.
 
     Args:
-        others: what the rows are that the table does not have.
+        others: what the rows are that the table does not have; empty where there are none.
     """
+    beside = f"The others are {others}. The coherent reading is that of docs/strategies/gpfl.md. " if others else ""
     return (
         "Rows with the names of the table are the strategies as GPFL's authors ran them: their power-of-choice trains "
         "its candidates first, with d = 10, which is all of the cohort under 1SPC, so that it is random selection "
-        f"there; under Dir updates are averaged by samples. The others are {others}. The coherent reading is that of "
-        "docs/strategies/gpfl.md. What their FedCor does with a client's own slice of the test set, on which it "
-        "measures losses there, is not repeated: here it measures them on the client's training data."
+        f"there; under Dir updates are averaged by samples. {beside}What their FedCor does with a client's own slice "
+        "of the test set, on which it measures losses there, is not repeated: here it measures them on the client's "
+        "training data."
     )
 
 
@@ -175,7 +176,8 @@ def _text_rows(results: Results, gains: Numbers, steadiness: Numbers, scale: Sca
         rows.append(
             Row(column, "gpfl: greatest deviation of the last ten rounds from their mean", f"at most {most.value:g}",
                 f"{tables.mean_and_sd(swing, 3)} ({low:.3f} to {high:.3f})", len(swing), "",
-                verdict if scale.whole_rounds and not np.isnan(low) else verdicts.NOT_COMPARABLE)
+                verdicts.if_enough(verdict, len(swing)) if scale.whole_rounds and not np.isnan(low) else
+                verdicts.NOT_COMPARABLE)
         )  # fmt: skip
         baselines = [results.get(Cell(column, row)) for row in AS_THEY_RAN if row != "gpfl"]
         value = gains.cell("gpfl", column)
@@ -203,7 +205,14 @@ def _judge_curves(results: Results, scale: Scale) -> Page:
     rows = [
         row._replace(verdict=verdicts.NOT_COMPARABLE) if row.setting == gpfl_writers.STAND_IN else row for row in rows
     ]
-    notes = [who("as published"), *about(results)]
+    columns = {cell.column for cell in results}
+    notes = [who()] if columns & {*COLUMNS} else []
+    if columns & {*gpfl_writers.COLUMNS}:
+        notes.append(
+            "By writer all rows are the strategies as published, and GPFL is the coherent reading of "
+            "docs/strategies/gpfl.md."
+        )
+    notes += about(results)
     return Page(rows, notes, {"accuracy.png": accuracy(results)} if results else {})
 
 

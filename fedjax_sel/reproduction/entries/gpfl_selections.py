@@ -77,6 +77,7 @@ def _judge_coverage(results: Results, scale: Scale) -> Page:
         verdict = (verdicts.AGREES if high <= value.value else verdicts.DIFFERS) if value.bound == "at most" else (
             _near(value.value, low, high)
         )  # fmt: skip
+        verdict = verdicts.if_enough(verdict, len(rounds))
         if np.isnan(low) or (not scale.whole_rounds and not arrived.all()):
             verdict = verdicts.NOT_COMPARABLE
         paper = f"within {value.value:.0f}" if value.bound == "at most" else f"about {value.value:.0f}"
@@ -134,7 +135,7 @@ def _judge_tails(results: Results, scale: Scale) -> Page:
             value = paper.cell(name, quantity) if name in paper.rows else None
             low, high = map(float, statistics.mean_interval(ours))
             judged = None if paper is centre else value
-            verdict = "" if judged is None else _near(judged.value, low, high)
+            verdict = "" if judged is None else verdicts.if_enough(_near(judged.value, low, high), len(ours))
             if judged is not None and (np.isnan(low) or not scale.whole_rounds):
                 verdict = verdicts.NOT_COMPARABLE
             number = "" if value is None else f"about {value.value:.0f}"

@@ -232,9 +232,10 @@ def _together_rows(results: Results, scale: Scale) -> list[Row]:
         distances, learned = (np.stack([of(run, rounds) for run in runs]) for of in (_distance, _learned))
         found = np.array([rank_correlation(*both) for both in zip(distances.T, learned.T)])  # of each seed
         low, high = map(float, statistics.mean_interval(found))
+        ends = "" if np.isnan(low) else f" ({low:.2f} to {high:.2f})"
         rows.append(
             Row(column, f"rank correlation of distance and accuracy over {len(runs)} strategies", "below zero",
-                f"{tables.mean_and_sd(found, 2)} ({low:.2f} to {high:.2f})", len(found), "",
+                f"{tables.mean_and_sd(found, 2)}{ends}", len(found), "",
                 verdicts.of_bound(low, high, len(found), 0, above=False, whole=scale.whole_rounds))
         )  # fmt: skip
     return rows

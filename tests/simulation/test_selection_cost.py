@@ -172,7 +172,8 @@ def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
     assert shares["half"] == 0.5 and 0.99 < shares["all"] < 1.0
 
 
-def test_the_benchmarks_case():
+def test_the_benchmarks_case(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     path = Path(__file__).parents[2] / "benchmarks" / "selection_cost.py"
     spec = importlib.util.spec_from_file_location("selection_cost_benchmark", path)
     benchmark = importlib.util.module_from_spec(spec)

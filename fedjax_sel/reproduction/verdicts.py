@@ -107,13 +107,13 @@ def of_mean_curve(
     rng = np.random.default_rng(0)
     here, there = (first(rng.multinomial(size, np.full(n, 1 / n), DRAWS) / size @ ours) for size in (n, paper_seeds))
     wider = stats.t.ppf((1 + LEVEL) / 2, n - 1) / stats.norm.ppf((1 + LEVEL) / 2) * np.sqrt(n / (n - 1))
-    ends, longest = [(1 - LEVEL) / 2, (1 + LEVEL) / 2], max(last, longest or last)
+    ends, horizon = [(1 - LEVEL) / 2, (1 + LEVEL) / 2], max(last, longest or last)
 
     def interval(least: np.ndarray, most: np.ndarray) -> tuple[float, float]:
         low, high = wider * np.quantile(least, ends[0]), wider * np.quantile(most, ends[1])
         return difference - float(high) - late, difference - float(low)
 
-    soonest, latest = ([statistics.restricted(one, end) for one in (here, there)] for end in (last, longest))
+    soonest, latest = ([statistics.restricted(one, end) for one in (here, there)] for end in (last, horizon))
     judged = _judged(difference, *interval(*[soonest[0] - soonest[1]] * 2), n)
     open_ended = interval(soonest[0] - latest[1], latest[0] - soonest[1])
     if judged.verdict == DIFFERS and open_ended[0] <= 0 <= open_ended[1]:

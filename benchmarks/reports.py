@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from fedjax_sel.core import texts
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -52,12 +53,7 @@ def command(arguments: Sequence[str] | None = None) -> str:
     """
     script = Path(sys.argv[0]).resolve()
     name = script.relative_to(ROOT).as_posix() if script.is_relative_to(ROOT) else script.name
-    return without_folders(shlex.join(["python", name, *(sys.argv[1:] if arguments is None else arguments)]))
-
-
-def without_folders(text: str) -> str:
-    """Return the text with every absolute path cut down to its last part: results name no folder of a machine."""
-    return re.sub(r"(?<![\w.])/(?:[^\s'\"/]*/)+", "", text)
+    return texts.without_folders(shlex.join(["python", name, *(sys.argv[1:] if arguments is None else arguments)]))
 
 
 def commit(checkout: Path = ROOT) -> str | None:

@@ -113,7 +113,7 @@ def run_case(
         num_selected=num_selected,
         num_rounds=rounds,
         sizes=np.random.default_rng(0).integers(*SIZES, (1, num_clients), dtype=np.int32),
-        available=available,
+        available=None if available == 1.0 else available,
     )
     try:
         cost = selection_cost.measure(setting, budget, int(memory * 1e6))

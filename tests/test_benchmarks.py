@@ -44,20 +44,6 @@ def test_a_report_says_what_made_it(rivals, tmp_path, monkeypatch):
     assert reports.commit(tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    "text,without",
-    [
-        ("--out /home/me/results/x.json --minutes 8", "--out x.json --minutes 8"),
-        ("--out=/tmp/a b", "--out=a b"),
-        ("File '/usr/lib/python3/x.py', line 3", "File 'x.py', line 3"),
-        ("fedcor/fmnist-2spc: 3 seed-rounds/s", "fedcor/fmnist-2spc: 3 seed-rounds/s"),
-        ("file:///work/x", "file:x"),
-    ],
-)
-def test_no_folder_of_the_machine_is_told(rivals, text, without):
-    assert rivals("reports").without_folders(text) == without
-
-
 def test_every_benchmark_that_writes_says_what_made_its_file():
     scripts = [path for path in FOLDER.rglob("*.py") if path.name != "reports.py"]
     writes = re.compile(r"reports\.write\(|json\.dumps\([^)]*indent")

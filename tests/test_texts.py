@@ -56,3 +56,17 @@ def test_what_matplotlib_makes_of_a_label():
     shown = [text.get_text() for text in axis.legend().get_texts()]
     assert [text.strip().replace(r"\$", "$") for text in shown] == [" ".join(name.split()) for name in NAMES]
     assert not any(text._preprocess_math(text.get_text())[1] for text in axis.get_legend().get_texts())
+
+
+@pytest.mark.parametrize(
+    "text,without",
+    [
+        ("--out /home/me/results/x.json --minutes 8", "--out x.json --minutes 8"),
+        ("--out=/data/a b", "--out=a b"),
+        ("File '/usr/lib/python3/x.py', line 3", "File 'x.py', line 3"),
+        ("fedcor/fmnist-2spc: 3 seed-rounds/s", "fedcor/fmnist-2spc: 3 seed-rounds/s"),
+        ("file:///data/x", "file:x"),
+    ],
+)
+def test_no_folder_of_the_machine_is_told(text, without):
+    assert texts.without_folders(text) == without

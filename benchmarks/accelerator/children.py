@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import reports
+from fedjax_sel.core import texts
 
 COMMAND = Path(__file__).parents[1] / "accelerator.py"
 KILLED = -9  # return code
@@ -121,7 +121,7 @@ def _check(name: str, child: Child, code: int, errors: Path) -> None:
         return
     lines = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     told = [line for line in lines if re.search(r"Unknown flag|RESOURCE_EXHAUSTED|Error:", line)] or lines or [""]
-    raise ChildError(f"{name}: exit code {code}: {reports.without_folders(told[-1])[:300]}".removeprefix(": "))
+    raise ChildError(f"{name}: exit code {code}: {texts.without_folders(told[-1])[:300]}".removeprefix(": "))
 
 
 def described(error: BaseException) -> str:
@@ -129,4 +129,4 @@ def described(error: BaseException) -> str:
     if isinstance(error, ChildError):
         return str(error)
     lines = str(error).strip().splitlines() or [""]
-    return reports.without_folders(f"{type(error).__name__}: {lines[0]}")[:300]
+    return texts.without_folders(f"{type(error).__name__}: {lines[0]}")[:300]

@@ -1,5 +1,6 @@
 """`fedjax-sel compare`: several strategies under the same conditions, in tables and their pictures."""
 
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,14 +93,12 @@ def make_parser() -> Parser:
 
 def _refuse_equal(settings: dict[str, Config]) -> None:
     """Refuse presets that other flags have made one: a file of a whole run says everything that a preset does."""
-    names = list(settings)
-    for place, name in enumerate(names):
-        for other in names[:place]:
-            if settings[name].fingerprint() == settings[other].fingerprint():
-                raise UserError(
-                    f"--presets: {other} and {name} are the same setting here, for the other flags say all in which "
-                    "they differ; give one of them, or leave out what outranks them (--config?)"
-                )
+    for (one, config), (other, its) in itertools.combinations(settings.items(), 2):
+        if config == its:
+            raise UserError(
+                f"--presets: {one} and {other} are the same setting here, for the other flags say all in which they "
+                "differ; give one of them, or leave out what outranks them (--config?)"
+            )
 
 
 def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:

@@ -1,9 +1,10 @@
 """A command as a committed page shows it: without where things lie on the machine that ran it."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+
+from fedjax_sel.core import texts
 
 PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
@@ -25,9 +26,4 @@ def command(name: str, arguments: Sequence[str]) -> str:
         value = value if given else next(left, "")
         of_project = flag == "--out" and not Path(value).is_absolute()  # says where in it the results lie
         shown += [flag, value if of_project else PLACES[flag]]
-    return f"fedjax-sel {name} {shlex.join(map(_without_folders, shown))}"
-
-
-def _without_folders(argument: str) -> str:
-    """Return an argument with its absolute paths cut down to their last part, such as those of a --config."""
-    return re.sub(r"(?<![\w.])/(?:[^\s'\"/]*/)+", "", argument)
+    return f"fedjax-sel {name} {shlex.join(map(texts.without_folders, shown))}"  # a --config lies somewhere, too

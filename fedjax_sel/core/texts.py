@@ -1,4 +1,6 @@
-"""What is not ours as a part of a larger text: names of people's choosing in a table or a picture, and errors."""
+"""What is not ours as a part of a larger text: names of people's choosing in tables and pictures, paths, errors."""
+
+import re
 
 
 def cell(name: str) -> str:
@@ -10,6 +12,11 @@ def label(name: str) -> str:
     """Return a name as Matplotlib shows it: no formula between dollars, and none of those that a legend leaves out."""
     text = " ".join(name.split()).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
+
+
+def without_folders(text: str) -> str:
+    """Return the text with every absolute path cut down to its last part: a page names no folder of a machine."""
+    return re.sub(r"(?<![\w.])/(?:[^\s'\"/]*/)+", "", text)
 
 
 def reason(error: BaseException) -> str:

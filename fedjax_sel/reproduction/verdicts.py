@@ -113,8 +113,10 @@ def of_mean_curve(
         low, high = wider * np.quantile(least, ends[0]), wider * np.quantile(most, ends[1])
         return difference - float(high) - late, difference - float(low)
 
+    # What was run bounds both draws; those of a run that ended early may be later.
     soonest, latest = ([statistics.restricted(one, end) for one in (here, there)] for end in (last, horizon))
-    judged = _judged(difference, *interval(*[soonest[0] - soonest[1]] * 2), n)
+    apart = soonest[0] - soonest[1]
+    judged = _judged(difference, *interval(apart, apart), n)
     open_ended = interval(soonest[0] - latest[1], latest[0] - soonest[1])
     if judged.verdict == DIFFERS and open_ended[0] <= 0 <= open_ended[1]:
         return judged._replace(verdict=UNDECIDED)

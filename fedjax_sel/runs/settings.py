@@ -81,10 +81,8 @@ def runs_in(path: Path) -> list[Path]:
     if not path.is_dir() or folder.holds_run(path):
         return [path]
     deeper = [found for depth in ("*", "*/*", "*/*/*") for found in sorted(path.glob(depth)) if found.is_dir()]
-    # what was set aside is no further strategy of the comparison
-    return [found for found in deeper if not folder.is_aside(found.relative_to(path)) and folder.holds_run(found)] or [
-        path
-    ]
+    own = (found for found in deeper if not folder.is_aside(found.relative_to(path)))  # that is no further strategy
+    return [found for found in own if folder.holds_run(found)] or [path]
 
 
 def _conditions(result: Result, digests: Any) -> dict[str, Any]:

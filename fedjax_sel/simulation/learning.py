@@ -63,8 +63,7 @@ def learn(
     plan, carry, reports = context.plan, context.carry, cohort.reports
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, reports.mask)
-    reported = (trained.updates, before, after, trained.finite)
-    updates, before, after, finite = _heard(reports, reported)
+    updates, before, after, finite = _heard(reports, (trained.updates, before, after, trained.finite))
     outcome = Outcome(
         updates=updates,
         losses_before=before,

@@ -40,7 +40,6 @@ from fedjax_sel.strategies.base import (
 from fedjax_sel.strategies.protocol import Keys, Known
 
 ROUNDS_A_CALL = 10
-_ALMOST_ALL = 1.0 - 1e-6
 BUDGET_SECONDS = 10.0  # of timed rounds; those of the configuration where they take less
 
 
@@ -53,7 +52,7 @@ class Setting(NamedTuple):
     num_selected: int  # K
     num_rounds: int  # T
     sizes: np.ndarray  # examples of each client, int32 [S, N]; only their shares matter
-    available: float = 1.0  # share of the clients that can be reached; below 1.0 the program asks who
+    available: float | None = None  # share of the clients that can be reached; None: everyone, and nobody asks who
 
 
 class Cost(NamedTuple):
@@ -85,10 +84,7 @@ class _Stubs(NamedTuple):
 def of_problem(problem: Problem) -> Setting:
     """Return the setting of a run."""
     config = problem.config
-    share = config.selection.available_share
-    if share is None:  # a file says who is there when; a run looks at it in every round, even if nobody is ever away
-        assert problem.given.reachable is not None
-        share = min(float(problem.given.reachable.mean()), _ALMOST_ALL)
+    file, share = problem.given.reachable, config.selection.available_share
     return Setting(
         strategy=problem.strategy,
         model=problem.model,
@@ -96,7 +92,7 @@ def of_problem(problem: Problem) -> Setting:
         num_selected=config.selection.num_selected,
         num_rounds=config.run.rounds,
         sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
-        available=share,
+        available=(None if share == 1.0 else share) if file is None else float(file.mean()),
     )
 
 
@@ -213,7 +209,8 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     strategy, num_clients = setting.strategy, setting.sizes.shape[1]
     keys = jax.random.split(jax.random.fold_in(stubs.keys, round), 5)
     level = jax.random.uniform(keys[0], minval=0.5, maxval=1.0)  # no two rounds have the same facts and updates
-    available = None if setting.available == 1.0 else jax.random.uniform(keys[1], (num_clients,)) < setting.available
+    share = setting.available
+    available = None if share is None else jax.random.uniform(keys[1], (num_clients,)) < share
     everyone = jnp.ones((num_clients,), bool) if available is None else available
 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:

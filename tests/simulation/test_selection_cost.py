@@ -169,7 +169,7 @@ def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
             algo="random", available=str(tmp_path / f"{name}.csv"), rounds=2, num_clients=10, num_selected=2, seeds=1
         )
         shares[name] = selection_cost.of_problem(pose(config)).available
-    assert shares["half"] == 0.5 and 0.99 < shares["all"] < 1.0
+    assert shares == {"half": 0.5, "all": 1.0}  # a run asks who is there, even if nobody is ever away
 
 
 def test_the_benchmarks_case(monkeypatch):

@@ -10,11 +10,13 @@ from fedjax_sel.leaderboard import information, settings, tuning
 from fedjax_sel.leaderboard.settings import SETTINGS, Setting
 
 TUNED = ("fmnist-2spc", "fmnist-dir")
+WITHOUT_DROPOUT = ("fmnist-1spc", "fmnist-2spc", "fmnist-dir")
+CONVOLUTIONAL_SEEDS, CONVOLUTIONAL_ROUNDS = 3, 60
 DRAWS = "-draws"
 
 # Seconds of a seed's round with its evaluation on two cores of an AMD EPYC, by the clients of a cohort, mean over
 # strategies (of the MLP from results/leaderboard), and of reading data, compiling and timing.
-SECONDS_OF_ROUND = {"mlp": {5: 0.043, 10: 0.053}, "cnn": {5: 4.0, 10: 8.0}}
+SECONDS_OF_ROUND = {"mlp": {5: 0.043, 10: 0.053}, "cnn": {5: 4.0, 10: 8.0}, "lenet": {5: 1.5, 10: 3.0}}
 SECONDS_OF_START = 10.0
 
 
@@ -70,9 +72,26 @@ def _information(setting: Setting) -> tuple[Grid, ...]:
     )  # fmt: skip
 
 
+def _without_dropout(setting: Setting) -> tuple[Grid, ...]:
+    """Return the setting without dropout, and with LeNet-5 in place of the MLP; some strategies under FedAvg."""
+    of_mlp = {
+        algo: settings.configuration(setting, settings.Contender(algo)).replace(model_dropout=0.0)
+        for algo in settings.WITHOUT_DROPOUT
+    }
+    of_lenet = {
+        algo: config.replace(model="lenet", seeds=CONVOLUTIONAL_SEEDS, rounds=CONVOLUTIONAL_ROUNDS)
+        for algo, config in of_mlp.items()
+    }
+    return (
+        Grid(f"no-dropout-{setting.name}", "no-dropout", f"{setting.title}: no dropout", of_mlp, setting.num_classes),
+        Grid(f"lenet-{setting.name}", "lenet", f"{setting.title}: LeNet-5", of_lenet, setting.num_classes),
+    )
+
+
 def _grids() -> dict[str, Grid]:
     found = [_of_setting(setting) for setting in SETTINGS.values()]
     found += [grid for name in TUNED for grid in _tuned(SETTINGS[name])]
+    found += [grid for name in WITHOUT_DROPOUT for grid in _without_dropout(SETTINGS[name])]
     found += [grid for name in information.SETTINGS for grid in _information(SETTINGS[name])]
     return {grid.name: grid for grid in found}
 

@@ -12,6 +12,7 @@ SERVER_VALIDATION = 0.05
 CLIENT_METRICS_EVERY = 15
 BASELINE = "random"
 ALGOS = ("random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort")
+WITHOUT_DROPOUT = ("random", "clustered", "fl_dp3s", "fedcor", "pow_d", "divfl")
 UNDER_SERVER_OPTIMIZER = ("random", "fedcor", "fl_dp3s", "pow_d")
 
 WHY_NOT_ALL = (

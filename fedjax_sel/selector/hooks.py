@@ -114,6 +114,7 @@ class Hooks:
             step={name: shape(p) for name, p in params.items()},
             finite=shape(k, dtype=jnp.bool_),
             metrics=ServerMetrics(evaluation, evaluation) if bought else nothing,
+            path_lengths=shape(k),
         )
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
         select = self.strategy.select

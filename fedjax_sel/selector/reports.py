@@ -50,7 +50,8 @@ def seated(
         selection: the cohort.
         reported: who sent an update; None: all of it.
         broken: whose update is not finite.
-        values: `updates`, `losses_before`, `losses_after`, `step` and `metrics`, None where it was not given.
+        values: `updates`, `losses_before`, `losses_after`, `path_lengths`, `step` and `metrics`, None where it was not
+            given.
 
     Raises:
         UserError: something that is read is missing, somebody was not selected, or a value does not fit.
@@ -82,6 +83,11 @@ def seated(
     for name in losses:
         rows = answers.numbers(f"update: {name}", values[name], (len(who),), who)
         fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
+    if reads.path_lengths and values["path_lengths"] is not None:
+        rows = answers.numbers("update: path_lengths", values["path_lengths"], (len(who),), who)
+        if not (rows > 0).all():
+            raise UserError("update: path_lengths must be above 0: learning rate times local steps of each client")
+        fields["path_lengths"] = in_places(rows)
     if reads.updates:
         rows = answers.tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
         fields["updates"] = jax.tree.map(in_places, rows)

@@ -210,6 +210,7 @@ class Selector:
         updates: Any = None,
         losses_before: Any = None,
         losses_after: Any = None,
+        path_lengths: Any = None,
         step: Any = None,
         metrics: Any = None,
         broken: Iterable[Name] = (),
@@ -223,6 +224,8 @@ class Selector:
             updates: w_k - w, a pytree with leaves [M, ...] of those who reported, in that order.
             losses_before: loss of the received model on each one's data, [M], nats.
             losses_after: loss after local training, [M], nats.
+            path_lengths: learning rate times local steps of each one, [M]; None: 1, so that an update stands for a
+                gradient (GPFL).
             step: change of the global model in this round, the same pytree without that axis.
             metrics: the server's own evaluations before and after the round, each `Evaluation` or a mapping of those of
                 `correct`, `accuracy` and `loss` that are read.
@@ -243,7 +246,7 @@ class Selector:
                 "nobody if need be"
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after}
-        values |= {"step": step, "metrics": metrics}
+        values |= {"path_lengths": path_lengths, "step": step, "metrics": metrics}
         report = reports.seated(self._terms, self._reads, now.round, selection, reported, broken, values)
         state, info = self._hooks.learn(now.state, now.info, now.round, report.heard, report.fields)
         self._now = Standing(

@@ -12,6 +12,7 @@ from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
 from fedjax_sel.simulation.selecting import Cohort
+from fedjax_sel.strategies.dependencies import OutcomeReads
 from fedjax_sel.strategies.requests import SELECTED
 from fedjax_sel.training import client, server
 
@@ -24,6 +25,7 @@ class Trained(NamedTuple):
     loss_before: jax.Array
     loss_after: jax.Array
     training_loss: jax.Array
+    path_lengths: jax.Array | None  # see `Outcome`; None where no strategy reads them
     kept: Kept
 
 
@@ -35,7 +37,7 @@ class Sums(NamedTuple):
 
 
 def train_cohorts(
-    context: RoundContext, cohort: Cohort, weights: jax.Array, keep_updates: bool
+    context: RoundContext, cohort: Cohort, weights: jax.Array, reads: OutcomeReads
 ) -> tuple[Trained, Sums]:
     """Train all cohorts from their replicate's model.
 
@@ -43,7 +45,7 @@ def train_cohorts(
         context: of the round.
         cohort: who trains, and whose report arrives.
         weights: of the aggregation, float32 [S, K].
-        keep_updates: whether anybody reads each client's update.
+        reads: which parts of the outcome the strategy reads.
 
     Returns:
         What each client reports, and the sums over those whose training arrives.
@@ -72,11 +74,12 @@ def train_cohorts(
         trained = jax.tree.map(jnp.add, received, result.update)
         finite = server.is_finite(sums)
         of_client = Trained(
-            result.update.trained if keep_updates else None,
+            result.update.trained if reads.updates else None,
             finite,
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
             result.training_loss,
+            result.coefficient * result.learning_rate if reads.path_lengths else None,
             Kept(None if kept.optimizer is None else result.optimizer_state, own),
         )
         return of_client, server.finite_part(sums, finite)
@@ -86,7 +89,7 @@ def train_cohorts(
     factors = Sums(weights, jnp.where(reports.mask, 1.0 / num_clients, 0.0))
     of_jobs, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.clients_at_once, factors)
     trained: Trained = devices.unflatten(of_jobs, num_replicates)
-    if not keep_updates:
+    if not reads.updates:
         nothing = jax.tree.map(
             lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), context.carry.params.trained
         )

@@ -73,6 +73,7 @@ def learn(
         metrics=Unrequested(plan.strategy.name, "server_metrics")
         if server.evaluation is None or carry.evaluation is None
         else ServerMetrics(carry.evaluation, server.evaluation),
+        path_lengths=trained.path_lengths,
     )
     known = protocol.learn(protocol.over_replicates(plan.strategy), known, context.round, reports, outcome)
     replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after

@@ -43,7 +43,7 @@ def one_round(
     known = measure_cohort(context, cohort, known)
     reads = what_update_reads(context, cohort, known)
     weights = cohort_weights(context, cohort, known)
-    trained, sums = train_cohorts(context, cohort, weights, reads.updates)
+    trained, sums = train_cohorts(context, cohort, weights, reads)
     known = hear_training_losses(context, cohort, known, trained)
     server = aggregate(context, cohort, trained, sums, weights)
     known = learn(context, cohort, known, trained, server, reads)

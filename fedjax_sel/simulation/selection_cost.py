@@ -232,6 +232,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         step=jax.tree.map(lambda leaf: leaf[0], updates),
         finite=jnp.ones((setting.num_selected,), bool),
         metrics=_metrics(strategy, level),
+        path_lengths=jnp.full((setting.num_selected,), 0.1),
     )
     known = protocol.learn(strategy, known, round, selection, outcome)
     return _Carry(known.state, known.info), selection

@@ -188,6 +188,9 @@ class Outcome(NamedTuple):
     step: Any  # the aggregated step of the global model: its pytree
     finite: jax.Array  # whether the client's update arrived and holds only finite numbers, bool [K]
     metrics: ServerMetrics | Any = None  # reading it without a "server_metrics" request is an error
+    # Learning rate times local steps (with momentum: FedNova's |a_k|_1), which the server sets: an update divided by it
+    # is minus the mean gradient along the client's local path. float32 [K]; None where the server does not say.
+    path_lengths: Any = None
 
 
 def keep_state(state: State, *_: Any) -> State:

@@ -49,6 +49,7 @@ class OutcomeReads(NamedTuple):
     updates: bool
     losses_before: bool
     losses_after: bool
+    path_lengths: bool
 
 
 def of_outcome(
@@ -75,7 +76,7 @@ def of_outcome(
         Booleans that are known while tracing.
     """
     if strategy.update is keep_state:
-        return OutcomeReads(False, False, False)
+        return OutcomeReads(False, False, False, False)
     cohort = selection.ids.shape[1:]
 
     def shapes(tree: Any, *leading: int) -> Any:
@@ -91,7 +92,9 @@ def of_outcome(
         metrics=Unrequested(strategy.name, "server_metrics")
         if evaluation is None
         else ServerMetrics(shapes(evaluation), shapes(evaluation)),
+        path_lengths=per_client,
     )
     state, info, selection = shapes((state, info, selection))
     _, _, _, _, reads = read(strategy.update, state, info, round, selection, outcome)
-    return OutcomeReads(any(jax.tree.leaves(reads.updates)), bool(reads.losses_before), bool(reads.losses_after))
+    scalars = (reads.losses_before, reads.losses_after, reads.path_lengths)
+    return OutcomeReads(any(jax.tree.leaves(reads.updates)), *map(bool, scalars))

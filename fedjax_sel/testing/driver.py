@@ -138,9 +138,8 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
         else Unrequested(strategy.name, "server_metrics")
     )
     after = jnp.asarray(world.losses_after)[round, ids]
-    return Outcome(
-        updates, jnp.minimum(after * 1.25, LARGEST_LOSS), after, jax.tree.map(mean, updates), finite, metrics
-    )
+    before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
+    return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths)
 
 
 def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, world: World) -> tuple[Carry, Record]:

@@ -28,11 +28,12 @@ from fedjax_sel.strategies.gpfl import gpfl, rewards
 TENSORS = {"bias": (2,), "kernel": (2, 3)}
 P, ROUNDS, GAMES, EXAMPLES = 8, 7, 200, 20
 NOTHING = Information("gpfl", {})
+LENGTHS = np.linspace(0.05, 2.0, 7).astype(np.float32)  # learning rate times steps of each client
 QUALITY = np.random.default_rng(0).normal(size=100)  # of the clients of a long run
 
-C = dict(direction="previous", projection="flat", softmax="cohort", mean="selections", alpha="linear", rho=1.0,
+C = dict(direction="previous", scale="gradient", projection="flat", softmax="cohort", mean="selections", alpha="linear", rho=1.0,
          outcome="corrected", start="sweep", n="rounds", smoothing=0.1, t0=1)  # fmt: skip
-REF = C | dict(direction="current", projection="per-tensor-mean", mean="selections-and-zero", alpha="tent",
+REF = C | dict(direction="current", scale="update", projection="per-tensor-mean", mean="selections-and-zero", alpha="tent",
                outcome="sign", start="warm-up-sweep", t0=0, warm_up_rounds=20)  # fmt: skip
 
 
@@ -94,7 +95,7 @@ class Twin:
         fresh = {}
         for j in good:
             cosines = [flat[j][p] @ g[p] / np.linalg.norm(g[p]) if np.linalg.norm(g[p]) > 0 else 0.0 for p in parts]
-            fresh[j] = np.mean(cosines)
+            fresh[j] = np.mean(cosines) / (LENGTHS[ids[j]] if o["scale"] == "gradient" else 1.0)
         for j in cohort:
             self.last.pop(int(ids[j]), None)
         self.last |= {int(ids[j]): c for j, c in fresh.items()}
@@ -161,7 +162,8 @@ def play(strategy, states, keys, updates, finite, correct, loss, available):
                 return kept.sum(axis=0) / jnp.maximum(good.sum(), 1)
 
             metrics = ServerMetrics(*(evaluation(correct[round + i], loss[round + i]) for i in (0, 1)))
-            outcome = Outcome(mine, None, None, jax.tree.map(mean, mine), ok, metrics)
+            lengths = jnp.asarray(LENGTHS)[selection.ids]
+            outcome = Outcome(mine, None, None, jax.tree.map(mean, mine), ok, metrics, lengths)
             state = strategy.update(state, NOTHING, round, selection, outcome)
             return state, (selection, state)
 
@@ -174,6 +176,7 @@ def play(strategy, states, keys, updates, finite, correct, loss, available):
 @pytest.mark.parametrize("n,k,parameters,away", [
     (7, 3, {}, False),
     (7, 3, {}, True),
+    (7, 3, {"scale": "update"}, True),
     (5, 1, {}, False),
     (4, 4, {}, False),
     (7, 3, {"preset": "gpfl-ref"}, False),

@@ -181,6 +181,7 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
         step={name: _shape(shape, jnp.float32) for name, shape in MODEL.items()},
         finite=_shape((k,), jnp.bool_),
         metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
+        path_lengths=_shape((k,), jnp.float32),
     )
 
 

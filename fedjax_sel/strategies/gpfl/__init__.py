@@ -18,8 +18,11 @@ Information bought: the server's own evaluation of every global model; with star
 every client at the start (N models down, P floats up from each).
 
 Differs from the paper, which cannot be run as printed:
-* Updates and steps stand for gradients. In the first round g is that round's D. A round without a usable update leaves
-  g as it was.
+* The server has no gradients. An update over learning rate times steps is minus the mean gradient along the client's
+  local path (scale="gradient"); the global step stands for -g, whose norm cancels. scale="update" leaves out the
+  division: c then shrinks by learning rate times steps, the softmax is nearly uniform, and clients take turns. So does
+  a Selector without `path_lengths`; the first projections of start="all-clients" are of updates under either.
+* In the first round g is that round's D. A round without a usable update leaves g as it was.
 * Clients not yet seen come first, at random: a sweep of N / K rounds instead of a first round of all.
 * The softmax is over the cohort, whose projections alone are fresh; all-with-stale takes the last ones of the others.
 * Means are over the rounds in which a client was selected; S_{t+1} is chosen by the scores after round t.
@@ -67,6 +70,7 @@ from fedjax_sel.strategies.gpfl.presets import (
     OutcomeRule,
     Preset,
     Projection,
+    Scale,
     Softmax,
     Start,
 )
@@ -89,6 +93,7 @@ def gpfl(
     preset: Preset = "gpfl-c",
     direction: Direction | None = None,
     smoothing: float | None = None,
+    scale: Scale | None = None,
     projection: Projection | None = None,
     softmax: Softmax | None = None,
     mean: Mean | None = None,
@@ -106,6 +111,7 @@ def gpfl(
         preset: where what is None here comes from: a coherent reading of the paper (`gpfl-c`) or the released code.
         direction: g: the step of the round before, of this round, or g <- smoothing g + step.
         smoothing: factor of `smoothed`, in [0, 1). None: 0.1.
+        scale: of c: mean gradients along the clients' local paths (updates over learning rate times steps), or updates.
         projection: on the whole model, or the mean over its tensors.
         softmax: over the cohort, or over all clients with their last projections.
         mean: the sum of rewards over n_i, over t, or over n_i + 1.
@@ -125,7 +131,8 @@ def gpfl(
         UserError: a number outside its range, or one that has no effect.
     """
     numbers = presets.resolve(
-        presets.look_up(preset), direction=direction, smoothing=smoothing, projection=projection, softmax=softmax,
+        presets.look_up(preset), direction=direction, smoothing=smoothing, scale=scale,
+        projection=projection, softmax=softmax,
         mean=mean, alpha=alpha, rho=rho, outcome=outcome, start=start, warm_up_rounds=warm_up_rounds,
         accuracy_on=accuracy_on, n=n,
     )  # fmt: skip
@@ -190,6 +197,8 @@ def gpfl(
         step = jnp.where(moved, step, 0.0)
         along = step if own_direction else jnp.where(state.known, state.direction, step)
         fresh = rewards.project(outcome.updates, unravel(along), usable, numbers.projection == "per-tensor-mean")
+        if numbers.scale == "gradient" and outcome.path_lengths is not None:
+            fresh /= jnp.where(usable, outcome.path_lengths, 1.0)  # a client without a usable update keeps its -inf
         rows = jnp.where(selection.mask, selection.ids, state.count.shape[0])  # empty places are dropped
         projections = state.projections.at[rows].set(fresh, mode="drop")
         everyone = numbers.softmax == "all-with-stale"

@@ -6,6 +6,7 @@ from fedjax_sel.errors import UserError
 
 Preset = Literal["gpfl-c", "gpfl-ref"]
 Direction = Literal["previous", "current", "smoothed"]
+Scale = Literal["gradient", "update"]
 Projection = Literal["flat", "per-tensor-mean"]
 Softmax = Literal["cohort", "all-with-stale"]
 Mean = Literal["selections", "rounds", "selections-and-zero"]
@@ -20,6 +21,7 @@ class Numbers(NamedTuple):
     """A resolved preset. Static."""
 
     direction: Direction  # g
+    scale: Scale  # of projections
     projection: Projection
     softmax: Softmax
     mean: Mean  # what sums of rewards are divided by
@@ -36,12 +38,13 @@ class Numbers(NamedTuple):
 
 _TABLE: dict[str, Numbers] = {
     "gpfl-c": Numbers(
-        direction="previous", projection="flat", softmax="cohort", mean="selections", alpha="linear",
+        direction="previous", scale="gradient", projection="flat", softmax="cohort", mean="selections", alpha="linear",
         outcome="corrected", start="sweep", accuracy_on="validation", n="rounds", first_round=1,
     ),
     "gpfl-ref": Numbers(
-        direction="current", projection="per-tensor-mean", softmax="cohort", mean="selections-and-zero", alpha="tent",
-        outcome="sign", start="warm-up-sweep", accuracy_on="test", n="rounds", first_round=0,
+        direction="current", scale="update", projection="per-tensor-mean", softmax="cohort",
+        mean="selections-and-zero", alpha="tent", outcome="sign", start="warm-up-sweep", accuracy_on="test",
+        n="rounds", first_round=0,
     ),
 }  # fmt: skip
 

@@ -75,3 +75,61 @@ def right_singular_vectors(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
 def triangular_factor(matrix: jax.Array) -> jax.Array:
     """Return the upper triangular factor R of one square matrix Q R, [N, N], with Q orthogonal."""
     return jnp.linalg.qr(matrix, mode="r")
+
+
+_RESOLUTION = 2.0**-46  # of a TPU's float64, two float32 of 48 bits together, after the rounding of many rotations
+_MOST_SWEEPS = 40  # ten are usual, near-duplicates take some more
+
+
+def right_singular_vectors_by_rotations(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return one matrix's [M, N] singular values, ascending, [N], and right singular vectors as rows, [N, N].
+
+    One-sided Jacobi (Hestenes 1958): pairs of columns are rotated until all are orthogonal; half of the columns meet
+    the other half at once, in the order of a round-robin tournament (Brent and Luk 1985). All of it is additions,
+    multiplications and roots, which every platform has in float64: JAX's own decompositions for TPUs compile only
+    where 64-bit types are on in the whole program. Columns of zeros mix with no others.
+
+    Singular values below N * 2^-46 of the largest are returned as zero.
+    """
+    num_rows, num_columns = matrix.shape
+    dtype, pairs = matrix.dtype, max(2, -(-num_columns // 2))
+    resolution = num_columns * max(_RESOLUTION, float(jnp.finfo(dtype).eps))
+    tolerance, one, two = (jnp.asarray(number, dtype) for number in (resolution, 1, 2))
+    columns = jnp.concatenate([matrix.T, jnp.eye(num_columns, dtype=dtype)], axis=1)  # and what was rotated to them
+    columns = jnp.pad(columns, ((0, 2 * pairs - num_columns), (0, 0)))
+    smallest = tolerance * jnp.sqrt(jnp.sum(matrix**2))
+
+    def product(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.sum(x[:, :num_rows] * y[:, :num_rows], axis=1)
+
+    def rotate(carry, _):
+        x, y, done = carry
+        across, difference = product(x, y), product(y, y) - product(x, x)
+        lengths = jnp.sqrt(product(x, x)), jnp.sqrt(product(y, y))
+        apart = jnp.maximum(*lengths) * jnp.maximum(jnp.minimum(*lengths), smallest)
+        turns = jnp.abs(across) > tolerance * apart
+        twice = across + across
+        larger = jnp.where(turns, jnp.maximum(jnp.abs(difference), jnp.abs(twice)), one)
+        ratio = jnp.minimum(jnp.abs(difference), jnp.abs(twice)) / larger
+        tangent = twice / (jnp.abs(difference) + larger * jnp.sqrt(one + ratio**2))
+        tangent = jnp.where(turns, jnp.where(difference < 0, -tangent, tangent), jnp.zeros_like(tangent))
+        secant_squared = one + tangent**2
+        cosine = one / jnp.sqrt(secant_squared)
+        cosine = cosine + cosine * (one - secant_squared * cosine**2) / two  # to all digits, whatever the root has
+        sine = tangent * cosine
+        x, y = cosine[:, None] * x - sine[:, None] * y, sine[:, None] * x + cosine[:, None] * y
+        x, y = jnp.concatenate([x[:1], y[:1], x[1:-1]]), jnp.concatenate([y[1:], x[-1:]])
+        return (x, y, done & ~turns.any()), None
+
+    def sweep(carry):
+        x, y, _, count = carry
+        (x, y, done), _ = lax.scan(rotate, (x, y, jnp.array(True)), length=2 * pairs - 1)  # all pairs, once
+        return x, y, done, count + jnp.ones((), jnp.int32)
+
+    start = (columns[:pairs], columns[pairs:], jnp.array(False), jnp.zeros((), jnp.int32))
+    x, y, *_ = lax.while_loop(lambda carry: ~carry[2] & (carry[3] < _MOST_SWEEPS), sweep, start)
+    columns = jnp.concatenate([x, y])[:num_columns]
+    values = jnp.sqrt(product(columns, columns))
+    values = jnp.where(values <= tolerance * values.max(), jnp.zeros_like(values), values)
+    _, order = lax.sort((values.astype(jnp.float32), lax.iota(jnp.int32, num_columns)), num_keys=1)
+    return values[order], columns[order, num_rows:]

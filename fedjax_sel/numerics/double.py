@@ -3,6 +3,8 @@
 What is computed `with precision():` has 64-bit types; numbers go in and come out as float32. An array that must go in
 with more digits than float32 has goes in as two.
 
+JAX's decompositions of float64 compile there for CPUs and GPUs. Those for TPUs do not: `numerics.kdpp` rotates instead.
+
 A Python number beside an array is a float32 there in what jax 0.7 compiles: give zeros and the like as arrays.
 """
 

@@ -31,17 +31,19 @@ def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns:
         Eigenvalues of L, [N], ascending, and the eigenvectors as columns, [N, N].
     """
-    similarity = jnp.asarray(similarity)
-    values, vectors = decompositions.eigh(similarity)
-    return _squared_spectrum(jnp.abs(values), vectors)
+
+    def by_lapack(similarity):
+        values, vectors = decompositions.eigh(similarity)
+        return _squared_spectrum(jnp.abs(values), vectors)
+
+    return lax.platform_dependent(jnp.asarray(similarity), tpu=_by_rotations, default=by_lapack)
 
 
 def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the eigenpairs of L restricted to the available items: the k-DPP of the sub-matrix.
 
     With D = diag(available), the restricted L is (S D)^T (S D), so the singular values of S D serve, at the precision
-    of S and not of S^2. A large entry for every unavailable item keeps the null spaces of the two parts from mixing:
-    it stands in the triangular factor of S D, whose last rows are zero if the available items come first.
+    of S and not of S^2.
 
     Args:
         similarity: S, [N, N], symmetric. Its dtype is the precision of the work.
@@ -50,6 +52,14 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
     Returns:
         Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero,
         zero rows, and zero columns.
+    """
+    return lax.platform_dependent(similarity, available, tpu=_subset_by_rotations, default=_subset_by_lapack)
+
+
+def _subset_by_lapack(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Decompose S D with a large entry for every unavailable item, which keeps the null spaces from mixing.
+
+    It stands in the triangular factor of S D, whose last rows are zero if the available items come first.
     """
     zero = jnp.zeros((), similarity.dtype)
     order = jnp.argsort(~available, stable=True)
@@ -63,6 +73,18 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
     vectors = jnp.where(is_available[:, None] & inside[None, :], vectors_transposed.T, zero)
     back = jnp.argsort(order)
     return _squared_spectrum(jnp.where(inside, values, zero), vectors[back])
+
+
+def _subset_by_rotations(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
+    zero = jnp.zeros((), similarity.dtype)
+    eigenvalues, eigenvectors = _by_rotations(jnp.where(available[None, :], similarity, zero))
+    return eigenvalues, jnp.where(available[:, None], eigenvectors, zero)
+
+
+def _by_rotations(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the eigenpairs of A^T A from A, where float64 has no decomposition: on TPUs."""
+    values, rows = decompositions.right_singular_vectors_by_rotations(matrix)
+    return values**2, rows.T
 
 
 def _squared_spectrum(magnitudes: jax.Array, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -91,7 +91,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     training = config.training
     train_sizes = np.asarray(federation.train_sizes)
     work = schedule.plan(train_sizes, training.batch_size, training.local_steps, training.epochs, training.full_batch)
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    on_cpu = jax.default_backend() == "cpu"
     groups, devices_of_a_group = mesh.devices.shape
     at_once = config.run.cohort_batch
     if at_once is None:

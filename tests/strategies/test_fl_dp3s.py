@@ -105,9 +105,25 @@ def twin_law_of_near_duplicates(profiles, k, available):
     return dict(zip([tuple(map(int, c)) for c in cohorts], weights / weights.sum()))
 
 
+@pytest.fixture
+def on_a_tpu(monkeypatch):
+    """Float64 is decomposed as it is there."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *given, tpu, default: tpu(*given))
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("seed", range(3))
+def test_near_duplicates_keep_their_law_on_a_tpu(seed, on_a_tpu):
+    assert_law_of_near_duplicates_where_some_are_away(seed)
+
+
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_near_duplicates_keep_their_law_where_some_are_away(seed):
+    assert_law_of_near_duplicates_where_some_are_away(seed)
+
+
+def assert_law_of_near_duplicates_where_some_are_away(seed):
     profiles, available = near_duplicates(seed), np.arange(8) != 6
     spectrum = np.linalg.svd(twin_similarity(profiles)[:, available], compute_uv=False) ** 2
     assert 1e-14 < spectrum[3] / spectrum[0] < 1e-11
@@ -118,6 +134,28 @@ def test_near_duplicates_keep_their_law_where_some_are_away(seed):
     expected = [sum(p for cohort, p in law.items() if i in cohort) for i in range(8)]
     found = strategy.inclusion(state, info, jnp.int32(0), jnp.asarray(available))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("n,k", [(50, 10), (100, 30)])
+def test_inclusion_on_a_tpu_is_that_of_the_law(n, k, on_a_tpu):
+    """In a chunk: under scan and vmap, each replicate with other clients away."""
+    profiles = near_duplicates(0, n, groups=n // 5, noise=1e-4)
+    strategy, state, info = prepared(profiles, k)
+    available = np.random.default_rng(0).random((3, n)) < 0.7
+    available[2] = True
+
+    def step(count, _):
+        inclusion = jax.vmap(lambda there: strategy.inclusion(state, info, jnp.int32(0), there))
+        return count + 1, inclusion(jnp.asarray(available))
+
+    count, (found, _) = jax.jit(lambda: jax.lax.scan(step, 0, length=2))()
+    assert count.dtype == np.int32 and found.dtype == np.float32
+    for there, ours in zip(available, found):
+        similarity = twin_similarity(profiles)[:, there]
+        expected = np.zeros(n)
+        _, values, rows = np.linalg.svd(similarity)
+        expected[there] = inclusion_of_spectrum(values**2, rows.T, k)
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.fast_cases(1)
@@ -131,8 +169,11 @@ def test_near_duplicates_keep_their_law_in_a_pool(available):
 
 
 def inclusion_in_float64(kernel, k):
+    return inclusion_of_spectrum(*np.linalg.eigh(kernel), k)
+
+
+def inclusion_of_spectrum(values, vectors, k):
     """P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda), polynomials by their recurrence."""
-    values, vectors = np.linalg.eigh(kernel)
     logs = np.log(np.maximum(values, 1e-300))
 
     def polynomials(logs):

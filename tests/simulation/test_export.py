@@ -1,0 +1,123 @@
+"""The programs of a run, lowered for TPUs and for GPUs by a machine that has neither."""
+
+import itertools
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from jax import export
+
+import fedjax_sel
+from fedjax_sel import data, devices, strategies
+from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.experiment import problem
+from fedjax_sel.simulation import layout, run
+from fedjax_sel.strategies import protocol
+from fedjax_sel.training import optimizers
+
+PLATFORMS = {  # custom calls that XLA has there; mhlo.erf is in what JAX 0.7 makes
+    "tpu": r"mhlo.erf|Sharding|SPMD\w+|TopK|ApproxTopK|Qr|ProductOfElementaryHouseholderReflectors",
+    "cuda": r"mhlo.erf|Sharding|SPMD\w+|TopK|cusolver_\w+|cublas_\w+|cu_threefry2x32\w*",
+}
+# XLA makes a TPU's float64 of two float32: what that reaches.
+ARITHMETIC = {
+    "abs", "add", "broadcast_in_dim", "case", "compare", "concatenate", "constant", "convert", "divide",
+    "dynamic_slice", "dynamic_update_slice", "gather", "maximum", "minimum", "multiply", "negate", "pad", "reduce",
+    "reshape", "return", "select", "slice", "sqrt", "subtract", "transpose", "while",
+}  # fmt: skip
+TINY = {
+    "dataset": "synthetic:train_size=100,test_size=20,num_classes=4,image_size=8", "num_clients": 10,
+    "num_selected": 3, "rounds": 4, "chunk": 2, "seeds": 2, "local_epochs": 1, "batch_size": 5,
+}  # fmt: skip
+ABSENT, LOST = {"available": 0.7}, {"report_failure_rate": 0.2}
+ALTERNATIVES = {  # of strategies, where they compute otherwise
+    "fl_dp3s of a pool": {"algo": "fl_dp3s", "algo_args": {"pool": 6}},
+    "fl_dp3s, unbiased": {"algo": "fl_dp3s", "aggregation": "unbiased"},
+    "fedcor, closed form": {"algo": "fedcor", "algo_args": {"preset": "closed-form"}},
+    "divfl, ideal": {"algo": "divfl", "algo_args": {"variant": "ideal"}},
+    "gpfl of all clients": {"algo": "gpfl", "algo_args": {"start": "all-clients"}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_on_an_accelerator(monkeypatch):
+    """A CPU's own ways are chosen where a program is traced."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+
+
+def programs(experiment):
+    """(name, jitted function, shapes of its arguments) of a run's programs."""
+    posed = problem.pose(experiment)
+    host, plan, _ = layout.lay_out(posed, len(posed.config.run.seeds))
+    given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), (host, run._roots(posed)))
+    per_seed = devices.PER_SEED
+    start = jax.jit(devices.over_seeds(plan.mesh, partial(run.begin, plan), (run.SPECS, per_seed), per_seed))
+    carry, streams = start.eval_shape(*given)
+    yield "start", start, given
+    if protocol.requests_at_start(plan.strategy):
+        yield "measure", run._measuring(plan), (carry, given[0], streams)
+    chunk = jax.jit(run.rounds(plan, posed.config.run.chunk))
+    yield "chunk", chunk, (carry, jax.ShapeDtypeStruct((), np.int32), given[0], streams)
+
+
+def lacking(text, platform):
+    """What a platform lacks of a program in StableHLO: names of custom calls, and of operations on float64."""
+    calls = re.findall(r'custom_call @"?([\w$.]+)', text) + re.findall(r'call_target_name = "([^"]+)"', text)
+    missing = {f"custom call {name}" for name in calls if not re.fullmatch(PLATFORMS[platform], name)}
+    if platform == "tpu":
+        wide = [line for line in text.splitlines() if "f64>" in line]
+        names = {name for line in wide for name in re.findall(r"\b(?:stablehlo|chlo)\.(\w+)", line)}
+        missing |= {f"{name} of float64" for name in names - ARITHMETIC}
+    return missing
+
+
+def assert_exports(*experiment, **settings):
+    for name, program, given in programs(experiment[0] if experiment else fedjax_sel.Config().replace(**settings)):
+        for platform in PLATFORMS:
+            text = export.export(program, platforms=[platform])(*given).mlir_module()
+            assert not lacking(text, platform), (name, platform)
+
+
+@pytest.mark.parametrize("algo,optimizer", [*zip(strategies.names(), itertools.cycle(optimizers.names()))])
+def test_every_strategy_with_absence_and_lost_reports_and_every_optimizer(algo, optimizer):
+    assert_exports(**TINY, **ABSENT, **LOST, algo=algo, optimizer=optimizer)
+
+
+@pytest.mark.fast_cases(6)
+@pytest.mark.parametrize("more", [{}, ABSENT, LOST], ids=["neither", "absence", "lost reports"])
+@pytest.mark.parametrize("algo", strategies.names())
+def test_every_strategy_without_one_of_them(algo, more):
+    assert_exports(**TINY, **more, algo=algo)
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_strategies_that_compute_otherwise(name):
+    assert_exports(**TINY, **ABSENT, **ALTERNATIVES[name])
+
+
+@pytest.mark.parametrize("model", ["cnn", "resnet8"])
+def test_convolutions(model):
+    shape = TINY | {"dataset": "synthetic:train_size=100,test_size=20,num_classes=4,image_size=18"}
+    assert_exports(**shape, algo="random", model=model)
+
+
+def test_recurrence():
+    letters = np.arange(700, dtype=np.int32).reshape(100, 7) % 11
+    text = data.Dataset.from_arrays(train=(letters[:80, :6], letters[:80, 6]), test=(letters[80:, :6], letters[80:, 6]))
+    assert_exports(
+        fedjax_sel.Experiment.of(
+            **TINY | {"dataset": text}, algo="random", model="char_lstm", partition="iid", names={"dataset": "letters"}
+        )
+    )
+
+
+def test_what_a_platform_lacks_is_named():
+    with enable_x64(True):
+        square = jax.ShapeDtypeStruct((3, 3), np.float64)
+        text = export.export(jax.jit(jax.numpy.linalg.cholesky), platforms=["tpu"])(square).mlir_module()
+        assert lacking(text, "tpu") == {"cholesky of float64"}
+        text = export.export(jax.jit(jax.numpy.linalg.cholesky), platforms=["cpu"])(square).mlir_module()
+        assert lacking(text, "cuda") == {"custom call lapack_dpotrf_ffi"}

@@ -4,6 +4,7 @@ The first argument is the JSON that rivals get; `seeds` in it replicates train a
 shuffles. Timed rounds are chunks of the run's compiled program, as `fedjax_sel.run` calls it, without evaluation.
 """
 
+import dataclasses
 import json
 import sys
 import time
@@ -32,7 +33,6 @@ def main() -> None:
     devices.use_every_core()
     import jax
 
-    from fedjax_sel.experiment import Experiment
     from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import run
 
@@ -41,8 +41,8 @@ def main() -> None:
     model = pfl_cnn(problem) if work.model == "pfl_cnn" else problem.model
     weights = (plain_weights if work.model in PLAIN else first_weights)(model, work.layers)
     model = model._replace(init=lambda key: weights)
-    experiment = Experiment.of(config_of(spec), model=model, algo=scripted(work.cohorts))
-    program = run.prepare(pose(experiment), eval_every=0)
+    problem = dataclasses.replace(problem, model=model, strategy=scripted(work.cohorts))
+    program = run.prepare(problem, eval_every=0)
 
     rest = (program.federation, program.streams)
     started = time.perf_counter()

@@ -89,7 +89,7 @@ def test_resnet8_of_the_rivals_has_our_weights_in_their_places(rivals):
     assert settings.SETTINGS["cifar10_resnet8"]["rivals"] == ("torch_loop",)
 
 
-SMALL = {  # of what settings of the rivals have more of
+SMALL = {  # smaller values for the settings of the rivals
     "fmnist_mlp": {"num_clients": 10},
     "fmnist_mlp_10": {"num_clients": 20},
     "cifar10_cnn": {"num_clients": 10, "local_steps": 2},

@@ -7,7 +7,7 @@ import jax
 from fedjax_sel.errors import UserError
 
 PRNG = "threefry2x32"
-"""The generator of all random numbers, whatever `jax_default_prng_impl` says."""
+"""The generator of all random numbers, independent of `jax_default_prng_impl`."""
 
 
 class Needed(NamedTuple):

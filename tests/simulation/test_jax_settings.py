@@ -61,7 +61,7 @@ def test_a_selector_is_refused(of_64_bits):
         ("jax_disable_jit", True, "False"),
     ],
 )
-def test_settings_that_stop_or_change_runs_are_refused(name, refuses, usual):
+def test_settings_that_stop_or_change_runs_are_rejected(name, refuses, usual):
     shown = {True: "on", False: "off"}[refuses] if isinstance(refuses, bool) else repr(refuses)
     words = rf"^{name} is {shown}, .* leave {name.upper()} out, or say jax\.config\.update\(\"{name}\", {usual}\)"
     with setting(name, refuses):
@@ -108,11 +108,11 @@ def test_keys_name_their_generator():
     assert not found
 
 
-@pytest.mark.parametrize("name,value,told", [("jax_default_matmul_precision", "highest", "highest")])
-def test_settings_that_round_otherwise_are_recorded(name, value, told):
+@pytest.mark.parametrize("name,value,text", [("jax_default_matmul_precision", "highest", "highest")])
+def test_settings_that_change_rounding_are_recorded(name, value, text):
     assert jax_settings.recorded() == {}  # so that the record of a usual run is what it was
     with setting(name, value):
-        assert jax_settings.recorded() == {name: told}
+        assert jax_settings.recorded() == {name: text}
 
 
 SMALL = [
@@ -146,7 +146,7 @@ def whole(tmp_path_factory):
         ("JAX_TRANSFER_GUARD", "disallow", "error: jax_transfer_guard is 'disallow'"),
     ],
 )
-def test_a_run_goes_on_to_the_same_cohorts_or_not_at_all(tmp_path, whole, name, value, answer):
+def test_a_run_continues_with_the_same_cohorts_or_is_rejected(tmp_path, whole, name, value, answer):
     out = tmp_path / "run"
     assert train(out, 2).returncode == 0
     done = train(out, 4, COLUMNS="1000", **{name: value})

@@ -3,7 +3,10 @@
 import argparse
 import importlib
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import fedjax_sel
 from fedjax_sel.experiment.checking import check
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -83,6 +87,55 @@ def test_resnet8_of_the_rivals_has_our_weights_in_their_places(rivals):
     with pytest.raises(ValueError, match="18 layers are given for 19"):
         ours.plain_weights(model, layers[:-1])
     assert settings.SETTINGS["cifar10_resnet8"]["rivals"] == ("torch_loop",)
+
+
+SMALL = {  # smaller values for the settings of the rivals
+    "fmnist_mlp": {"num_clients": 10},
+    "fmnist_mlp_10": {"num_clients": 20},
+    "cifar10_cnn": {"num_clients": 10, "local_steps": 2},
+    "cifar10_resnet8": {"num_clients": 10, "local_steps": 2},
+    "pfl_cifar10": {"num_clients": 20, "num_selected": 5},
+}
+
+
+@pytest.fixture
+def our_side(rivals, tmp_path, monkeypatch, capsys):
+    """setting of the rivals -> what `run.py` hands our scripts, in small, and a function that runs one of them."""
+
+    def make(name):
+        run, setting = rivals("run"), dict(rivals("settings").SETTINGS[name])
+        dataset = rivals("synthetic").like(run.ours.config_of(setting).data.dataset, 2_000, 100)
+        setting["config"] = setting["config"] | SMALL[name] | {"dataset": dataset}
+        setting |= {"rounds": 1, "warm_rounds": 1, "chunk": 1}
+        spec = {"seed": 0, "launched": 0.0} | run.specification(setting, str(tmp_path / "data.npz"))
+
+        def printed(script):
+            monkeypatch.setattr(sys, "argv", [script, json.dumps(spec)])
+            rivals(script).main()
+            return capsys.readouterr().out.strip().splitlines()[-1]
+
+        return spec, printed
+
+    return make
+
+
+def test_our_side_can_be_prepared_for_a_setting_with_dropout(rivals, our_side):
+    spec, printed = our_side("fmnist_mlp")
+    assert int(printed("export")) >= spec["batch_size"] and spec["dropout"] == 0.5
+    prepared = rivals("ours").prepare(spec, rivals("work").Work(spec))
+    for ours, first in zip(jax.tree.leaves(prepared.program.carry.params), jax.tree.leaves(prepared.weights)):
+        np.testing.assert_array_equal(ours[0], first)
+    assert "dropout" in str(jax.tree_util.tree_structure(prepared.model.draw(jax.random.key(0), 2))).lower()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_our_side_runs_every_setting_of_the_rivals(rivals, our_side, name):
+    assert set(SMALL) == set(rivals("settings").SETTINGS)
+    _, printed = our_side(name)
+    printed("export")
+    found = json.loads(printed("ours"))
+    assert found["seconds"] > 0 and 0 <= found["accuracy"] <= 1 and np.isfinite(found["loss"])
 
 
 @pytest.mark.parametrize(
@@ -247,3 +300,119 @@ def test_programs_are_the_same_wherever_their_lines_stand(rivals):
     moved = here.replace("#loc1", "#loc27").replace("a.py", "b.py")
     assert without_places(here) == without_places(moved)
     assert without_places(here) != without_places(here.replace("add", "multiply"))
+
+
+TINY = "--dataset synthetic:train_size=400,test_size=50,num_classes=10,image_size=8"
+FAST = "--presets fedcor/fmnist-2spc --seeds 1"
+RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: a run's folder, HERE: a checkout
+    "benchmarks/absence.py": "ABSENCE --out OUT",
+    "benchmarks/absence_answers.py": "--seeds 2 --rounds 2 --out OUT",
+    "benchmarks/beside_papers.py": "",
+    "benchmarks/checkpoint_overhead.py": f"{FAST} --seconds 0.1 --out OUT",
+    "benchmarks/convolutions.py": "--models lenet --turns 1 --budget 0.1 --out OUT",
+    "benchmarks/pools.py": f"{TINY} --num-clients 20 --pools 12 --rounds 2 --out OUT",
+    "benchmarks/profile_round.py": f"{FAST} --chunk 1 --out OUT",
+    "benchmarks/rivals/run.py": "--settings fmnist_mlp --rivals torch_loop --repeats 1 --rounds 10 --together 2 "
+    "--synthetic --dir NOWHERE --out OUT",
+    "benchmarks/rounds_per_second.py": f"{FAST} --chunks 1 --out OUT",
+    "benchmarks/selection_cost.py": "--algos random fl_dp3s --num-clients 20 --rounds 2 --budget 0.1 --out OUT",
+    "benchmarks/selector.py": "--strategies random fl_dp3s --num-clients 20 --rounds 2 --budget 0.1 --out OUT",
+    "benchmarks/shuffle.py": "",
+    "benchmarks/streaming.py": f"{FAST} --seconds 0.1 --out OUT",
+    "benchmarks/two_versions.py": "HERE --turns 1 --chunks 1 --out OUT",
+    "benchmarks/wide.py": "--out OUT",
+    "tools/generated_parts.py": "",
+    "tools/keep_runs.py": "RUN --to KEPT",
+    "tools/notebooks.py": "--text-only",
+    "tools/price_of_information.py": "",
+    "tools/reproductions_page.py": "",
+    "tools/tables.py": "",
+}
+SMALLER = {  # what the command line leaves as it is
+    "benchmarks/two_versions.py": {"CASES": (("fedcor/fmnist-2spc", "random", 1),)},
+    "benchmarks/wide.py": {"LAYERS": ((2048, 512),), "BATCHES": (4,), "STEPS": 2, "TURNS": 1},
+}
+ELSEWHERE = {  # scripts that other tests run
+    "benchmarks/accelerator.py": "tests/test_accelerator.py",
+    "benchmarks/rivals/export.py": "tests/test_benchmarks.py",
+    "benchmarks/rivals/ours.py": "tests/test_benchmarks.py",
+    "tools/build_site.py": "tests/documents/test_site.py",
+    "tools/test_versions.py": "tests/test_pins.py",
+}
+RIVALS_ONLY = {
+    "install.py",
+    "fedjax_runner.py",
+    "flower_runner.py",
+    "pfl_runner.py",
+    "torch_batched.py",
+    "torch_loop.py",
+}
+
+
+def test_every_script_has_a_run():
+    root = FOLDER.parent
+    paths = [path for folder in (FOLDER, root / "tools") for path in folder.rglob("*.py")]
+    scripts = {path for path in paths if '__name__ == "__main__"' in path.read_text()}
+    named = {path.relative_to(root).as_posix() for path in scripts if path.name not in RIVALS_ONLY}
+    assert named == set(RUNS) | set(ELSEWHERE)
+    assert all(Path(script).stem in (root / test).read_text() for script, test in ELSEWHERE.items())
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of the checkout, whose pages and results the scripts may write."""
+    place = tmp_path_factory.mktemp("checkout") / "here"
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "site-packages")
+    for folder in ("benchmarks", "docs", "fedjax_sel", "notebooks", "results", "tests", "tools"):
+        shutil.copytree(FOLDER.parent / folder, place / folder, ignore=left_out if folder != "fedjax_sel" else None)
+    for file in FOLDER.parent.glob("*.*"):
+        if file.is_file():
+            shutil.copy(file, place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def comparisons(tmp_path_factory):
+    """The folders of `absence.py`: copies of one run with all clients available, and of one without."""
+    place = tmp_path_factory.mktemp("absence")
+    for name, shares in {"whole": ("1",), "absent": ("0.7", "0.5")}.items():
+        config = fedjax_sel.Config().replace(
+            dataset=TINY.split()[1], num_clients=10, num_selected=2, batch_size=10, local_epochs=1, rounds=2, seeds=3,
+            available=1.0 if name == "whole" else 0.5, out=str(place / name),
+        )  # fmt: skip
+        fedjax_sel.run(config)
+        for share in shares:
+            for algo in ("random", "fedcor", "fl_dp3s", "pow_d"):
+                shutil.copytree(place / name, place / share / algo)
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", RUNS)
+def test_a_script_runs_in_small(script, checkout, comparisons, tmp_path):
+    places = {"OUT": tmp_path / "out", "HERE": checkout, "KEPT": tmp_path / "kept", "NOWHERE": tmp_path / "nowhere"}
+    places |= {"ABSENCE": comparisons, "RUN": comparisons / "whole"}
+    words = [str(places.get(word, word)) for word in RUNS[script].split()]
+    command = [script]
+    if script in SMALLER:
+        lines = [f"module.{name} = {value!r}" for name, value in SMALLER[script].items()]
+        lines = [f"import sys; sys.path.insert(0, {str(checkout / 'benchmarks')!r})", *lines, "module.main()"]
+        command = ["-c", "\n".join([lines[0], f"import {Path(script).stem} as module", *lines[1:]])]
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    pages = {path: path.read_bytes() for folder in ("docs", "notebooks") for path in (checkout / folder).rglob("*.*")}
+    done = subprocess.run(
+        [sys.executable, *command, *words], cwd=checkout, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {path: path.read_bytes() for path in pages} == pages
+    if "OUT" in RUNS[script] and not script.startswith("benchmarks/absence"):
+        report = json.loads(places["OUT"].read_text())
+        assert report["cases"] if "cases" in report else report["settings"]["fmnist_mlp"]["ours"]["seconds"] > 0
+        assert not re.search(r'"(failed|skipped)"', json.dumps(report))
+
+
+@pytest.mark.slow
+def test_a_rival_that_cannot_be_installed_is_named(tmp_path):
+    command = [sys.executable, RIVALS / "install.py", "--only", "torch", "--dir", tmp_path, "--pip-args=--no-index"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.endswith("could not be installed: torch\n")

@@ -4,6 +4,7 @@ The first argument is the JSON that rivals get; `seeds` in it replicates train a
 shuffles. Timed rounds are chunks of the run's compiled program, as `fedjax_sel.run` calls it, without evaluation.
 """
 
+import dataclasses
 import json
 import sys
 import time
@@ -25,6 +26,28 @@ def config_of(spec: dict[str, Any]) -> Any:
     return config if seeds > 1 else config.replace(training_seed=spec.get("seed", 0))
 
 
+class Prepared(NamedTuple):
+    """The timed program and what its result is tested with."""
+
+    model: Any
+    weights: Any  # the first ones
+    program: Any
+
+
+def prepare(spec: dict[str, Any], work: work_.Work) -> Prepared:
+    """Return a setting's program, with the rivals' cohorts and first weights."""
+    from fedjax_sel.experiment.problem import pose
+    from fedjax_sel.simulation import run
+
+    problem = pose(config_of(spec))
+    model = pfl_cnn(problem) if work.model == "pfl_cnn" else problem.model
+    weights = (plain_weights if work.model in PLAIN else first_weights)(model, work.layers)
+    model = model._replace(init=lambda key: weights)
+    # not an Experiment of values, which rejects the configuration's model_dropout beside a model
+    problem = dataclasses.replace(problem, model=model, strategy=scripted(work.cohorts))
+    return Prepared(model, weights, run.prepare(problem, eval_every=0))
+
+
 def main() -> None:
     spec = json.loads(sys.argv[1])
     from fedjax_sel import devices
@@ -32,18 +55,8 @@ def main() -> None:
     devices.use_every_core()
     import jax
 
-    from fedjax_sel.experiment import Experiment
-    from fedjax_sel.experiment.problem import pose
-    from fedjax_sel.simulation import run
-
     work = work_.Work(spec)
-    problem = pose(config_of(spec))
-    model = pfl_cnn(problem) if work.model == "pfl_cnn" else problem.model
-    weights = (plain_weights if work.model in PLAIN else first_weights)(model, work.layers)
-    model = model._replace(init=lambda key: weights)
-    experiment = Experiment.of(config_of(spec), model=model, algo=scripted(work.cohorts))
-    program = run.prepare(pose(experiment), eval_every=0)
-
+    model, weights, program = prepare(spec, work)
     rest = (program.federation, program.streams)
     started = time.perf_counter()
     compiled = program.chunk.lower(program.carry, np.int32(0), *rest).compile()

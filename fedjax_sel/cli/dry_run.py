@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_sel import devices
 from fedjax_sel.cli import catalogue, paragraphs
 from fedjax_sel.config import Config
+from fedjax_sel.core import jax_settings
 from fedjax_sel.devices import memory
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.reporting import plots
@@ -146,5 +147,5 @@ def _steps(timed: Timed) -> np.ndarray:
     """Return how many steps each client takes, [S, N]; where its passes are drawn, in one draw of them."""
     work, sizes = timed.program.plan.trainer.work, timed.program.federation.train_sizes
     low, high = work.epochs or (0, 0)
-    passes = jax.random.randint(jax.random.key(0), sizes.shape, low, high + 1)
+    passes = jax.random.randint(jax_settings.key(0), sizes.shape, low, high + 1)
     return np.asarray(schedule.num_steps(work, sizes, passes))

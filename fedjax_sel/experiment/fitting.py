@@ -6,6 +6,7 @@ import jax
 
 from fedjax_sel import tasks
 from fedjax_sel.config import Config
+from fedjax_sel.core import jax_settings
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import task_contract
@@ -23,7 +24,7 @@ def check_that_they_fit(config: Config, dataset: Dataset, model: Model, task: Ta
     """
     inputs, targets = shapes(dataset.train_images), shapes(dataset.train_labels)
     try:
-        weights = jax.eval_shape(model.init, jax.random.key(0))
+        weights = jax.eval_shape(model.init, jax_settings.key(0))
         prediction = jax.eval_shape(
             lambda weights, inputs: model.apply(weights, inputs, None), weights, inputs
         ).prediction

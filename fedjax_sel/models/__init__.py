@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
 from fedjax_sel.models.char_lstm import CharLSTM
@@ -167,9 +168,9 @@ def of_module(
         )
         return drawn.get(DRAWS, {})  # pyright: ignore
 
-    shapes = jax.eval_shape(init, jax.random.key(0))
+    shapes = jax.eval_shape(init, jax_settings.key(0))
     output = jax.eval_shape(apply, shapes, inputs(1))
-    drawn = jax.eval_shape(lambda key: draw(key, 1), jax.random.key(0))
+    drawn = jax.eval_shape(lambda key: draw(key, 1), jax_settings.key(0))
     draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # spares tracing the network for nothing
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     profile_size = output.profile.shape[-1]

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models.core import Model
 from fedjax_sel.models.linen_module import from_linen
@@ -131,7 +132,7 @@ def of(value: Any) -> Blueprint | None:
 
 def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) -> Model:
     """Make a model of pure functions, for inputs of some shapes [B, ...]."""
-    trained, carried = jax.eval_shape(pure.init, jax.random.key(0))
+    trained, carried = jax.eval_shape(pure.init, jax_settings.key(0))
     _check_weights(name, trained, "weights")
     _check_weights(name, carried, "collections")
     has_carried = bool(jax.tree.leaves(carried))
@@ -152,7 +153,9 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         train = draws is not None
         key = None
         if train:
-            key = jax.random.wrap_key_data(draws["key"]) if draws_numbers else jax.random.key(0)
+            key = (
+                jax.random.wrap_key_data(draws["key"], impl=jax_settings.PRNG) if draws_numbers else jax_settings.key(0)
+            )
         carried_now = weights.carried if has_carried else carried
         # What a layer leaves open is float32, as in our own models: left alone, accelerators multiply in less.
         with jax.default_matmul_precision("highest"):
@@ -161,7 +164,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         profile = None if layer is None else layer.reshape(layer.shape[0], -1)
         return Output(_in_float32(prediction), _in_float32(profile), after if has_carried else ())
 
-    shapes = jax.eval_shape(init, jax.random.key(0))
+    shapes = jax.eval_shape(init, jax_settings.key(0))
     output = jax.eval_shape(lambda weights, inputs: applied(weights, inputs, None), shapes, inputs)
     return Model(
         name=name,
@@ -211,8 +214,8 @@ def _count(arrays: Any) -> int:
 
 def _reads_key(function: Callable[[jax.Array], Any]) -> bool:
     """Return whether a function of a key does anything with it."""
-    jaxpr = jax.make_jaxpr(lambda data: function(jax.random.wrap_key_data(data)))(
-        jax.random.key_data(jax.random.key(0))
+    jaxpr = jax.make_jaxpr(lambda data: function(jax.random.wrap_key_data(data, impl=jax_settings.PRNG)))(
+        jax.random.key_data(jax_settings.key(0))
     ).jaxpr
     wrapped = {var for eqn in jaxpr.eqns if eqn.invars and eqn.invars[0] in jaxpr.invars for var in eqn.outvars}
     return any(var in wrapped for eqn in jaxpr.eqns for var in eqn.invars if not hasattr(var, "val"))

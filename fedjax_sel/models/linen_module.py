@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 from flax import errors
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import layer_outputs, training_flag
 from fedjax_sel.models.flax_convolutions import faster_convolutions
@@ -81,7 +82,7 @@ def from_linen(
         streams: list[str] = []
         while True:
             try:
-                updated = jax.eval_shape(one_pass, *shapes, example, jax.random.key(0))
+                updated = jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
             except errors.InvalidRngError as error:
                 streams.append(_stream_refused(error, streams, name))
             else:
@@ -89,7 +90,7 @@ def from_linen(
                 return streams
 
     init, streams = _found(initializer, streams_of, name)
-    shapes = jax.eval_shape(init, jax.random.key(0))
+    shapes = jax.eval_shape(init, jax_settings.key(0))
     if training_flags is None:
         _check_that_it_trains(run, shapes, example, streams, name)
     in_evaluation = streams_of(shapes, train=False)
@@ -134,7 +135,7 @@ def _found(
     for train in (False, True):
         init = initializer(train)
         try:
-            shapes = jax.eval_shape(init, jax.random.key(0))
+            shapes = jax.eval_shape(init, jax_settings.key(0))
             return init, streams_of(shapes, True)
         except LACKS_A_VARIABLE as error:
             lacking = lacking or error
@@ -160,7 +161,7 @@ def _check_that_it_trains(
     def one_pass(carried: Any) -> Any:
         trained, inputs = zeros_of((shapes[0], example))
         with nn.intercept_methods(note):
-            updated = run(trained, carried, inputs, _keys(jax.random.key(0), streams), True)[1]
+            updated = run(trained, carried, inputs, _keys(jax_settings.key(0), streams), True)[1]
         return {collection: updated.get(collection, value) for collection, value in carried.items()}
 
     frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get(STATISTICS, {}))

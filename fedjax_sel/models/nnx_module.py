@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 from flax import nnx
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import nnx_layer_outputs, training_flag
 from fedjax_sel.models.flax_convolutions import make_faster
@@ -63,7 +64,7 @@ def from_nnx(
             pass does what it should.
     """
     make = _factory(module)
-    abstract = nnx.eval_shape(lambda: make(jax.random.key(0)))
+    abstract = nnx.eval_shape(lambda: make(jax_settings.key(0)))
     name, example = type(abstract).__name__, shapes_of(inputs)
     flags, attributes = training_flag.find(abstract.__call__, _attributes(abstract), name, training_flags)
     statistics, dropouts = _layout(nnx.split(abstract, nnx.BatchStat, ...)[1]).paths, _dropouts(abstract)
@@ -104,10 +105,10 @@ def from_nnx(
 
     def one_pass(train: bool, carried: Any) -> Any:
         weights, inputs = zeros_of((trained, example))
-        _, left, drawn[train], _ = run(weights, carried, inputs, jax.random.key(0), train)
+        _, left, drawn[train], _ = run(weights, carried, inputs, jax_settings.key(0), train)
         return left
 
-    trained, carried = jax.eval_shape(init, jax.random.key(0))
+    trained, carried = jax.eval_shape(init, jax_settings.key(0))
     for train in (False, True):
         if shapes_of(jax.eval_shape(partial(one_pass, train), carried)) != shapes_of(carried):
             _refuse_new_state(name)
@@ -126,7 +127,7 @@ def from_nnx(
             return None if layer is None else nnx_layer_outputs.keep(merged, layer)
 
         def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
-            key = jax.random.key(0) if key is None else key  # which nothing in evaluation reads
+            key = jax_settings.key(0) if key is None else key  # which nothing in evaluation reads
             output, left, _, watched = run(trained, carried, inputs, key, train, watch)
             if layer is not None:
                 output = output, nnx_layer_outputs.first_output(watched)
@@ -137,7 +138,7 @@ def from_nnx(
     def apply_with_layer(layer: str | None) -> Apply:
         def one_pass(watch: Watch) -> Any:
             weights, state, inputs = zeros_of((trained, carried, example))
-            return run(weights, state, inputs, jax.random.key(0), False, watch)[3]
+            return run(weights, state, inputs, jax_settings.key(0), False, watch)[3]
 
         batch = jax.tree.leaves(example)[0].shape[0]
         return applying(nnx_layer_outputs.find(one_pass, layer, name, batch))

@@ -28,7 +28,7 @@ import numpy as np
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config
-from fedjax_sel.core import commit, files, whole_files
+from fedjax_sel.core import commit, files, jax_settings, whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told
@@ -271,6 +271,8 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cores": devices.num_cores(),
         "devices": [str(device) for device in jax.devices()],
+        "random_generator": jax_settings.PRNG,
+        "jax_settings": jax_settings.recorded(),
         "fedjax_sel": __version__,
         **commit.current()._asdict(),
         "packages": {name: metadata.version(name) for name in PACKAGES},

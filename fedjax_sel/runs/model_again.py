@@ -5,7 +5,7 @@ import dataclasses
 import jax
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import plugins
+from fedjax_sel.core import jax_settings, plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import pose
@@ -30,7 +30,7 @@ def with_model(result: Result, experiment_or_config: Experiment | Config) -> Res
             model = pose(experiment_or_config).model
     except UserError:
         return result
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = jax.eval_shape(model.init, jax_settings.key(0))
     if (found := weights.unlike(shapes, result.weights)) is not None:
         raise weights.another_model(result.config, found)
     return dataclasses.replace(result, model=model, weights=weights.like(shapes, result.weights))

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config, DataConfig, ModelConfig, PartitionConfig
+from fedjax_sel.core import jax_settings
 from fedjax_sel.core.names import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
@@ -57,7 +58,7 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
         return evaluation.of_clients(evaluator(plan, federation.labels), federation, weights)
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
-    shapes = jax.eval_shape(problem.model.init, jax.random.key(0))
+    shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))
     weights = weights_file.like(shapes, result.weights)
     found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     return {**found.measures, "loss": found.loss}

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, plugin_sources, plugins
+from fedjax_sel.core import files, jax_settings, plugin_sources, plugins
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
@@ -43,6 +43,7 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
             "versions": environment["packages"] | {"fedjax_sel": environment["fedjax_sel"]},
             "device": jax.devices()[0].device_kind,
             "layout": {"mesh": list(laid_out.plan.mesh.devices.shape), "seeds_at_once": laid_out.seeds_at_once},
+            **jax_settings.recorded(),
         },
         "chunk": problem.config.run.chunk,
         "plugins": _plugins(problem.config),
@@ -158,7 +159,8 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
     ]
     made, now = manifest["made_with"], ours["made_with"]
     if made != now:
-        changed = [f"{name} {made[name]} then, {now[name]} now" for name in now if made.get(name) != now[name]]
+        then_and_now = {name: (made.get(name, "unset"), now.get(name, "unset")) for name in {**made, **now}}
+        changed = [f"{name} {then} then, {here} now" for name, (then, here) in then_and_now.items() if then != here]
         messages.append(
             f"the rounds from here on may differ in rounding from those of an uninterrupted run: {'; '.join(changed)}"
         )

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.simulation import keys
 from fedjax_sel.strategies import contract, dependencies, protocol
 from fedjax_sel.strategies.base import (
@@ -118,7 +119,7 @@ class Hooks:
         )
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
         select = self.strategy.select
-        answer = jax.eval_shape(select, jax.eval_shape(lambda: jax.random.key(0)), *own, shape(dtype=jnp.int32), None)
+        answer = jax.eval_shape(select, jax.eval_shape(lambda: jax_settings.key(0)), *own, shape(dtype=jnp.int32), None)
         if self.strategy.update is keep_state:
             found = jax.tree.map(lambda leaf: False, outcome)
         else:

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core import jax_settings
+
 PURPOSES = ("data", "model", "selection", "training", "facts", "availability", "reports")
 """What a root seed is used for. The position is part of the stream: append, never reorder."""
 
@@ -48,7 +50,7 @@ def streams(root_seeds: Streams) -> Streams:
     """Return the keys of all replicates: typed keys, [S] each."""
 
     def keys_of(purpose: str, seeds: jax.Array) -> jax.Array:
-        return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose)))(seeds)
+        return jax.vmap(lambda seed: jax.random.fold_in(jax_settings.key(seed), PURPOSES.index(purpose)))(seeds)
 
     return Streams(*(keys_of(purpose, jnp.asarray(getattr(root_seeds, purpose))) for purpose in Streams._fields))
 

@@ -7,7 +7,7 @@ import numpy as np
 import optax
 
 from fedjax_sel import devices
-from fedjax_sel.core import parsing
+from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import examples, trees
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
@@ -68,7 +68,7 @@ def images_stay_on_host(problem: Problem) -> bool:
 def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None:
     """Return where what is kept of clients lies in host memory; None where devices keep it, or nothing is kept."""
     run, num_clients = problem.config.run, problem.config.partition.num_clients
-    row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax.random.key(0)))
+    row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
     groups = plan.mesh.devices.shape[0]
     of_a_device = seeds_at_once // groups * num_clients * memory.of_arrays(row)
     limit, wanted = memory.of_device(), run.host_client_state

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.core import parsing
+from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.devices import memory
@@ -91,4 +91,4 @@ def _batch_shapes(plan: Plan, federation: Federation) -> tuple[Any, ...]:
     positions = jnp.arange(plan.trainer.work.batch_size)
     part = Segment(*[jnp.int32(0)] * 3)
     examples = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
-    return jax.eval_shape(plan.trainer.model.init, jax.random.key(0)), *examples
+    return jax.eval_shape(plan.trainer.model.init, jax_settings.key(0)), *examples

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel import devices
+from fedjax_sel.core import jax_settings
 from fedjax_sel.devices import memory
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
@@ -121,7 +122,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     Raises:
         MemoryError: they take more; nothing of that size was allocated.
     """
-    key = jax.random.key(0)
+    key = jax_settings.key(0)
     begin: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_begin, setting)
     carry, stubs = jax.eval_shape(begin, key)
     state_bytes, fact_bytes = memory.of_arrays(carry.state), memory.of_arrays(carry.info)

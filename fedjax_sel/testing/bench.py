@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.base import Selection, Strategy
 from fedjax_sel.testing import driver, synthetic_clients
@@ -69,7 +70,7 @@ class Bench:
     @functools.cached_property
     def key(self) -> Any:
         """The shape of a key."""
-        return jax.eval_shape(lambda: jax.random.key(0))
+        return jax.eval_shape(lambda: jax_settings.key(0))
 
     @functools.cached_property
     def start(self) -> Carry:
@@ -129,7 +130,7 @@ class Bench:
         stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
         counts = [count for _, count in table.values()]
         index = np.repeat(np.arange(len(table)), counts)
-        keys = jax.random.split(jax.random.key(self.options.seed), len(index))
+        keys = jax.random.split(jax_settings.key(self.options.seed), len(index))
 
         def begin(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
             return driver.begin(self.strategy, game, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
@@ -199,7 +200,7 @@ class Bench:
     @functools.cached_property
     def _keys(self) -> jax.Array:
         """The keys of `games`."""
-        return jax.random.split(jax.random.key(self.options.seed), 3 * self.options.games + 3 * FEW)
+        return jax.random.split(jax_settings.key(self.options.seed), 3 * self.options.games + 3 * FEW)
 
 
 class Loop(NamedTuple):

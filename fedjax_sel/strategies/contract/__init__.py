@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     CANDIDATES,
@@ -129,7 +130,7 @@ def traced(
         counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
         return strategy.init(key, Env(*counts, sizes, (sizes / sizes.sum()).astype(jnp.float32)))
 
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    key = jax.eval_shape(lambda: jax_settings.key(0))
     state = trace("init", (init, (key, sizes)))
     info = jax.eval_shape(lambda: protocol.nothing_known(strategy, COUNTS, num_clients))
     available = None if everyone_available else _shape((num_clients,), jnp.bool_)

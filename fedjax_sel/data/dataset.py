@@ -248,8 +248,11 @@ class Dataset:
         client_column: str | None = None,
         num_classes: int | None = None,
         name: str = "huggingface",
+        channels_first: bool = False,
     ) -> Dataset:
         """Make a data set of one that Hugging Face's `datasets` has loaded; that package is not needed here.
+
+        A transform that the user has set is applied once to each example. Pictures are read as `examples.pixels` says.
 
         Args:
             data: a ``DatasetDict`` with the splits ``train`` and ``test`` (or ``validation``), or a pair of its
@@ -257,8 +260,9 @@ class Dataset:
             inputs: column, or columns, which then are a dict.
             targets: column, or columns.
             client_column: column that tells whose each training example is.
-            num_classes: as for `from_arrays`; a ``ClassLabel`` column tells its own.
+            num_classes: as for `from_arrays`; a ``ClassLabel`` column without a transform gives its own.
             name: as for `from_arrays`.
+            channels_first: as for `from_torch`.
 
         Returns:
             The data set.
@@ -266,7 +270,7 @@ class Dataset:
         Raises:
             UserError: a split or column that is not there, or values that cannot be computed with.
         """
-        found = huggingface.read(data, inputs, targets, client_column)
+        found = huggingface.read(data, inputs, targets, client_column, channels_first)
         classes = found.num_classes if num_classes is None else num_classes
         return cls.from_arrays(
             train=found.train, test=found.test, client_ids=found.client_ids, num_classes=classes, name=name
@@ -290,7 +294,7 @@ class Dataset:
             client_ids: as for `from_arrays`.
             num_classes: as for `from_arrays`.
             channels_first: whether inputs of three axes are [channels, H, W], as torchvision's ``ToTensor`` makes them;
-                they become [H, W, channels], which models here expect.
+                they become [H, W, channels], which models here expect. Pictures are so already.
             name: as for `from_arrays`.
 
         Returns:
@@ -299,6 +303,7 @@ class Dataset:
         Raises:
             UserError: something else was given, or values that cannot be computed with.
         """
+        pytorch.check_classes(train, test)
         pairs = {part: pytorch.read(part, split, channels_first) for part, split in (("train", train), ("test", test))}
         return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
 

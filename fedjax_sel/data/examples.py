@@ -12,11 +12,43 @@ from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
 
 _INT32 = np.iinfo(np.int32)
+_PICTURE_MODES = ("L", "LA", "RGB", "RGBA")
 
 
 def is_images(array: Any) -> bool:
     """Return whether inputs are images, uint8 [n, H, W, channels], which are normalised on the device."""
     return array.dtype == np.uint8 and array.ndim == 4
+
+
+def pixels(name: str, picture: Any, mode: str | None = None) -> np.ndarray:
+    """Return a Pillow picture as it is shown.
+
+    Args:
+        name: which picture, for messages.
+        picture: anything with Pillow's interface.
+        mode: Pillow's name of the channels to convert to; by default ``L``, ``LA``, ``RGB`` and ``RGBA`` stay, 1-bit
+            pictures become ``L``, and palettes and other colors (CMYK, YCbCr, LAB, HSV) become ``RGB``.
+
+    Returns:
+        uint8 ``[H, W, channels]``.
+
+    Raises:
+        UserError: more than 8 bits a channel, which Pillow's conversions clip.
+    """
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
+        raise UserError(
+            f"{name}: a picture of mode {picture.mode} has more than 8 bits a channel; scale the pictures to 8 bits, "
+            "or give them as arrays of floats"
+        )
+    if mode is None:
+        mode = picture.mode if picture.mode in _PICTURE_MODES else "L" if picture.mode == "1" else "RGB"
+    array = np.asarray(picture if picture.mode == mode else picture.convert(mode))
+    return array[..., None] if array.ndim == 2 else array
+
+
+def is_picture(value: Any) -> bool:
+    """Return whether a value has the interface of Pillow's pictures."""
+    return hasattr(value, "getbands")
 
 
 def inputs(part: str, tree: Tree) -> Tree:
@@ -38,7 +70,7 @@ def inputs(part: str, tree: Tree) -> Tree:
             return array[..., None] if array.ndim == 3 else array
         return _number(name, array)
 
-    return _convert(part, tree, convert)
+    return _convert(part, trees.transform(lambda value: _pictures(part, value), tree), convert)
 
 
 def targets(part: str, tree: Tree) -> Tree:
@@ -195,6 +227,39 @@ def reason(problem: Exception) -> str:
     """Return the first sentence of a foreign exception, to stand within one of ours."""
     lines = str(problem).splitlines()
     return lines[0].partition(". ")[0].rstrip(".") if lines else type(problem).__name__
+
+
+def _pictures(part: str, value: Any) -> Any:
+    """Return a list of pictures as arrays of pixels, and anything else as it is."""
+    if not (isinstance(value, list) and any(map(is_picture, value))):
+        return value
+    return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
+
+
+def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
+    """Convert a tensor, a picture or a number of one example.
+
+    Args:
+        name: which example, for messages.
+        value: the value.
+        is_input: whether a picture stands for what it shows; in targets, such as masks of segments, its stored numbers
+            are the classes.
+
+    Returns:
+        The array.
+
+    Raises:
+        UserError: it cannot be converted.
+    """
+    try:
+        for method in ("detach", "cpu"):  # a tensor that needs gradients, or lies on a device, does not convert itself
+            if hasattr(value, method):
+                value = getattr(value, method)()
+        return pixels(name, value) if is_input and is_picture(value) else np.asarray(value)
+    except UserError:
+        raise
+    except Exception as problem:  # a picture's file is read only now
+        raise UserError(f"{name} cannot be read ({reason(problem)}); mend the data set") from problem
 
 
 def _convert(part: str, tree: Tree, convert: Any) -> Tree:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fedjax_sel.core.names import did_you_mean, shown
-from fedjax_sel.data.examples import reason
+from fedjax_sel.data import pytorch
+from fedjax_sel.data.examples import is_picture, reason
 from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
 
@@ -22,14 +23,21 @@ class Found(NamedTuple):
     num_classes: int | None  # of a ClassLabel column
 
 
-def read(data: Any, inputs: str | Iterable[str], targets: str | Iterable[str], client_column: str | None) -> Found:
-    """Read columns of two splits as arrays.
+def read(
+    data: Any,
+    inputs: str | Iterable[str],
+    targets: str | Iterable[str],
+    client_column: str | None,
+    channels_first: bool = False,
+) -> Found:
+    """Read columns of two splits as arrays, through a transform where the user has set one.
 
     Args:
         data: a mapping from splits to data sets, or a pair of data sets.
         inputs: column, or columns, which then are a dict.
         targets: column, or columns.
         client_column: whose each training example is, or None.
+        channels_first: whether inputs [channels, H, W] that are no pictures become [H, W, channels].
 
     Returns:
         Arrays as the package gives them, not yet checked.
@@ -39,32 +47,74 @@ def read(data: Any, inputs: str | Iterable[str], targets: str | Iterable[str], c
     """
     train, test = _splits(data)
     inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
+    for column in dict.fromkeys([*_names(inputs), *_names(targets)]):
+        _check_classes(column, train.features.get(column), test.features.get(column))
     parts = []
     for part, split in (("train", train), ("test", test)):
         wanted = [*_names(inputs), *_names(targets)]
         wanted += [client_column] if client_column is not None and part == "train" else []
-        for column in wanted:
-            if column not in split.column_names:
-                raise UserError(
-                    f"{part}: no column {shown(column)}; {did_you_mean(str(column), map(str, split.column_names))}"
-                )
-        parts.append(_read(part, split, list(dict.fromkeys(wanted))))
+        parts.append(_read(part, split, list(dict.fromkeys(wanted)), _names(inputs), channels_first))
     of_train, of_test = parts
     return Found(
         (_chosen(of_train, inputs), _chosen(of_train, targets)),
         (_chosen(of_test, inputs), _chosen(of_test, targets)),
         None if client_column is None else of_train[client_column],
-        getattr(train.features[targets], "num_classes", None) if isinstance(targets, str) else None,
+        getattr(train.features[targets], "num_classes", None)
+        if isinstance(targets, str) and not _is_transformed(train)
+        else None,
     )
 
 
-def _read(part: str, split: Any, columns: list[str]) -> Mapping[str, Any]:
+def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels_first: bool) -> Mapping[str, Any]:
+    transformed = _is_transformed(split)
     try:
-        return split.select_columns(columns).with_format("numpy")[:]
-    except Exception as problem:  # a picture that cannot be decoded, whatever the package raises
+        names = list(split[0]) if transformed else split.column_names
+        for column in columns:
+            if column not in names:
+                raise UserError(f"{part}: no column {shown(column)}; {did_you_mean(str(column), map(str, names))}")
+        stored = split if transformed else split.select_columns(columns).with_format(None)
+        # Of pictures NumPy's format gives the stored numbers, such as positions in a palette.
+        by_rows = columns if transformed else [c for c in columns if c in inputs and _holds_pictures(stored[0][c])]
+        found = {}
+        if whole := [column for column in columns if column not in by_rows]:
+            found = dict(stored.select_columns(whole).with_format("numpy")[:])
+        if channels_first:
+            found |= {column: pytorch.channels_last(found[column], 4) for column in found if column in inputs}
+        if by_rows:
+            items = []
+            for position, row in enumerate(stored if transformed else stored.select_columns(by_rows)):
+                name = f"{part}: example {position}"
+                items.append({c: pytorch.arrays(name, row[c], c in inputs, channels_first) for c in by_rows})
+            found |= pytorch.stacked(part, items)
+    except UserError:
+        raise
+    except Exception as problem:  # a picture that cannot be decoded, whatever the package or a transform raises
+        raise _unreadable(part, columns, problem) from problem
+    return found
+
+
+def _is_transformed(split: Any) -> bool:
+    return split.format["type"] == "custom"
+
+
+def _holds_pictures(value: Any) -> bool:
+    return is_picture(value) or (isinstance(value, list) and any(map(is_picture, value)))
+
+
+def _check_classes(column: str, train: Any, test: Any) -> None:
+    """Refuse splits whose numbers stand for other classes; features are `ClassLabel`s, or sequences of such."""
+    while hasattr(train, "feature") and hasattr(test, "feature"):
+        train, test = train.feature, test.feature
+    one, other = (getattr(feature, "names", None) for feature in (train, test))
+    if one is not None and other is not None and list(one) != list(other):
         raise UserError(
-            f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); mend the data set"
-        ) from problem
+            f"test: the classes of column {column} are {shown(', '.join(map(str, other)))}, and in train "
+            f"{shown(', '.join(map(str, one)))}; number them alike with align_labels_with_mapping"
+        )
+
+
+def _unreadable(part: str, columns: list[str], problem: Exception) -> UserError:
+    return UserError(f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); mend the data set")
 
 
 def _splits(data: Any) -> tuple[Any, Any]:
@@ -83,13 +133,15 @@ def _splits(data: Any) -> tuple[Any, Any]:
             f"data: a {type(data).__name__} is neither a DatasetDict nor a pair of data sets; split it, for instance "
             "by train_test_split, and give both"
         )
-    for split in pair:
+    for part, split in zip(("train", "test"), pair):
         if not all(hasattr(split, method) for method in ("column_names", "features", "select_columns", "with_format")):
             raise UserError(
                 f"data: a {type(split).__name__} is no Dataset of the package `datasets`; give two of those"
             )
         if not hasattr(split, "__len__"):
             raise UserError(f"data: a {type(split).__name__} is read as a stream; load it without streaming")
+        if not len(split):
+            raise UserError(f"{part}: the data set is empty; give at least one example")
     return pair
 
 

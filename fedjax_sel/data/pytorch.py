@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel.core.names import shown
 from fedjax_sel.data import trees
-from fedjax_sel.data.examples import reason
+from fedjax_sel.data.examples import as_array, is_picture, reason
 from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
 
@@ -27,18 +28,42 @@ def read(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, Tree]:
         UserError: it is no such data set, or cannot be read.
     """
     tensors = getattr(dataset, "tensors", None)
-    if isinstance(tensors, tuple):
+    getter = getattr(type(dataset), "__getitem__", None)
+    # A subclass may give other examples than its tensors hold.
+    if isinstance(tensors, tuple) and getattr(getter, "__qualname__", "") == "TensorDataset.__getitem__":
         if len(tensors) != 2:
             raise UserError(f"{part}: {len(tensors)} tensors are no pair; give a TensorDataset(inputs, targets)")
-        inputs, targets = (_array(tensor) for tensor in tensors)
-    else:
-        inputs, targets = _stacked(part, _items(part, dataset))
-    if channels_first:
-        inputs = trees.transform(_channels_last, inputs)
-    return inputs, targets
+        inputs, targets = (as_array(part, tensor, False) for tensor in tensors)
+        return (channels_last(inputs, 4) if channels_first else inputs), targets
+    return stacked(part, _items(part, dataset, channels_first))
 
 
-def _items(part: str, dataset: Any) -> list[tuple[Tree, Tree]]:
+def check_classes(train: Any, test: Any) -> None:
+    """Refuse data sets whose labels stand for other classes, as those of two image folders may.
+
+    Args:
+        train: a data set, or a `Subset` of one.
+        test: the same.
+
+    Raises:
+        UserError: both name their `classes`, and differently.
+    """
+    one, other = (_classes(dataset) for dataset in (train, test))
+    if one is not None and other is not None and one != other:
+        raise UserError(
+            f"test: its classes are {shown(', '.join(other))}, and those of train {shown(', '.join(one))}; number the "
+            "classes of both alike"
+        )
+
+
+def _classes(dataset: Any) -> list[str] | None:
+    while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
+        dataset = dataset.dataset
+    names = getattr(dataset, "classes", None)
+    return [str(name) for name in names] if isinstance(names, list | tuple) else None
+
+
+def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tree]]:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise UserError(
             f"{part}: a {type(dataset).__name__} has no length and positions; give a map-style data set (of a loader "
@@ -54,22 +79,51 @@ def _items(part: str, dataset: Any) -> list[tuple[Tree, Tree]]:
             ) from problem
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise UserError(f"{part}: example {position} is a {type(item).__name__} and no pair; give (input, target)")
-        items.append(tuple(trees.transform(_array, _of_tuples(half)) for half in item))
+        name = f"{part}: example {position}"
+        items.append((arrays(name, item[0], True, channels_first), arrays(name, item[1], False)))
     if not items:
         raise UserError(f"{part}: the data set is empty; give at least one example")
     return items
 
 
-def _of_tuples(tree: Tree) -> Tree:
-    """Return a tree whose lists that hold tensors are tuples; in PyTorch they are containers."""
+def arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = False) -> Tree:
+    """Convert one example.
+
+    Args:
+        name: which example, for messages.
+        tree: its tensors, pictures and numbers in containers; lists that hold tensors or pictures are tuples.
+        is_input: whether pictures stand for what they show, see `as_array`.
+        channels_first: whether inputs [channels, H, W] become [H, W, channels]; pictures are so already.
+
+    Returns:
+        A tree of arrays.
+
+    Raises:
+        UserError: something in it cannot be converted.
+    """
     if isinstance(tree, dict):
-        return {key: _of_tuples(child) for key, child in tree.items()}
-    if isinstance(tree, tuple) or (isinstance(tree, list) and any(hasattr(child, "shape") for child in tree)):
-        return tuple(_of_tuples(child) for child in tree)
-    return tree
+        return {key: arrays(name, child, is_input, channels_first) for key, child in tree.items()}
+    if isinstance(tree, tuple) or (
+        isinstance(tree, list) and any(hasattr(child, "shape") or is_picture(child) for child in tree)
+    ):
+        return tuple(arrays(name, child, is_input, channels_first) for child in tree)
+    array = as_array(name, tree, is_input)
+    return channels_last(array, 3) if is_input and channels_first and not is_picture(tree) else array
 
 
-def _stacked(part: str, items: list[tuple[Tree, Tree]]) -> tuple[Tree, Tree]:
+def stacked(part: str, items: list[Any]) -> Any:
+    """Stack examples of one structure and shape.
+
+    Args:
+        part: what they are, for messages.
+        items: at least one tree of arrays.
+
+    Returns:
+        The tree of stacked arrays.
+
+    Raises:
+        UserError: they differ.
+    """
     first = items[0]
     shapes = [array.shape for _, array in trees.leaves(first)]
     for position, item in enumerate(items):
@@ -89,13 +143,6 @@ def _listed(shapes: list[tuple[int, ...]]) -> str:
     return ", ".join(map(str, shapes))
 
 
-def _channels_last(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if array.ndim == 4 else array
-
-
-def _array(value: Any) -> np.ndarray:
-    """Return a tensor, a picture or a number as an array."""
-    for method in ("detach", "cpu"):  # a tensor that needs gradients, or lies on a device, does not convert itself
-        if hasattr(value, method):
-            value = getattr(value, method)()
-    return np.asarray(value)
+def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
+    """Return [..., channels, H, W] as [..., H, W, channels], and an array with another number of axes as it is."""
+    return np.ascontiguousarray(np.moveaxis(array, -3, -1)) if array.ndim == num_axes else array

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.data import progress, tfds_folder, tfds_trust
+from fedjax_sel.data import examples, progress, tfds_folder, tfds_trust
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
@@ -169,7 +169,7 @@ def _decode(
                 feature = formats.example_proto.Example.FromString(record).features.feature
                 encoded = feature[keys.image].bytes_list.value[0]
                 picture = Image.open(io.BytesIO(encoded))
-                pixels = np.asarray(picture if picture.mode == mode else picture.convert(mode))
+                pixels = examples.pixels(f"{folder}, {split!r} split", picture, mode)
                 if position == 0:
                     images = np.empty((size, *pixels.shape), np.uint8)
                     jpeg = encoded.startswith(_JPEG_MAGIC)
@@ -189,7 +189,7 @@ def _decode(
             f"the {split!r} split of {folder} has labels from {labels.min()} to {labels.max()} where 0 to "
             f"{keys.num_classes - 1} are allowed: use a labelled data set"
         )
-    return images.reshape(size, *images.shape[1:3], keys.channels), labels, jpeg
+    return images, labels, jpeg
 
 
 def _source(folder: Path, name: str, jpeg: bool) -> str:

@@ -40,7 +40,7 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that tensorflow-datasets has prepared, with six tiny sets; do not change it."""
+    """A folder that tensorflow-datasets has prepared, with tiny sets; do not change it."""
     data_dir = tmp_path_factory.mktemp("tfds")
     prepare_tiny(data_dir)
     return data_dir
@@ -79,13 +79,21 @@ def _encode(image: np.ndarray, file_format: str) -> bytes:
 
 def prepare_tiny(
     data_dir: Path,
-    names: tuple[str, ...] = ("tiny_grey", "tiny_colour", "tiny_jpeg", "cifar10", "tiny_ragged", "tiny_unlabelled"),
+    names: tuple[str, ...] = (
+        "tiny_grey",
+        "tiny_colour",
+        "tiny_jpeg",
+        "cifar10",
+        "tiny_ragged",
+        "tiny_unlabelled",
+        "tiny_deep",
+    ),
     seed: int = 0,
 ) -> None:
     """Prepares the named sets in a folder.
 
     ``tiny_colour`` has other feature names and a validation split, and ``tiny_jpeg`` and ``cifar10`` JPEG records;
-    the last two cannot be used.
+    the last three cannot be used.
     """
     import tensorflow_datasets as tfds
 
@@ -106,6 +114,7 @@ def prepare_tiny(
             images, labels = tiny_pixels(split, (6, 5, 3 if colour else 1), seed)
             for number, (image, label) in enumerate(zip(images, labels, strict=True)):
                 image = image[:-1] if name == "tiny_ragged" and number == 3 else image
+                image = image.astype(np.uint16) * 257 if name == "tiny_deep" else image
                 example = {keys[0]: _encode(image, encoding)}
                 if name != "tiny_unlabelled":
                     example[keys[1]] = int(label)

@@ -1,9 +1,11 @@
 """Data sets of Hugging Face and of PyTorch, by stand-ins with the interfaces of those packages."""
 
 import sys
+import types
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
@@ -25,10 +27,11 @@ class Value:
 
 
 class HuggingFaceDataset:
-    """As `datasets.Dataset`: without the format a slice gives Python objects, with it arrays where it can."""
+    """As `datasets.Dataset`: without a format Python objects, with NumPy's arrays where it can, or a transform's."""
 
-    def __init__(self, columns, features, format=None):
-        self.columns, self.features, self.format = columns, features, format
+    def __init__(self, columns, features, type=None, transform=None):
+        self.columns, self.features, self.transform = columns, features, transform
+        self.format = {"type": type, "format_kwargs": {}}
 
     @property
     def column_names(self):
@@ -37,22 +40,38 @@ class HuggingFaceDataset:
     def select_columns(self, names):
         if len(set(names)) < len(names):
             raise KeyError("Field exists 2 times in schema")
-        return HuggingFaceDataset({n: self.columns[n] for n in names}, self.features, self.format)
+        return HuggingFaceDataset({n: self.columns[n] for n in names}, self.features, **self._view())
 
-    def with_format(self, format):
-        return HuggingFaceDataset(self.columns, self.features, format)
+    def with_format(self, type):
+        return HuggingFaceDataset(self.columns, self.features, type)
+
+    def with_transform(self, transform):
+        return HuggingFaceDataset(self.columns, self.features, "custom", transform)
+
+    def _view(self):
+        return {"type": self.format["type"], "transform": self.transform}
 
     def __len__(self):
         return len(next(iter(self.columns.values())))
 
     def __getitem__(self, key):
-        assert self.format == "numpy", "lists of Python objects"
-        return {name: self._array(values[key]) for name, values in self.columns.items()}
+        if isinstance(key, int):
+            if key >= len(self):
+                raise IndexError("out of range")
+            rows = {name: self._decoded(values[key : key + 1]) for name, values in self.columns.items()}
+            rows = self.transform(rows) if self.format["type"] == "custom" else rows
+            return {name: values[0] for name, values in rows.items()}
+        assert self.format["type"] == "numpy", "lists of Python objects"
+        return {name: self._array(self._decoded(values[key])) for name, values in self.columns.items()}
+
+    @staticmethod
+    def _decoded(values):
+        if any(value is Ellipsis for value in values):
+            raise OSError("cannot identify image file. Sorry.\nAt all.")
+        return values
 
     @staticmethod
     def _array(values):
-        if any(value is Ellipsis for value in values):
-            raise OSError("cannot identify image file. Sorry.\nAt all.")
         shapes = {np.shape(value) for value in values}
         if len(shapes) == 1:
             return np.stack([np.asarray(value) for value in values])
@@ -100,6 +119,35 @@ def test_hugging_face_columns_of_all_kinds():
     shifted = Dataset.from_huggingface((TRAIN, TEST), "words", "words")
     np.testing.assert_array_equal(shifted.train_images, shifted.train_labels)
     assert "datasets" not in sys.modules and "torch" not in sys.modules
+
+
+def test_hugging_face_transforms_are_applied():
+    """The stored columns are 0, 1, 2, ...: what the user sees is read, and its labels are counted."""
+
+    def transform(rows):
+        return {"pixels": [np.full((3, 5, 4), 100.0 * number) for number in rows["label"]], "kind": rows["label"]}
+
+    pair = [part.select_columns(["label"]).with_transform(transform) for part in (TRAIN, TEST)]
+    made = Dataset.from_huggingface(pair, "pixels", "kind", channels_first=True)
+    assert made.image_shape == (5, 4, 3) and made.num_classes == 3
+    np.testing.assert_array_equal(made.train_images[:, 0, 0, 0], 100.0 * np.arange(8) % 300)
+    assert Dataset.from_huggingface(pair, "pixels", "kind").image_shape == (3, 5, 4)
+    with pytest.raises(UserError, match="train: no column 'image'; choose from kind, pixels"):
+        Dataset.from_huggingface(pair, "image", "kind")
+    with pytest.raises(UserError, match=r"train: columns words, label cannot be read \(division by zero\); mend"):
+        Dataset.from_huggingface([part.with_transform(lambda rows: 1 / 0) for part in pair], "words", "label")
+
+
+@pytest.mark.parametrize("wrap", [lambda feature: feature, lambda feature: types.SimpleNamespace(feature=feature)])
+def test_hugging_face_classes_of_other_names_are_rejected(wrap):
+    one, other = wrap(ClassLabel(["cat", "dog"])), wrap(ClassLabel(["dog", "cat"]))
+    train, test, plain = (
+        HuggingFaceDataset({"x": [[1.0], [2.0]], "y": [0, 1]}, {"x": None, "y": names})
+        for names in (one, other, Value("int64"))
+    )
+    with pytest.raises(UserError, match="test: the classes of column y are 'dog, cat', and in train 'cat, dog'; num"):
+        Dataset.from_huggingface((train, test), "x", "y")
+    assert Dataset.from_huggingface((train, plain), "x", "y").num_classes == 2
 
 
 class Iterable:
@@ -213,12 +261,79 @@ def test_torch(make):
 
 
 def test_torch_pictures_are_images():
-    Image = pytest.importorskip("PIL.Image")
     pixels = RNG.integers(256, size=(4, 5, 4, 3), dtype=np.uint8)
     items = MapStyle([(Image.fromarray(one), i % 2) for i, one in enumerate(pixels)])
     made = Dataset.from_torch(items, items)
     np.testing.assert_array_equal(made.train_images, pixels)
     assert made.train_images.dtype == np.uint8 and len(made.mean) == 3
+
+
+COLORS = RNG.integers(256, size=(2, 5, 4, 3), dtype=np.uint8)
+GREY = COLORS[..., 0]
+PICTURES = [  # as stored, and the pixels that it shows
+    ("L", [Image.fromarray(one) for one in GREY], GREY[..., None]),
+    ("1", [Image.fromarray(one > 99) for one in GREY], 255 * (GREY > 99)[..., None]),
+    ("P", [Image.fromarray(one // 128 * 255).convert("P", palette=1, colors=8) for one in COLORS], COLORS // 128 * 255),
+    ("CMYK", [Image.fromarray(one).convert("CMYK") for one in COLORS], COLORS),
+    ("RGBA", [Image.fromarray(one).convert("RGBA") for one in COLORS], np.insert(COLORS, 3, 255, -1)),
+]
+DEEP = [
+    Image.fromarray(one) for one in (GREY[0].astype(np.uint16), GREY[0].astype(np.int32), GREY[0].astype(np.float32))
+]
+READERS = {
+    "arrays": lambda pictures: Dataset.from_arrays(train=(pictures, [0, 1]), test=(pictures, [0, 1])),
+    "torch": lambda pictures: Dataset.from_torch(*[MapStyle([*zip(pictures, [0, 1])])] * 2, channels_first=True),
+    "huggingface": lambda pictures: Dataset.from_huggingface(
+        [HuggingFaceDataset({"x": pictures, "y": [0, 1]}, {"x": None, "y": None})] * 2, "x", "y", channels_first=True
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("mode,pictures,shown", PICTURES, ids=[mode for mode, *_ in PICTURES])
+def test_pictures_are_read_as_they_are_shown(reader, mode, pictures, shown):
+    assert pictures[0].mode == mode
+    made = READERS[reader](pictures)
+    assert made.train_images.dtype == np.uint8
+    np.testing.assert_array_equal(made.train_images, shown)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("picture", DEEP, ids=["I;16", "I", "F"])
+def test_pictures_of_more_than_8_bits_are_rejected(reader, picture):
+    with pytest.raises(
+        UserError, match=r"train.*: example 0: a picture of mode \S+ has more than 8 bits a channel; scale"
+    ):
+        READERS[reader]([picture] * 2)
+
+
+def test_masks_of_segments_keep_their_numbers():
+    masks = [picture for _, pictures, _ in PICTURES for picture in pictures if picture.mode == "P"]
+    items = MapStyle([(np.zeros(3), mask) for mask in masks])
+    table = HuggingFaceDataset({"x": [[0.0]] * 2, "y": masks}, {"x": None, "y": None})
+    for made in (Dataset.from_torch(items, items), Dataset.from_huggingface((table, table), "x", "y")):
+        np.testing.assert_array_equal(made.train_labels, np.stack([np.asarray(mask) for mask in masks]))
+
+
+def test_torch_subclasses_of_tensor_sets_are_read_through_them():
+    class Scaled(TensorDataset):
+        def __getitem__(self, position):
+            return self.tensors[0].array[position] * 2, self.tensors[1][position]
+
+    items = Scaled(Tensor(CHANNELS_FIRST), Tensor(LABELS))
+    np.testing.assert_array_equal(Dataset.from_torch(items, items).train_images, CHANNELS_FIRST * 2)
+
+
+def test_torch_classes_of_other_names_are_rejected():
+    train, test = MapStyle(PAIRS), MapStyle(PAIRS)
+    train.classes, test.classes = ["cat", "dog"], ["dog"]
+    subset = MapStyle(PAIRS)
+    subset.dataset = test
+    for other in (test, subset):
+        with pytest.raises(UserError, match="test: its classes are 'dog', and those of train 'cat, dog'; number"):
+            Dataset.from_torch(train, other)
+    test.classes = ["cat", "dog"]
+    assert Dataset.from_torch(train, subset).num_classes == 1
 
 
 def test_torch_trees():

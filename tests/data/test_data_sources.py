@@ -135,7 +135,10 @@ def test_an_unfinished_preparation_is_said_to_be_one(tmp_path):
         data.load("mnist", tmp_path / "own")
 
 
-@pytest.mark.parametrize(("name", "words"), [("tiny_ragged", "different sizes"), ("tiny_unlabelled", "class label")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("tiny_ragged", "different sizes"), ("tiny_unlabelled", "class label"), ("tiny_deep", "more than 8 bits")],
+)
 def test_sets_that_are_no_labelled_images_of_one_size_are_refused(prepared, name, words):
     with pytest.raises(UserError, match=words):
         data.load(name, prepared)

@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel.core import texts
+from fedjax_sel.core import texts, whole_files
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,9 +40,7 @@ def write(path: Path, report: Mapping[str, Any]) -> None:
         report: that JSON can hold.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(report, indent=1) + "\n")
-    temporary.replace(path)
+    whole_files.write(path, (json.dumps(report, indent=1) + "\n").encode())
 
 
 def command(arguments: Sequence[str] | None = None) -> str:

@@ -8,6 +8,7 @@ fedjax_sel.run_comparison(["random", "fl_dp3s"], out="runs/digits").to_pandas()
 fedjax_sel.run_reproduction("fedgp/fig1").to_pandas()
 """
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.config import Config
@@ -36,7 +37,12 @@ __all__ = [
 
 
 def run(
-    experiment: "Experiment | Config", *, out: str | None = None, callbacks: Any = (), progress: bool = False
+    experiment: "Experiment | Config",
+    *,
+    out: str | None = None,
+    callbacks: Any = (),
+    log: "str | Sequence[str]" = (),
+    progress: bool = False,
 ) -> "Result":
     """Run an experiment; with a configuration, do the same as `python -m fedjax_sel.train`.
 
@@ -46,6 +52,7 @@ def run(
         out: run folder; None: the configuration's `out`, or none. A finished run there is read instead of repeated, and
             an unfinished one goes on.
         callbacks: objects with any of the methods of `fedjax_sel.callbacks.Callback`: `start`, `chunk`, `end`, ...
+        log: other tools that follow the run, as `--log` takes them: "tensorboard", ...
         progress: whether to show a bar: on stderr, or in a notebook's output.
 
     Returns:
@@ -55,22 +62,32 @@ def run(
         UserError: something in the configuration, the data or the folder that the user can mend.
         NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
+        KeyboardInterrupt: Ctrl-C ended the run; its `result` is what was done until then. Where a notebook shows
+            progress, that is returned instead, with a message.
+        SystemExit: likewise, after SIGTERM (143) or as the terminal was closed (129).
     """
     from pathlib import Path
 
+    from fedjax_sel import callbacks as given
+    from fedjax_sel import logs
     from fedjax_sel.devices import hosts
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
+    from fedjax_sel.runs import interruption
     from fedjax_sel.runs.experiment import run_experiment
     from fedjax_sel.runs.model_again import with_model
 
     experiment = experiment_of(experiment)
     with_folder = experiment if out is None else experiment.replace(out=out)
-    result = with_model(run_experiment(with_folder, progress, callbacks), with_folder)
-    config = result.config
-    if config.run.out is None or not hosts.is_first():
-        return result
-    plots.curves_if_lost({config.selection.algo: result}, Path(config.run.out) / "curves.png")
+    folder = with_folder.config.run.out
+    if log and folder is None:
+        raise UserError("log: what a tool keeps lies beside the run's folder; give out as well")
+    watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and hosts.is_first() else ()))
+    with interruption.with_result():
+        result = with_model(run_experiment(with_folder, progress, watching), with_folder)
+    if folder is not None and hosts.is_first():
+        plots.curves_if_lost({result.config.selection.algo: result}, Path(folder) / "curves.png")
+    interruption.end_script(result, result.stopped_by, progress)
     return result
 
 
@@ -80,7 +97,8 @@ def run_comparison(
     *,
     out: "str | Path",
     optimizers: "str | FederatedOptimizer | Sequence[str | FederatedOptimizer] | None" = None,
-    log: "Sequence[str]" = (),
+    callbacks: Any = (),
+    log: "str | Sequence[str]" = (),
     progress: bool = False,
 ) -> "ComparisonResult":
     """Run several strategies under the same conditions; do the same as `fedjax-sel compare`.
@@ -91,18 +109,28 @@ def run_comparison(
             several of them by name.
         out: folder of the comparison; finished runs there are read instead of repeated.
         optimizers: federated optimizers, given likewise, under each of which each of them runs; None: the settings'.
+        callbacks: objects as `run` takes them; all runs have the same ones, one run after another. A run that they end
+            is in the tables with the rounds that it has.
         log: other tools that follow the runs, as `--log` takes them.
         progress: whether to tell of the runs on stderr.
 
     Returns:
-        Its results; `to_pandas()` and `tables` are what the CSV files in the folder hold.
+        Its results, with their weights; `to_pandas()` and `tables` are what the CSV files in the folder hold.
 
     Raises:
         UserError: something that the user can mend, in any of the runs; nothing was run then.
+        KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
+            that is returned instead.
+        SystemExit: likewise, after SIGTERM (143) or as the terminal was closed (129).
     """
     from fedjax_sel.reporting import compared
+    from fedjax_sel.runs import interruption
 
-    return compared.of_settings(algos, settings, out, optimizers, log, progress)
+    with interruption.with_result():
+        found = compared.of_settings(algos, settings, out, optimizers, callbacks, log, progress)
+    if found.stopped:
+        interruption.end_script(found, found.stopped_by or signal.SIGINT, progress)
+    return found
 
 
 def run_reproduction(
@@ -142,33 +170,47 @@ def run_reproduction(
 
     Raises:
         UserError: there is no such entry, column or row, a value is out of range, or no run succeeded.
+        KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
+            that is returned instead.
+        SystemExit: likewise, after SIGTERM (143) or as the terminal was closed (129).
     """
     from pathlib import Path
 
     from fedjax_sel.reproduction import study
+    from fedjax_sel.runs import interruption
 
     how_much = study.Asked(columns, rows, seeds, rounds, scale, data_dir, jobs, scheduler)
     folders = study.Folders(Path(out), None if runs is None else Path(runs))
-    return study.of_entry(entry, how_much, folders, progress)
+    with interruption.with_result():
+        found = study.of_entry(entry, how_much, folders, progress)
+    if found.stopped:
+        interruption.end_script(found, found.stopped_by or signal.SIGINT, progress)
+    return found
 
 
-def load(path: str) -> "Result":
-    """Return the result in a run folder, with the weights of a finished run.
+def load(path: "str | Path", *, weights: str = "final") -> "Result":
+    """Return the result in a run folder, with its weights.
 
     Args:
         path: the folder.
+        weights: "final": those of a run that ended, at its last round or because a callback ended it; None where it was
+            interrupted. "latest": where it was interrupted or still goes on, those of its newest checkpoint, which may
+            be of fewer rounds than the result.
 
     Raises:
-        UserError: there is no readable run, or it is damaged.
+        UserError: there is no readable run, it is damaged, or there are no weights where the latest are asked for.
     """
     import dataclasses
     from pathlib import Path
 
-    from fedjax_sel.runs import reading, weights
+    from fedjax_sel.core.names import one_of
+    from fedjax_sel.runs import reading
+    from fedjax_sel.runs import weights as files
 
-    result = reading.load(Path(path))
-    # Those in the folder of a run that goes on are of the rounds before.
-    return dataclasses.replace(result, weights=weights.read(Path(path))) if result.finished else result
+    folder, which = Path(path), one_of("weights", weights, ("final", "latest"))
+    result = reading.load(folder)
+    found = files.latest(folder) if which == "latest" else files.final(folder, result.finished)
+    return dataclasses.replace(result, weights=found)
 
 
 def per_client(result: "Result", experiment: "Experiment | Config | None" = None) -> Any:

@@ -1,12 +1,19 @@
 """What a run calls between its chunks of rounds, on the host: to watch it, to log it, to end it."""
 
 import contextlib
+import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
+from fedjax_sel.core import files, whole_files
+from fedjax_sel.core.names import one_of, shown
 from fedjax_sel.errors import UserError
+
+BEST_WEIGHTS = "best.npz"
 
 
 class Callback(Protocol):
@@ -53,6 +60,19 @@ class Callback(Protocol):
                 facts that it bought, `known.info.profile.value` for example.
         """
 
+    def weights(self, rounds: int, weights: Any) -> Any:
+        """Take the models' weights; called before the first chunk and after each one, after `chunk`.
+
+        Where a callback has this method, they are copied from the devices for each call.
+
+        Args:
+            rounds: that were run.
+            weights: in host memory, leading axis [seeds].
+
+        Returns:
+            Weights that take their place in the result and in the run's folder if the run ends here; None: no others.
+        """
+
     def end(self, result: Any) -> None:
         """Take the run's result, finished or not."""
 
@@ -63,7 +83,7 @@ class Callback(Protocol):
         """
 
 
-METHODS = ("start", "resume", "chunk", "snapshot", "end", "fail")
+METHODS = ("start", "resume", "chunk", "snapshot", "end", "fail", "weights")
 _ASKED = ("resume", "chunk")  # whether the run shall end
 
 
@@ -96,6 +116,24 @@ def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
     there = [callback for callback in callbacks if hasattr(callback, method)]
     answers = [(callback, getattr(callback, method)(*arguments)) for callback in there]  # none of them is left out
     return method in _ASKED and any([_is_true(callback, method, answer) for callback, answer in answers])
+
+
+def kept(callbacks: tuple[Any, ...], rounds: int, weights: Any) -> Any:
+    """Show weights to the callbacks that take them, and return those that the run keeps; None: no others.
+
+    Raises:
+        UserError: an answer that is no weights of this model.
+    """
+    answers = [(one, one.weights(rounds, weights)) for one in callbacks if hasattr(one, "weights")]
+    chosen = None
+    for callback, answer in answers:
+        if answer is not None and jax.tree.structure(answer) != jax.tree.structure(weights):
+            raise UserError(
+                f"callbacks: {type(callback).__name__}.weights answers a value of type {type(answer).__name__}, which "
+                "is not in the structure of the weights; return weights as they were given, or nothing"
+            )
+        chosen = chosen if answer is None else answer
+    return chosen
 
 
 def _is_true(callback: Any, method: str, answer: Any) -> bool:
@@ -184,6 +222,156 @@ class StopAtTarget:
         reached = now if self._reached is None else self._reached | now
         self._reached = reached
         return bool(reached.all())
+
+
+class EarlyStopping:
+    """Ends a run when no seed's measure improves any more, and can keep each seed's best weights.
+
+    Each seed waits for itself, as if it ran alone: it is done at the first measured round that is `patience` rounds
+    after its best one without an improvement. The run ends when all seeds are done; what later rounds bring to a seed
+    that is done does not count.
+
+    A run hands out weights at the ends of chunks alone. The best are therefore those after the chunk whose last round
+    has the best measure; `chunk=1` with `eval_every=1` compares every round. In a run's folder they are also written to
+    `best.npz` whenever they change, so that a run that is killed and started again still has them.
+
+    Attributes:
+        best: the best measure of each seed, float [seeds]; NaN where nothing was measured.
+        best_rounds: the round of each, from 1, int [seeds].
+        kept_rounds: the rounds behind the weights that are kept, int [seeds]; empty without `restore_best`.
+    """
+
+    def __init__(
+        self,
+        patience: int,
+        min_delta: float = 0.0,
+        measure: str | None = None,
+        higher_is_better: bool | None = None,
+        restore_best: bool = False,
+    ):
+        """Make the callback.
+
+        Args:
+            patience: rounds to wait for an improvement, at least 1.
+            min_delta: difference from the best that an improvement must exceed, at least 0.
+            measure: a column of `Result.measured`, such as "test_loss"; None: the task's test measure.
+            higher_is_better: whether the measure grows as it improves; None: as the task says of its test measure, and
+                not for losses and `gemd`.
+            restore_best: whether the result and the folder get each seed's best weights in place of the last ones.
+                Checkpoints hold the last ones, so that the run can still go on.
+
+        Raises:
+            UserError: a number out of range.
+        """
+        if isinstance(patience, bool) or not isinstance(patience, int | np.integer) or patience < 1:
+            raise UserError(f"patience: {shown(patience)} is no number of rounds; give a whole number, at least 1")
+        if not isinstance(min_delta, int | float | np.number) or not 0 <= min_delta < np.inf:
+            raise UserError(f"min_delta: {shown(min_delta)} is no difference; give a finite number, at least 0")
+        self._patience, self._min_delta = int(patience), float(min_delta)
+        self._measure, self._higher_is_better = measure, higher_is_better
+        if restore_best:
+            self.weights = self._keep  # a run copies weights for callbacks that have this method
+        self.start()
+
+    def start(self, config: Any = None, rounds: int = 0) -> None:
+        """Forget an earlier run.
+
+        Raises:
+            UserError: the measure is not taken in this run.
+        """
+        self.best, self.best_rounds, self.kept_rounds = np.zeros(0), np.zeros(0, int), np.zeros(0, int)
+        self._done = self._newest = np.zeros(0)  # the round at which each seed was done; the measure of the last round
+        self._kept: Any = None
+        self._kept_values = np.zeros(0)
+        self._file: Path | None = None
+        if config is None:
+            return
+        if str(self._measure).startswith(("train_", "worst_")) and not config.run.train_metrics_every:
+            raise UserError(
+                f"measure: {self._measure} is not measured with train_metrics_every=0; give the rounds between its "
+                "evaluations"
+            )
+        if config.run.out is not None and jax.process_index() == 0:
+            self._file = Path(config.run.out) / BEST_WEIGHTS
+            if not rounds:
+                self._file.unlink(missing_ok=True)
+
+    def resume(self, earlier: Any) -> bool:
+        """Take the rounds before this run went on; return whether all seeds are done."""
+        return self.chunk(earlier, 0)
+
+    def chunk(self, rounds: Any, first: int) -> bool:
+        """Return whether all seeds are done."""
+        self._name = one_of("measure", self._measure or rounds.test_measure, rounds.measured)
+        grows = rounds.higher_is_better and not self._name.endswith("_loss") and self._name != "gemd"
+        self._sign = 1 if (grows if self._higher_is_better is None else self._higher_is_better) else -1
+        values = self._sign * np.asarray(rounds.measured[self._name], float)
+        if not len(self.best):
+            self.best, self.best_rounds = np.full(len(values), np.nan), np.zeros(len(values), int)
+            self._done = np.full(len(values), np.inf)
+        best = self._sign * self.best
+        for round, now in enumerate(values.T, start=first + 1):
+            waiting = np.isinf(self._done) & ~np.isnan(now)
+            better = waiting & (np.isnan(best) | (now > best + self._min_delta))
+            best, self.best_rounds = np.where(better, now, best), np.where(better, round, self.best_rounds)
+            self._done[waiting & (round - self.best_rounds >= self._patience)] = round
+        self.best, self._newest = self._sign * best, values[:, -1]
+        return bool(np.isfinite(self._done).all())
+
+    def _keep(self, rounds: int, weights: Any) -> Any:
+        """Keep the weights of the seeds that have none better, and return those that are kept."""
+        if self._kept is None:
+            seeds = len(jax.tree.leaves(weights)[0])
+            self._kept, self._kept_values, self.kept_rounds = weights, np.full(seeds, -np.inf), np.zeros(seeds, int)
+            self._read()
+        if not len(self._newest):
+            return None  # before the first round
+        better = (self._newest > self._kept_values) & (rounds <= self._done)
+        new = better | (self.kept_rounds == 0)
+
+        def chosen(leaf: Any, kept: Any) -> np.ndarray:
+            return np.where(new.reshape(-1, *(1,) * (np.ndim(leaf) - 1)), leaf, kept)
+
+        self._kept = jax.tree.map(chosen, weights, self._kept)
+        if better.any():
+            self._kept_values = np.where(better, self._newest, self._kept_values)
+            self.kept_rounds = np.where(better, rounds, self.kept_rounds)
+            self._write()
+        return self._kept
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        about = {"measure": np.array(self._name), "values": self._kept_values, "rounds": self.kept_rounds}
+        content = io.BytesIO()
+        np.savez(content, **about, **{f"leaf_{place}": leaf for place, leaf in enumerate(jax.tree.leaves(self._kept))})
+        try:
+            whole_files.write(self._file, content.getvalue())
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(
+                f"--out: cannot write {self._file} ({reason}); make room, or leave out restore_best"
+            ) from error
+
+    def _read(self) -> None:
+        """Take what this run kept before it was killed; of another measure it cannot be compared."""
+        if self._file is None or not self._file.exists() or not len(self._newest):
+            return
+        try:
+            with np.load(io.BytesIO(files.read_bytes(self._file)), allow_pickle=False) as found:
+                if str(found["measure"]) != self._name:
+                    return
+                leaves, structure = jax.tree.flatten(self._kept)
+                kept = [found[f"leaf_{place}"] for place in range(len(leaves))]
+                if [leaf.shape for leaf in kept] != [leaf.shape for leaf in leaves]:
+                    raise ValueError("it is of another model")
+                self._kept_values, self.kept_rounds = found["values"], found["rounds"]
+        except Exception as error:  # a damaged archive raises whatever its parts do
+            raise UserError(
+                f"{self._file}: cannot read the best weights ({error}); remove the file, and the best from here on are "
+                "kept"
+            ) from error
+        self._kept = jax.tree.unflatten(structure, kept)
 
 
 def __getattr__(name: str) -> Any:

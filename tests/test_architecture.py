@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "runs": BOTTOM
     | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "simulation", "strategies"}
     | {"tasks", "training"},
-    "reporting": BOTTOM | {"config", "logs", "metrics", "papers", "runs", "statistics"},
+    "reporting": BOTTOM | {"callbacks", "config", "logs", "metrics", "papers", "runs", "statistics"},
     "reproduction": BOTTOM
     | {"callbacks", "config", "data", "devices", "experiment", "metrics", "models", "numerics", "papers", "reporting"}
     | {"runs", "simulation", "statistics", "strategies", "tasks", "training"},

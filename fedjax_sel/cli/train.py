@@ -97,7 +97,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         return 0
     try:
         watching = logs.make(log, out) if hosts.is_first() else []
-        result = fedjax_sel.run(config, out=str(out), callbacks=watching, progress=True)
+        result = experiment.run_experiment(config.replace(out=str(out)), True, watching)
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds until then are in {out}", file=sys.stderr)
         return 3
@@ -105,6 +105,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 4
     if hosts.is_first():
+        plots.curves_if_lost({config.selection.algo: result}, out / run_files.CURVES)
         show.result(result)
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")

@@ -1,10 +1,17 @@
-"""Files that are there whole or not at all: they are written under another name, and renamed."""
+"""Files that are there whole or not at all: they are written under another name, and renamed.
 
+A rename would replace a device, a pipe or a symbolic link by a file: the first two are rejected, and of a link the file
+that it leads to is written.
+"""
+
+import contextlib
 import errno
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+
+from fedjax_sel.core import files
 
 
 def temporary(path: Path, own: str = "") -> Path:
@@ -13,12 +20,7 @@ def temporary(path: Path, own: str = "") -> Path:
     Args:
         path: where it is wanted.
         own: tells the name from that of others who write there.
-
-    Raises:
-        OSError: the path has no name, as that of the working folder.
     """
-    if not path.name:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return path.with_name(f".{path.name}{own and f'.{own}'}.tmp")
 
 
@@ -35,13 +37,19 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
     """Write a file, whole or not at all; of several who write it at once one is the last.
 
     Args:
-        path: the file.
+        path: the file; a symbolic link is followed, and stays.
         content: of it.
         sync: whether to wait until the disk has it.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or is a folder, a pipe or a device.
     """
+    path = Path(os.path.realpath(path))
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if (wrong := files.not_a_file(path.stat().st_mode)) is not None:
+            raise OSError(errno.EINVAL, wrong, str(path))
     written = temporary(path, secrets.token_hex(4))
     try:
         with written.open("wb") as file:

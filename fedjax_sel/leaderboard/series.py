@@ -86,8 +86,8 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
                 counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
                 writer.writerow((name, seed, index + 1, *accuracies, *counts))
     with out_folder.writing(folder):
-        whole_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
         run_files.write_json(folder / ABOUT, dict(about))
+        whole_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
 
 
 def read(folder: Path) -> Setting | None:
@@ -101,7 +101,8 @@ def read(folder: Path) -> Setting | None:
     try:
         text = gzip.decompress((folder / CURVES).read_bytes()).decode()
         rows, about = _parse(text), files.read_json(folder / ABOUT)
-        # A process that was killed between the two files left a row of which nothing is told; its run has a folder.
+        # A process that was killed between the two files left a row that is in one alone; its run has a folder.
+        about["rows"] = {name: told for name, told in about["rows"].items() if name in rows}
         return Setting({name: one for name, one in rows.items() if name in about["rows"]}, about)
     except (OSError, ValueError, KeyError, IndexError, EOFError) as error:
         raise UserError(

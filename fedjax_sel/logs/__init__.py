@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedjax_sel.core.names import one_of
+
 if TYPE_CHECKING:
     from fedjax_sel.logs.mlflow import MLflow
     from fedjax_sel.logs.tensorboard import TensorBoard
@@ -21,19 +23,20 @@ NAMES = {"tensorboard": "TensorBoard", "wandb": "WandB", "mlflow": "MLflow", "tr
 """What `--log` takes -> the callback."""
 
 
-def make(names: Sequence[str], out: Path) -> list[Any]:
+def make(names: str | Sequence[str], out: Path) -> list[Any]:
     """Return a callback for each tool, once.
 
     Args:
-        names: of NAMES.
+        names: of NAMES, one or several.
         out: the run's folder; what a tool keeps beside runs lies in `OUT-log`.
 
     Raises:
-        UserError: a tool's package is missing.
+        UserError: there is no such tool, or its package is missing.
     """
+    names = [names] if isinstance(names, str) else names
     out = out.absolute()  # `.` has no name
     folder = out.with_name(f"{out.name}-log")
-    return [_callback(NAMES[name])(folder) for name in dict.fromkeys(names)]
+    return [_callback(NAMES[one_of("--log", name, NAMES)])(folder) for name in dict.fromkeys(names)]
 
 
 def _callback(name: str) -> Any:

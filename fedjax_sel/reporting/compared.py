@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel import logs
+from fedjax_sel import callbacks, logs
 from fedjax_sel.core import frames, whole_files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.core.names import shown
@@ -30,7 +30,7 @@ class ComparisonResult:
     Attributes:
         out: the folder.
         planned: how many runs there should be.
-        rows: one for each finished run.
+        rows: one for each run that came to its end, its last round or the one at which a callback ended it.
         results: theirs, in the same order.
         pairs: every strategy against the baseline of its conditions.
         titles: conditions -> what they are, and where the pixels come from.
@@ -146,7 +146,8 @@ def of_settings(
     settings: Any,
     out: str | Path,
     optimizers: Any,
-    log: Sequence[str],
+    watching: Any,
+    log: str | Sequence[str],
     progress: bool,
 ) -> ComparisonResult:
     """Run a comparison that is asked for in Python; see `fedjax_sel.run_comparison`."""
@@ -157,6 +158,7 @@ def of_settings(
     if not chosen or not named:
         raise UserError(f"{'settings' if chosen else 'algos'}: an empty list compares nothing; give at least one")
     logs.make(log, folder)  # a package that is missing is found before the first run
+    watching = callbacks.check(watching)
     jobs = make_jobs(named, chosen, folder, len(named) > 1, servers)
     names = list(dict.fromkeys(job.algo for job in jobs))
     command = f"fedjax_sel.run_comparison({names!r}, ..., out={str(out)!r})"
@@ -165,7 +167,10 @@ def of_settings(
         if progress:
             print(line, file=sys.stderr, flush=True)
 
-    return run(jobs, folder, command, say, progress, lambda job: logs.make(log, Path(str(job.config.run.out))))
+    def callbacks_of(job: Job) -> Sequence[Any]:
+        return [*watching, *logs.make(log, Path(str(job.config.run.out)))]
+
+    return run(jobs, folder, command, say, progress, callbacks_of)
 
 
 def _several(field: str, given: Any, kind: tuple[type, ...]) -> list[Any]:
@@ -203,7 +208,7 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
         return dataclasses.replace(found, failed=(*found.failed, f"{job.algo}, {job.conditions}: {done.error}"))
     if done.stopped_by is not None:
         found = dataclasses.replace(found, stopped=True, stopped_by=done.stopped_by)
-    if not result.finished:
+    if done.stopped_by is not None and not result.finished:
         return found
     row = comparison.row(job.setting, job.algo, result, done.selection_seconds, job.optimizer)
     rows, results = (*found.rows, row), (*found.results, result)

@@ -71,7 +71,7 @@ def _of_restricted_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[R
     first, result = baseline
     target = result.config.run.target_accuracy
     assert target is not None
-    horizon = first.rounds
+    horizon = max(row.rounds for row, _ in [baseline, *others])  # a callback may have ended some before their last
     rounds = [one.rounds_to_target(target) for _, one in [baseline, *others]]
     words = f"rounds to {result.target_in_words}, restricted to {horizon}"
     shares = [float(statistics.share_arrived(one, horizon)) for one in rounds]

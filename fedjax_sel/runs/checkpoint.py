@@ -77,9 +77,14 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    remove_oldest(folder, keep)
+    return place
+
+
+def remove_oldest(folder: Path, keep: int) -> None:
+    """Remove all checkpoints but the newest."""
     for old in list_all(folder)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
-    return place
 
 
 def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:

@@ -20,6 +20,10 @@ class Until:
         """Take the folder of the run, to which every chunk is written before a callback hears of it."""
         self._path, self._enough = path, enough
 
+    def resume(self, earlier: Result) -> bool:
+        """Return whether the run may end where it was left."""
+        return self._enough(earlier)
+
     def chunk(self, rounds: Result, first: int) -> bool:
         """Return whether the run may end."""
         del rounds, first
@@ -38,8 +42,8 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
         UserError: the run is damaged, was made from other data, or left out updates at which this one would end.
     """
     known = told.newest(path) if (path / run_files.METRICS).exists() else None
-    if known is None:
-        return None  # nothing vouches for its rows
+    if known is None or not told.is_sealed(path, known):
+        return None  # nothing vouches for its rows, or files are missing
     result = reading.load_whole(path)
     if result is None or not result.num_rounds or not enough(result):
         return None

@@ -1,6 +1,7 @@
 """A whole run: from a configuration to a Result, with a folder and a progress bar on the way."""
 
 import dataclasses
+import signal
 import time
 from collections.abc import Iterator
 from operator import itemgetter
@@ -17,6 +18,7 @@ from fedjax_sel.devices import hosts
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
+from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, resume, weights
 from fedjax_sel.runs import interruption as interruptions
 from fedjax_sel.runs import verdict as verdicts
@@ -41,7 +43,8 @@ def run_experiment(experiment_or_config: Experiment | Config, progress: bool = F
     With `config.run.out` the run is written to that folder, chunk by chunk, with a checkpoint now and then: an
     unfinished run of the same configuration there goes on to the same result, and a finished one is read instead of
     repeated. Ctrl-C, SIGTERM and a closed terminal end the run after the chunk that is being computed (a second Ctrl-C
-    or SIGTERM at once); what was done until then is on disk and returned.
+    or SIGTERM at once); what was done until then is on disk and returned. Before the first chunk of the process is
+    computed they have their usual effect: nothing can be lost.
 
     Args:
         experiment_or_config: what to run.
@@ -75,7 +78,9 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
     with (
         callbacks.told_of_errors(watching),
         _reporter(config, begun, progress) as reporter,
-        Interruption(progress and hosts.is_first() and not reporter.in_notebook) as interruption,
+        Interruption(
+            progress and hosts.is_first() and not reporter.in_notebook, at_once=config.run.distributed
+        ) as interruption,
         FolderLock() as lock,
     ):
         together = _seeds_at_once(problem, reporter)
@@ -92,20 +97,19 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         model, source = problem.model, problem.dataset.source
         collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
         timer = None if out is None else Timer(config.run, start.rounds)
-        ending, final = _Ending(), None
-        inside = callbacks.wanted(watching, "snapshot")
+        ending, final, kept = _Ending(), None, None
+        view = _view(watching)
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
             ending.wished = hosts.anybody(callbacks.call(watching, "resume", start.earlier))
             if ending.wished or start.rounds == config.run.rounds:  # no round is left, but its last files may be
                 final = resumed
-                if writer is not None:
-                    writer.results(start.earlier)
-        if inside:
-            callbacks.call(watching, "snapshot", start.rounds, run.known_at_first(programs))
+        if view is not None:
+            kept = _show(watching, start.rounds, run.seen_at_first(programs, view))
         started = time.monotonic()
         chunks = iter(()) if ending.wished else run.chunks(*programs)
-        for first, rounds, state, known in _one_ahead(chunks, config.run.rounds, timer, inside, interruption, ending):
+        for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption, ending):
+            interruption.listen()  # until now there was nothing to lose
             verdict = verdicts.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
@@ -114,26 +118,46 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
                 if verdict is not None:
                     writer.results(collector.result())
                 elif state is not None:
-                    writer.checkpoint(state, collector.result())
+                    at_its_end = ending.wished or first + chunk.num_rounds == config.run.rounds
+                    writer.checkpoint(state, collector.result(), at_its_end)
             measured = chunk.measured[chunk.test_measure]
             reporter.chunk(first + chunk.num_rounds, measured, chunk.test_loss, chunk.measure_in_words)
             if verdict is not None:
                 raise verdict.error
             ending.wished |= callbacks.call(watching, "chunk", chunk, first)
-            if known is not None:
-                callbacks.call(watching, "snapshot", first + chunk.num_rounds, known)
+            if seen is not None:
+                kept = _show(watching, first + chunk.num_rounds, seen)
             final = state or final
         result = collector.result()
+        ended = result.finished or ending.wished
         if final is not None:
-            result = dataclasses.replace(result, weights=final.carry.params, model=problem.model)
-            if writer is not None and result.finished:
-                writer.weights(final.carry.params, result)
-        result = dataclasses.replace(result, stopped_by=interruption.asked)
+            kept = final.carry.params if kept is None else kept
+            result = dataclasses.replace(result, weights=kept, model=problem.model)
+            if writer is not None and ended:
+                writer.end(kept, result)
+        on_another_machine = 0 if ended else signal.SIGINT
+        result = dataclasses.replace(result, stopped_by=interruption.asked or int(on_another_machine))
         if not result.finished and reporter.in_notebook:  # a command says so itself
             then = "" if out is None else f"; {interruptions.how_to_go_on(config.run, out, 'the same cell')}"
             reporter.say(f"ended after round {result.num_rounds} of {config.run.rounds}{then}")
         callbacks.call(watching, "end", result)
         return result
+
+
+def _view(watching: tuple[Any, ...]) -> run.View | None:
+    """Return what callbacks see of the devices' state: what the strategy knows, and weights; None where none asks."""
+    inside, weights = callbacks.wanted(watching, "snapshot"), callbacks.wanted(watching, "weights")
+    if not inside and not weights:
+        return None
+    return lambda carry: (Known(carry.strategy, carry.info) if inside else None, carry.params if weights else None)
+
+
+def _show(watching: tuple[Any, ...], rounds: int, seen: tuple[Known | None, Weights | None]) -> Weights | None:
+    """Show callbacks what they ask to see, and return the weights that the run keeps if it ends here; None: its own."""
+    known, weights = seen
+    if known is not None:
+        callbacks.call(watching, "snapshot", rounds, known)
+    return None if weights is None else callbacks.kept(watching, rounds, weights)
 
 
 def _reporter(config: Config, begun: float, shown: bool) -> Reporter:
@@ -182,6 +206,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         if done is None:
             return None
         folder.restore_config(out)
+        weights.restore(out)
         return records.to_plain(done)
 
     plain = hosts.on_first(look)
@@ -222,14 +247,14 @@ class _Done(NamedTuple):
     first: int  # rounds before it
     records: Records
     state: State | None  # after it, if it is to be saved
-    known: Known | None  # by the strategy after it, if a callback wants to see that
+    seen: Any  # of the state after it, if a callback wants to
 
 
 def _one_ahead(
     chunks: Iterator[Chunk],
     num_rounds: int,
     timer: Timer | None,
-    inside: bool,
+    view: run.View | None,
     interruption: Interruption,
     ending: _Ending,
 ) -> Iterator[_Done]:
@@ -244,24 +269,24 @@ def _one_ahead(
             yield _fetch(*waiting)
         rounds = chunk.first + len(chunk.records.cohort)
         # All machines must agree, since all of them take part in fetching a state and in the next chunk.
-        last = hosts.anybody(interruption.asked > 0 or ending.wished)
+        ending.wished = hosts.anybody(ending.wished)
+        last = hosts.anybody(interruption.asked > 0) or ending.wished
         state = None
         if last or rounds == num_rounds or (timer is not None and hosts.anybody(timer.due(rounds))):
             state = chunk.copy_state()
             if timer is not None:
                 timer.saved(rounds)
-        waiting = (chunk, state, chunk.copy_known() if inside else None)
+        waiting = (chunk, state, chunk.copy(view) if view else None)
         if last:
             break
     if waiting is not None:
         yield _fetch(*waiting)
 
 
-def _fetch(chunk: Chunk, state: State | None, known: Known | None) -> _Done:
+def _fetch(chunk: Chunk, state: State | None, seen: Any) -> _Done:
     # Polling leaves the interpreter free to take signals, which waiting inside JAX would not.
     while not chunk.records.cohort.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
     if state is not None:
         state = state._replace(carry=devices.fetch(state.carry))
-    known = None if known is None else devices.fetch(known)
-    return _Done(chunk.first, jax.device_get(chunk.records), state, known)
+    return _Done(chunk.first, jax.device_get(chunk.records), state, None if seen is None else devices.fetch(seen))

@@ -6,10 +6,14 @@
     metrics.csv        one row a replicate and round, appended after every chunk
     cohorts.npy        client ids, int32 [seeds, rounds, K]
     checkpoints/       the newest states, from which the run goes on (runs/checkpoint.py)
-    result.json        SHA-256 of the rows, the cohorts and the data; the configuration
+    params.npz         weights of a run that ended (runs/weights.py)
+    best.npz           each seed's best weights, where a callback keeps them (callbacks.EarlyStopping)
+    result.json        SHA-256 of the rows, the cohorts, the data and the weights; the configuration
     curves.png         accuracy, loss and GEMD over rounds and over megabytes
 
-A finished run with the same configuration is reported, an unfinished one goes on, and what cannot go on is set aside.
+A run ends with `result.json`: one without it that has run all its rounds is unfinished, and the next start writes what
+is missing. A finished run with the same configuration is reported, an unfinished one goes on, and what cannot go on is
+set aside.
 Nothing is believed unread: rows and cohorts must be those that the newest manifest tells of, `result.json` or a
 checkpoint's, which also brings back a configuration that was lost.
 """

@@ -4,8 +4,12 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+from rich.console import Console
 
 from fedjax_sel.config import RunConfig
 from fedjax_sel.runs import checkpoint, run_files
@@ -19,20 +23,31 @@ class Interruption(contextlib.AbstractContextManager):
 
     A closed terminal is never the second: the system, the shell and the session each tell of it.
 
+    Args:
+        shown: whether the first signal is answered on stderr.
+        at_once: whether it listens from the start; else from `listen` on, and until then signals have the effect that
+            they had.
+
     Attributes:
         asked: the number of the first signal that came; 0 without.
     """
 
-    def __init__(self, shown: bool):
+    def __init__(self, shown: bool, at_once: bool = True):
         self.asked = 0
+        self._at_once = at_once
         self._shown = shown
         self._insisted = False
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():  # others may not set handlers
-            self._previous = {number: signal.signal(number, self._on_signal) for number in self._numbers()}
+        if self._at_once:
+            self.listen()
         return self
+
+    def listen(self) -> None:
+        """Take signals from now on."""
+        if not self._previous and threading.current_thread() is threading.main_thread():  # others may not set handlers
+            self._previous = {number: signal.signal(number, self._on_signal) for number in self._numbers()}
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._previous.items():
@@ -76,6 +91,37 @@ def how_to_go_on(run: RunConfig, out: Path | str, again: str = "the same command
         return f"--keep 0 left no checkpoint, so {again} begins anew ({out})"
     rounds = checkpoint.rounds_of(earlier[0])
     return f"--keep 0 saved none of these rounds, so {again} goes on after round {rounds} ({out})"
+
+
+@contextlib.contextmanager
+def with_result() -> Iterator[None]:
+    """Give a KeyboardInterrupt that leaves the block a `result`, as those of `end_script` have: None."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.result = None  # pyright: ignore[reportAttributeAccessIssue]
+        raise
+
+
+def end_script(result: Any, number: int, shown: bool) -> None:
+    """Raise what ends a script after a signal, with its result until then; a cell of a notebook has said so.
+
+    Args:
+        result: of the call that ended early; becomes the attribute `result` of what is raised.
+        number: of the signal; 0: none came, and nothing is raised.
+        shown: whether progress is shown.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        SystemExit: another signal; its code is the shells' 128 + number.
+    """
+    if not number or (shown and Console().is_jupyter):
+        return
+    error = KeyboardInterrupt("the run was interrupted; the error's `result` is what was done until then")
+    if number != signal.SIGINT:
+        error = SystemExit(128 + number)
+    error.result = result  # pyright: ignore[reportAttributeAccessIssue]
+    raise error
 
 
 def exit_code(number: int) -> int:

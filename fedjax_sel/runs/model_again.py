@@ -9,6 +9,7 @@ from fedjax_sel.core import jax_settings, plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import pose
+from fedjax_sel.models import Model
 from fedjax_sel.runs import weights
 from fedjax_sel.runs.records import Result
 
@@ -29,6 +30,21 @@ def with_model(result: Result, experiment_or_config: Experiment | Config) -> Res
         with plugins.contained(result.config.plugins()):
             model = pose(experiment_or_config).model
     except UserError:
+        return result
+    return with_this_model(result, model)
+
+
+def with_this_model(result: Result, model: Model) -> Result:
+    """Return a result with a model, and its weights, if it has some, in the model's pytree.
+
+    Args:
+        result: that was read from a folder.
+        model: of the experiment that it is the result of.
+
+    Raises:
+        UserError: the weights are those of another model of this name.
+    """
+    if result.weights is None:
         return result
     shapes = jax.eval_shape(model.init, jax_settings.key(0))
     if (found := weights.unlike(shapes, result.weights)) is not None:

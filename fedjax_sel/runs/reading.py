@@ -23,7 +23,8 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
             the data that are given now; asked only of a finished run.
 
     Returns:
-        The result, or None where the folder is absent, empty, or holds an unfinished run of this configuration.
+        The result, or None where the folder is absent, empty, or holds an unfinished run of this configuration. A run
+        whose process died between its last round and its last file, `result.json`, is unfinished.
 
     Raises:
         UserError: the folder holds something else, or a run of other data, is damaged, or cannot be used.
@@ -56,7 +57,7 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
         return None
     except told.UNREADABLE as error:
         raise _damaged(path, error) from error
-    if not result.finished:
+    if not result.finished or not told.is_sealed(path, known):
         return None
     verdict.refuse_what_was_skipped(result, config.replace(out=str(path)))
     made_from = told.made_from(path, known)

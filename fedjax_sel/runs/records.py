@@ -86,7 +86,8 @@ class Result:
         """
         if self.weights is None:
             raise UserError(
-                "params: this result has no weights; those of a finished run are in its folder (fedjax_sel.load)"
+                "params: this result has no weights; fedjax_sel.load(folder) reads those of a run that ended, and with "
+                'weights="latest" those of its newest checkpoint'
             )
         return self.weights.trained
 

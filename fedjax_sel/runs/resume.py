@@ -111,6 +111,8 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
                 checkpoint.set_aside(damaged)
             lock.check(out)
             folder.go_on(out, manifest, problem)
+            if config.run.keep > 0:  # a process that died while it saved may have left more
+                checkpoint.remove_oldest(out / run_files.CHECKPOINTS, config.run.keep)
             return start._replace(messages=[*messages, *start.messages])
         if found:
             raise DamagedRunError(

@@ -23,9 +23,10 @@ from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.runs import folder, provenance, reading, run_files
+from fedjax_sel.runs import folder, provenance, reading, run_files, weights
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.jobs import Job
+from fedjax_sel.runs.model_again import with_this_model
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.resume import edited_plugins
@@ -49,7 +50,7 @@ class Done(NamedTuple):
     """What became of a job."""
 
     job: Job
-    result: Result | None  # None where it failed; `finished` is False where it was interrupted
+    result: Result | None  # None where it failed; `finished` is False where a signal or a callback ended it
     error: str | None = None
     stopped_by: int | None = None  # the signal that ended all of it, 0 where Ctrl-C did at once; None: it goes on
     selection_seconds: float = math.nan  # a round, all replicates together
@@ -133,10 +134,13 @@ def run_all(
                 say(f"{edited}: these are the results of the code before; give another --out to run it again")
             if result is None:
                 result = run_experiment(job.experiment, progress, watching(job))
+            else:
+                result = dataclasses.replace(result, weights=weights.read(_path(job)))
+                result = with_this_model(result, problem.model)
         except FAILURES as error:
             yield Done(job, None, str(error))
             continue
-        if not result.finished or (result.stopped_by and number < len(checked)):
+        if result.stopped_by and (not result.finished or number < len(checked)):
             yield Done(job, result, stopped_by=result.stopped_by)
             return
         yield Done(job, result, selection_seconds=_selection_seconds(_path(job), problem))

@@ -16,7 +16,7 @@ from fedjax_sel.core import files
 from fedjax_sel.runs import checkpoint, manifest
 from fedjax_sel.runs.manifest import DamagedError, Manifest
 from fedjax_sel.runs.provenance import Digests
-from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, MOST_BYTES, RESULT, read_json
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, MOST_BYTES, PARAMS, RESULT, read_json
 
 UNREADABLE = (OSError, ValueError, KeyError)  # what a damaged file makes its reader raise
 
@@ -30,6 +30,21 @@ def newest(path: Path) -> Manifest | None:
     checkpoints = (place / checkpoint.MANIFEST for place in checkpoint.list_all(path / CHECKPOINTS))
     found = [known for known in (_first([path / RESULT]), _first(checkpoints)) if known is not None]
     return max(found, key=lambda known: known["rounds"], default=None)
+
+
+def is_sealed(path: Path, known: Manifest | None) -> bool:
+    """Return whether a run wrote the last of its files, `result.json`, after its newest rounds.
+
+    Where a checkpoint alone tells of these rounds, the process died before it wrote what follows a checkpoint.
+
+    Args:
+        path: the folder.
+        known: from `newest`.
+    """
+    if known is None:  # nothing tells: of the files before result.json, the weights come last
+        return (path / PARAMS).exists()
+    sealed = _first([path / RESULT])
+    return sealed is not None and sealed["rounds"] == known["rounds"]
 
 
 def _first(manifests: Iterable[Path]) -> Manifest | None:

@@ -1,4 +1,4 @@
-"""The trained weights of a finished run, in `params.npz`: one array a name, as the modules themselves call them."""
+"""The trained weights of a run that ended, in `params.npz`: one array a name, as the modules themselves call them."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,8 @@ _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 def to_bytes(weights: Weights) -> bytes:
     """Return the content of `params.npz`: names such as `trained/Dense_0/kernel`, leading axis seeds."""
-    arrays = {name: np.asarray(leaf) for name, leaf in _by_name(weights).items()}
+    by_name = _by_name(_nested(_by_name(weights)))  # in the order in which a checkpoint gives them back
+    arrays = {name: np.asarray(leaf) for name, leaf in by_name.items()}
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]  # no leaf is named allow_pickle
     return content.getvalue()
@@ -83,9 +84,9 @@ def another_model(config: Config, difference: str) -> UserError:
 
 
 def read(folder: Path) -> Weights | None:
-    """Return the weights in the folder of a finished run as nested dicts; None where there are none.
+    """Return the weights in the folder of a run that ended as nested dicts; None where there are none.
 
-    A file that is lost is written again from the run's last checkpoint.
+    The file of a finished run that is lost is written again from its last checkpoint.
 
     Raises:
         UserError: they cannot be read, or are not those that the run wrote.
@@ -107,18 +108,64 @@ def read(folder: Path) -> Weights | None:
         raise UserError(f"{file}: cannot read the weights ({error}); remove the file, and {advice}") from error
 
 
+def final(folder: Path, finished: bool) -> Weights | None:
+    """Return the weights of a run that ended, as `read` does; None where it did not: it may go on.
+
+    Args:
+        folder: of the run.
+        finished: whether its last round was run; else a callback may have ended it.
+
+    Raises:
+        UserError: they cannot be read, or are not those that the run wrote.
+    """
+    return read(folder) if finished or (folder / run_files.PARAMS).exists() else None
+
+
+def latest(folder: Path) -> Weights:
+    """Return the weights of a run that ended, or else those of its newest checkpoint.
+
+    Raises:
+        UserError: they cannot be read, or there is no whole checkpoint.
+    """
+    found = final(folder, finished=False) or of_newest_checkpoint(folder)[1]
+    if found is None:
+        raise UserError(
+            f'weights="latest": {folder} holds no whole checkpoint and no {run_files.PARAMS}; let the run save '
+            "(checkpoint_every), or read it without weights"
+        )
+    return found
+
+
+def restore(folder: Path) -> None:
+    """Write the weights of a finished run again from its last checkpoint, where their file is lost."""
+    if not (folder / run_files.PARAMS).exists():
+        _from_checkpoint(folder)
+
+
 def _from_checkpoint(folder: Path) -> Weights | None:
     known = told.newest(folder)  # a process may have died between its last checkpoint and result.json
+    rounds, weights = of_newest_checkpoint(folder)
+    if weights is None or known is None or rounds != known["rounds"]:
+        return None
+    content = to_bytes(weights)
+    if known.get(TOLD, digest := hashlib.sha256(content).hexdigest()) != digest:
+        return None  # a callback chose others, which are lost
+    with contextlib.suppress(OSError):  # a disk that cannot be written: it is made again the next time
+        whole_files.write(folder / run_files.PARAMS, content)
+    return weights
+
+
+def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
+    """Return the rounds of a run's newest whole checkpoint, and its weights as nested dicts; None where there is none.
+
+    Args:
+        folder: of the run.
+    """
     for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
         with contextlib.suppress(DamagedError):
             about, arrays = checkpoint.read(place)
-            if known is None or about["rounds"] != known["rounds"]:
-                return None
-            weights = _nested(in_a_state(arrays))
-            with contextlib.suppress(OSError):  # a disk that cannot be written: it is made again the next time
-                whole_files.write(folder / run_files.PARAMS, to_bytes(weights))
-            return weights
-    return None
+            return about["rounds"], _nested(in_a_state(arrays))
+    return 0, None
 
 
 def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +181,7 @@ def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _nested(arrays: Mapping[str, np.ndarray]) -> Weights:
+def _nested(arrays: Mapping[str, Any]) -> Weights:
     found: dict[str, Any] = {}
     for name, array in arrays.items():
         *parts, last = name.split(SEPARATOR)

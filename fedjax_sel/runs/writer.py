@@ -102,12 +102,12 @@ class Writer:
         self._rows, self._bytes = hashlib.sha256(content), len(content)
         self._say(f"{file} was removed or changed by another process, and was written again")
 
-    def weights(self, weights: Weights, result: Result) -> None:
-        """Write the final models' weights, and tell of them.
+    def end(self, weights: Weights, result: Result) -> None:
+        """Write the final models' weights, and then `result.json`, which seals the run.
 
         Args:
             weights: leading axis seeds.
-            result: of all rounds, which is written.
+            result: of all rounds, whose rows and cohorts are written.
 
         Raises:
             UserError: they cannot be written, or the folder is another one.
@@ -154,12 +154,14 @@ class Writer:
             "cohorts": checkpoint.digest_of_array(result.cohorts),
         }
 
-    def checkpoint(self, state: State, result: Result) -> None:
+    def checkpoint(self, state: State, result: Result, ends: bool) -> None:
         """Save where the run stands, its results with it; its rows must be written before.
 
         Args:
             state: in host memory.
             result: of all rounds so far.
+            ends: whether `end` follows, which seals the run; it would be taken for finished before its weights are
+                there.
 
         Raises:
             UserError: it cannot be saved, or the folder is another one; the checkpoints before it are as they were.
@@ -167,7 +169,8 @@ class Writer:
         self._rows_and_cohorts(result)
         if self._run.keep > 0:
             self._save(state, {**self._about, **self._held(result)})
-        self._seal(result)  # last: what it tells of is there
+        if not ends:
+            self._seal(result)  # last: what it tells of is there
 
     def _save(self, state: State, about: Manifest) -> None:
         self._lock.check(self._out)

@@ -25,7 +25,6 @@ from fedjax_sel.simulation.round_context import RoundContext
 from fedjax_sel.simulation.server_evaluation import evaluate_for_strategy
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Env, Information, keep_state
-from fedjax_sel.strategies.protocol import Known
 
 
 class Program(NamedTuple):
@@ -243,13 +242,17 @@ def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: 
     return carry._replace(strategy=stacked)
 
 
+View = Callable[[Carry], Any]
+"""Carry of a group of seeds -> a pytree of its leaves."""
+
+
 class Chunk(NamedTuple):
     """Rounds that were begun."""
 
     first: int  # rounds before them
     records: Records  # leading axes [rounds, S], still on the device: ask a leaf `is_ready()`, or fetch it
     copy_state: Callable[[], State]  # of the state after them, on the device; only before the next chunk is asked for
-    copy_known: Callable[[], Known]  # of what the strategy then knows, likewise
+    copy: Callable[[View], Any]  # of what is seen of it then, likewise
 
 
 def chunks(*programs: Program) -> Iterator[Chunk]:
@@ -272,16 +275,16 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
         left = plan.num_rounds - first
         records = records if left >= length else jax.tree.map(itemgetter(slice(left)), records)
         copy_state = partial(_copy_state, min(first + length, plan.num_rounds), carries, plan.store)
-        yield Chunk(first, records, copy_state, partial(_copy_known, carries))
+        yield Chunk(first, records, copy_state, partial(_copy_view, carries))
 
 
-def known_at_first(programs: list[Program]) -> Known:
-    """Return what the strategy of all seeds knows before the rounds of their programs, in host memory."""
-    return devices.fetch(_copy_known([program.carry for program in programs]))
+def seen_at_first(programs: list[Program], view: View) -> Any:
+    """Return what is seen of all seeds before the rounds of their programs, in host memory."""
+    return devices.fetch(_copy_view([program.carry for program in programs], view))
 
 
-def _copy_known(carries: list[Any]) -> Known:
-    parts = [Known(carry.strategy, carry.info) for carry in carries]
+def _copy_view(carries: list[Any], view: View) -> Any:
+    parts = [view(carry) for carry in carries]
     return jax.tree.map(_joined, *parts) if len(parts) > 1 else _copy(parts[0])
 
 

@@ -2,11 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
 import fedjax_sel
+from fedjax_sel.reproduction import study
 from fedjax_sel.runs.interruption import Interruption, exit_code, how_to_go_on
 
 SMALL = fedjax_sel.preset("quickstart").replace(
@@ -28,11 +32,21 @@ def test_the_first_signal_asks_and_the_second_interrupts(number, capfd):
 
 
 class Impatient:
-    """Presses Ctrl-C in the first chunk."""
+    """Presses Ctrl-C, or sends another signal, after a chunk."""
+
+    def __init__(self, number=signal.SIGINT, after=0):
+        self.number, self.after = number, after
 
     def chunk(self, rounds, first):
-        if first == 0:
-            signal.raise_signal(signal.SIGINT)
+        if first == self.after:
+            signal.raise_signal(self.number)
+
+
+def interrupted(config, *callbacks):
+    """Run until Ctrl-C; the rounds until then."""
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fedjax_sel.run(config, callbacks=[Impatient(), *callbacks])
+    return caught.value.result
 
 
 class StopAt:
@@ -57,7 +71,7 @@ class StopAt:
 def test_what_becomes_of_a_run_that_ended_early(tmp_path, changes, then, on):
     config = SMALL.replace(out=str(tmp_path / "run"), **changes)
     assert how_to_go_on(config.run, "runs/x") == then
-    first = fedjax_sel.run(config, callbacks=[Impatient()])
+    first = interrupted(config)
     assert not first.finished and first.stopped_by == signal.SIGINT
     seen = []
     again = SimpleNamespace(start=lambda config, rounds: seen.append(rounds))
@@ -67,12 +81,82 @@ def test_what_becomes_of_a_run_that_ended_early(tmp_path, changes, then, on):
 
 def test_what_becomes_of_a_run_without_checkpoints_of_its_own(tmp_path):
     config = SMALL.replace(out=str(tmp_path / "run"))
-    first = fedjax_sel.run(config, callbacks=[Impatient()])
+    first = interrupted(config)
     fedjax_sel.run(config.replace(keep=0), callbacks=[StopAt(first.num_rounds + 1)])
     then = f"--keep 0 saved none of these rounds, so the same command goes on after round {first.num_rounds} ("
     assert how_to_go_on(config.replace(keep=0).run, config.run.out).startswith(then)
     never = how_to_go_on(config.replace(resume="never").run, "runs/x", where="the last checkpoint")
     assert never == "without --resume never the same command goes on from the last checkpoint (runs/x)"
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_signal_ends_a_script_and_leaves_the_result(tmp_path, last):
+    """Also one that comes while the last rounds are computed: the script's next run must not start."""
+    config = SMALL.replace(out=str(tmp_path / "run"), rounds=3)
+    after = 2 if last else 0
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fedjax_sel.run(config, callbacks=[Impatient(after=after)])
+    assert caught.value.result.finished == last and caught.value.result.params is not None
+    assert fedjax_sel.load(tmp_path / "run").num_rounds == caught.value.result.num_rounds
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with pytest.raises(SystemExit) as caught:
+            fedjax_sel.run(config.replace(out=None), callbacks=[Impatient(number, after)])
+        assert caught.value.code == 128 + number and caught.value.result.finished == last
+
+
+def test_a_second_signal_leaves_no_result():
+    class Twice(Impatient):
+        def chunk(self, rounds, first):
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fedjax_sel.run(SMALL, callbacks=[Twice()])
+    assert caught.value.result is None
+
+
+def test_a_signal_ends_a_script_that_compares(tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        fedjax_sel.run_comparison(["random", "oort"], SMALL, out=tmp_path, callbacks=[Impatient(signal.SIGTERM)])
+    found = caught.value.result
+    assert caught.value.code == 143 and found.stopped and found.rows == () and not (tmp_path / "oort").exists()
+
+
+def test_a_signal_ends_a_script_that_reproduces(tmp_path, monkeypatch):
+    def stopped(*_):
+        return SimpleNamespace(stopped=True, stopped_by=0)  # Ctrl-C, at once
+
+    monkeypatch.setattr(study, "of_entry", stopped)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fedjax_sel.run_reproduction("fedgp/fig1", out=tmp_path)
+    assert caught.value.result.stopped
+
+
+SLOW = """
+import sys
+import fedjax_sel
+config = fedjax_sel.preset("quickstart").replace(
+    algo="random", num_clients=10, num_selected=2, local_steps=1, rounds=10**7, chunk=10**7, out=sys.argv[1]
+)
+fedjax_sel.run(config)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_in_the_first_chunk_ends_a_process_at_once(tmp_path, number):
+    out = tmp_path / "run"
+    process = subprocess.Popen([sys.executable, "-c", SLOW, out], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (out / "environment.json").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(2.0)
+    process.send_signal(number)
+    try:
+        assert process.wait(timeout=20) == -number
+    finally:
+        process.kill()
+    assert not (out / "metrics.csv").exists()
 
 
 def test_ctrl_c_and_a_scheduler_have_their_exit_codes():

@@ -35,10 +35,10 @@ def stopped(tmp_path_factory):
         pass
 
     class Dying(writer.Writer):
-        def checkpoint(self, state, result):
+        def checkpoint(self, state, result, ends):
             if state.rounds > 4:
                 raise Killed
-            super().checkpoint(state, result)
+            super().checkpoint(state, result, ends)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "Writer", Dying)

@@ -46,7 +46,7 @@ def _read(monkeypatch, asked_after: int | None = None, wished_after: int | None 
     monkeypatch.setattr(State, "_replace", lambda self, **changes: self)
     interruption: Any = SimpleNamespace(asked=0)
     ending = experiment._Ending()
-    for done in experiment._one_ahead(begun(), ROUNDS, None, False, interruption, ending):
+    for done in experiment._one_ahead(begun(), ROUNDS, None, None, interruption, ending):
         rounds = done.first + LENGTH
         log.append(f"read {rounds}" + (" with its state" if done.state is not None else ""))
         interruption.asked += rounds == asked_after

@@ -71,8 +71,8 @@ def test_a_run_goes_on_in_either_place(changes, tmp_path):
     whole = fedjax_sel.run(config.replace(out=None, host_client_state=False))
 
     class Dying(writer.Writer):
-        def checkpoint(self, state, result):
-            super().checkpoint(state, result)
+        def checkpoint(self, state, result, ends):
+            super().checkpoint(state, result, ends)
             if state.rounds == 4:
                 raise KeyboardInterrupt
 

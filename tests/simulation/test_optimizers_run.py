@@ -610,8 +610,8 @@ def test_a_run_under_every_optimizer_goes_on_to_the_same_bits(algo, optimizer, t
     whole = fedjax_sel.run(config.replace(out=None))
 
     class Dying(writer.Writer):
-        def checkpoint(self, state, result):
-            super().checkpoint(state, result)
+        def checkpoint(self, state, result, ends):
+            super().checkpoint(state, result, ends)
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):

@@ -31,10 +31,10 @@ NOTHING = Information("gpfl", {})
 LENGTHS = np.linspace(0.05, 2.0, 7).astype(np.float32)  # learning rate times steps of each client
 QUALITY = np.random.default_rng(0).normal(size=100)  # of the clients of a long run
 
-C = dict(direction="previous", scale="gradient", projection="flat", softmax="cohort", mean="selections", alpha="linear", rho=1.0,
-         outcome="corrected", start="sweep", n="rounds", smoothing=0.1, t0=1)  # fmt: skip
-REF = C | dict(direction="current", scale="update", projection="per-tensor-mean", mean="selections-and-zero", alpha="tent",
-               outcome="sign", start="warm-up-sweep", t0=0, warm_up_rounds=20)  # fmt: skip
+C = dict(direction="previous", scale="gradient", projection="flat", softmax="cohort", mean="selections",
+         alpha="linear", rho=1.0, outcome="corrected", start="sweep", n="rounds", smoothing=0.1, t0=1)  # fmt: skip
+REF = C | dict(direction="current", scale="update", projection="per-tensor-mean", mean="selections-and-zero",
+               alpha="tent", outcome="sign", start="warm-up-sweep", t0=0, warm_up_rounds=20)  # fmt: skip
 
 
 class Twin:

@@ -1,0 +1,175 @@
+"""A run ends where no seed improves any more, and its best weights take the place of the last ones."""
+
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, logs
+from fedjax_sel.callbacks import EarlyStopping, StopAtTarget
+
+SMALL = fedjax_sel.preset("quickstart").replace(
+    algo="random", num_clients=10, num_selected=2, local_steps=1, rounds=30, chunk=1, seeds=2
+)
+
+
+def measured(values, higher_is_better=True, name="test_accuracy"):
+    """A chunk, as far as the callback can tell."""
+    return SimpleNamespace(test_measure=name, measured={name: np.array(values)}, higher_is_better=higher_is_better)
+
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    "options,values,ends",
+    [
+        ({"patience": 2}, [[0.1, 0.2, 0.2, 0.2, 0.3]], 4),
+        ({"patience": 2}, [[0.1, 0.2, 0.2, 0.3, 0.3]], None),
+        ({"patience": 2}, [[0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.2, 0.1]], 5),  # each seed waits for itself
+        ({"patience": 1}, [[0.1, 0.1, 0.9, 0.9, 0.9], [0.1, 0.2, 0.2, 0.2, 0.2]], 3),  # who is done stays done
+        ({"patience": 2}, [[NAN, NAN, NAN, 0.1, NAN, NAN, NAN, 0.1]], 8),  # at a measured round
+        ({"patience": 2, "min_delta": 0.15}, [[0.1, 0.2, 0.3, 0.3, 0.3]], 5),
+        ({"patience": 2, "higher_is_better": False}, [[0.3, 0.2, 0.3, 0.3, 0.3]], 4),
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_when_it_ends_does_not_depend_on_chunks(options, values, ends, chunk):
+    stop, values = EarlyStopping(**options), np.array(values)
+    stop.start()
+    answers = [
+        stop.chunk(measured(values[:, first : first + chunk]), first) for first in range(0, values.shape[1], chunk)
+    ]
+    found = answers.index(True) if True in answers else None
+    assert found == (None if ends is None else (ends - 1) // chunk)
+
+
+def test_losses_fall_as_they_improve():
+    stop = EarlyStopping(2, measure="test_loss")
+    assert not stop.chunk(measured([[3.0, 2.0, 1.0, 0.5]], name="test_loss"), 0)
+    assert stop.best == [0.5] and stop.best_rounds == [4]
+    stop = EarlyStopping(2)  # an error, as the task says
+    assert stop.chunk(measured([[3.0, 4.0, 4.0]], higher_is_better=False, name="test_error"), 0)
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ({"patience": 0}, "patience: 0 is no number of rounds; give a whole number, at least 1"),
+        ({"patience": 2.5}, "patience: 2.5 is no number of rounds"),
+        ({"patience": True}, "patience: True is no number of rounds"),
+        ({"patience": 2, "min_delta": -1}, "min_delta: -1 is no difference; give a finite number, at least 0"),
+        ({"patience": 2, "min_delta": np.nan}, "min_delta: nan is no difference"),
+    ],
+)
+def test_numbers_out_of_range(options, words):
+    with pytest.raises(UserError, match=words):
+        EarlyStopping(**options)
+
+
+@pytest.mark.parametrize("name,words", [("test_los", "did you mean 'test_loss'"), ("train_loss", "is not measured")])
+def test_a_measure_that_is_not_taken(name, words):
+    with pytest.raises(UserError, match=f"^measure: .*{words}"):
+        fedjax_sel.run(SMALL, callbacks=EarlyStopping(2, measure=name))
+
+
+@pytest.fixture(scope="module")
+def every_round():
+    """The weights after every round of a run whose accuracy goes up and down."""
+
+    class Weights:
+        def __init__(self):
+            self.after = {}
+
+        def weights(self, rounds, weights):
+            self.after[rounds] = weights
+
+    kept = Weights()
+    result = fedjax_sel.run(SMALL.replace(learning_rate=3.0), callbacks=kept)
+    assert sorted(kept.after) == list(range(31))
+    return result, kept.after
+
+
+def test_each_seed_gets_its_best_weights(every_round, tmp_path):
+    whole, after = every_round
+    stop, out = EarlyStopping(4, measure="test_loss", restore_best=True), tmp_path / "run"
+    config = SMALL.replace(learning_rate=3.0, out=str(out))
+    result = fedjax_sel.run(config, callbacks=stop)
+    assert result.num_rounds < 30 and (stop.kept_rounds == stop.best_rounds).all()
+    np.testing.assert_array_equal(stop.best, whole.test_loss[[0, 1], stop.kept_rounds - 1])
+    for place, rounds in enumerate(stop.kept_rounds):
+        expected = jax.tree.map(lambda leaf, place=place: leaf[place], after[rounds].trained)
+        for found in (result, fedjax_sel.load(out), fedjax_sel.run(config, callbacks=stop)):
+            own = jax.tree.leaves(jax.tree.map(lambda leaf, place=place: leaf[place], found.params))
+            for ours, theirs in zip(own, jax.tree.leaves(expected), strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+    going_on = fedjax_sel.run(config)  # from the last weights
+    np.testing.assert_array_equal(going_on.test_loss, whole.test_loss)
+
+
+def test_a_damaged_file_of_best_weights_is_one_sentence(tmp_path):
+    config = SMALL.replace(rounds=4, out=str(tmp_path / "run"), checkpoint_every=1)
+    fedjax_sel.run(config.replace(rounds=8), callbacks=[EarlyStopping(9, restore_best=True), StopAtTarget(0.0)])
+    (tmp_path / "run" / "best.npz").write_bytes(b"no")
+    with pytest.raises(UserError, match=r"best.npz: cannot read the best weights .*; remove the file"):
+        fedjax_sel.run(config.replace(rounds=8), callbacks=EarlyStopping(9, restore_best=True))
+
+
+def test_weights_of_another_structure_are_rejected():
+    class Wrong:
+        def weights(self, rounds, weights):
+            return 3
+
+    with pytest.raises(UserError, match=r"^callbacks: Wrong.weights answers a value of type int, which is not in the "):
+        fedjax_sel.run(SMALL.replace(rounds=1), callbacks=Wrong())
+
+
+def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_path):
+    ended, stopped = tmp_path / "ended", tmp_path / "stopped"
+    result = fedjax_sel.run(SMALL, out=str(ended), callbacks=StopAtTarget(0.0))
+    assert not result.finished
+    for which in ("final", "latest"):
+        found = fedjax_sel.load(ended, weights=which)
+        jax.tree.map(np.testing.assert_array_equal, found.params, dict(result.params))
+
+    class Fails:
+        def chunk(self, rounds, first):
+            if first == 3:
+                raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError):
+        fedjax_sel.run(SMALL.replace(checkpoint_every=1), out=str(stopped), callbacks=Fails())
+    found = fedjax_sel.load(stopped)
+    with pytest.raises(UserError, match=r'params: .* and with weights="latest" those of its newest checkpoint'):
+        _ = found.params
+    assert jax.tree.leaves(fedjax_sel.load(stopped, weights="latest").params)[0].shape[0] == 2
+    with pytest.raises(UserError, match="weights: unknown 'last'; did you mean 'latest'"):
+        fedjax_sel.load(stopped, weights="last")
+
+
+def test_a_comparison_takes_callbacks_and_returns_weights(tmp_path):
+    config = SMALL.replace(rounds=6)
+    first = fedjax_sel.run_comparison(["random", "oort"], config, out=tmp_path, callbacks=StopAtTarget(0.0))
+    assert first.finished and [row.rounds for row in first.rows] == [2, 2]
+    assert first.result("oort").params is not None
+    fedjax_sel.run_comparison("random", config, out=tmp_path)
+    again = fedjax_sel.run_comparison("random", config, out=tmp_path).result("random")
+    assert again.finished and again.model is not None and fedjax_sel.per_client(again)["loss"].shape == (2, 10)
+
+
+def test_a_run_takes_logs(tmp_path, monkeypatch):
+    seen = []
+
+    class Tool:
+        def __init__(self, folder):
+            self.end = lambda result: seen.append((folder, result.num_rounds))
+
+    monkeypatch.setattr(logs, "_callback", lambda name: Tool)
+    fedjax_sel.run(SMALL.replace(rounds=2), out=str(tmp_path / "run"), log="tensorboard")
+    assert seen == [(tmp_path / "run-log", 2)]
+    with pytest.raises(UserError, match="log: what a tool keeps lies beside the run's folder; give out as well"):
+        fedjax_sel.run(SMALL, log=["tensorboard"])
+    with pytest.raises(UserError, match="--log: unknown 'tensorbord'; did you mean 'tensorboard'"):
+        fedjax_sel.run(SMALL, out=str(tmp_path / "other"), log=["tensorbord"])

@@ -1,4 +1,4 @@
-"""Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967), cut by mass or into M clusters.
+"""Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967) and cuts of its tree.
 
 Every item starts as a cluster; N - 1 times the two nearest clusters merge. With squared distances D_ij and cluster
 sizes n, the merged cluster's distance to any other cluster k is

@@ -45,7 +45,7 @@ class Timed(NamedTuple):
 
 
 def setting(
-    preset: str, seeds: int, algo: str = "random", precision: str = "float32", model: str | None = None, **changes: Any
+    preset: str, seeds: int, algo: str = "random", precision: Any = "float32", model: str | None = None, **changes: Any
 ) -> Config:
     """Return a preset's configuration on synthetic images, ten rounds a chunk for an MLP and one for others.
 
@@ -59,7 +59,8 @@ def setting(
     """
     config = fedjax_sel.preset(preset)
     if model is not None:
-        config = config.replace(model=model, **({"model_dropout": 0.0} if model in models.PLAIN else {}))
+        plain: Any = {"model_dropout": 0.0} if model in models.PLAIN else {}
+        config = config.replace(model=model, **plain)
     return config.replace(
         dataset=synthetic.like(config.data.dataset), seeds=seeds, algo=algo, precision=precision,
         chunk=10 if config.model.model == "mlp" else 1, train_metrics_every=0,

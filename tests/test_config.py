@@ -1,7 +1,11 @@
 """Configurations: round trips, precedence, refusals."""
 
+import copy
 import dataclasses
 import json
+import runpy
+import typing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +13,12 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, UserError, data, preset
 from fedjax_sel.cli import command_line
-from fedjax_sel.config import RunConfig, flat_types
+from fedjax_sel.config import RunConfig, flat_types, typed
+from fedjax_sel.config.settings import CONCERNS
 from fedjax_sel.config.validation import validate
 from fedjax_sel.data.partition import SCHEMES
 from fedjax_sel.experiment import dealing
+from fedjax_sel.experiment.values import Choices
 from fedjax_sel.papers import PRESETS
 
 
@@ -49,6 +55,22 @@ def test_every_field_has_a_help_text_and_a_unique_flat_name():
     names = [field.name for part in parts for field in dataclasses.fields(part)]
     assert len(names) == len(set(names)) == len(flat_types())
     assert all(field.metadata["help"] for part in parts for field in dataclasses.fields(part))
+
+
+def test_every_field_reads_by_its_flat_name():
+    config = Config().replace(algo="pow_d", rounds=7)
+    for name, value in config.flat().items():
+        if name not in CONCERNS:  # `config.model` and `config.partition` are parts
+            assert getattr(config, name) == value
+    assert config.algo == "pow_d" and config.model.model == "mlp" and copy.deepcopy(config) == config
+    with pytest.raises(AttributeError, match="a configuration has no field 'algorithm'"):
+        config.algorithm  # noqa: B018
+
+
+def test_the_fields_for_type_checkers_are_current():
+    tool = Path(__file__).parents[1] / "tools/typed_settings.py"
+    assert typed.__file__ and runpy.run_path(str(tool))["text"]() == Path(typed.__file__).read_text()
+    assert typing.get_type_hints(Choices).keys() == flat_types().keys()
 
 
 def test_steps_and_epochs_displace_one_another():

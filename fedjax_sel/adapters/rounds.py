@@ -39,7 +39,8 @@ class Reported(NamedTuple):
     @property
     def finite(self) -> bool:
         """Whether what it sent of its model holds only finite numbers."""
-        return all(np.isfinite(array).all() for array in (*self.update.values(), *self.carried.values()))
+        arrays = (*self.update.values(), *self.carried.values())
+        return all(np.isfinite(array).all() and not np.ma.is_masked(array) for array in arrays)
 
 
 def choose(
@@ -100,7 +101,7 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
         if name not in answers:
             continue
         try:
-            row = np.asarray(answers[name], np.float32)
+            row = None if np.ma.is_masked(answers[name]) else np.asarray(answers[name], np.float32)
         except (TypeError, ValueError):
             row = None
         if row is None or row.shape != due.shape:

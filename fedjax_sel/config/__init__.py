@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from fedjax_sel.config import other_names
 from fedjax_sel.config.conversion import convert
@@ -32,8 +32,14 @@ from fedjax_sel.config.settings import (
     is_value,
     only_with,
 )
+from fedjax_sel.config.typed import NamedSettings
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedjax_sel.config.typed import Flat
+else:
+    Flat = object
 
 __all__ = [
     "NOT_OF_THE_TRAJECTORY",
@@ -59,8 +65,12 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """A whole experiment. The default is the preset `quickstart`."""
+class Config(Flat):
+    """A whole experiment. The default is the preset `quickstart`.
+
+    Every field can be read by its flat name, as it is set: `config.algo` is `config.selection.algo`. `config.model` and
+    `config.partition` are concerns; those fields are `config.model.model` and `config.partition.partition`.
+    """
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     partition: PartitionConfig = dataclasses.field(default_factory=PartitionConfig)
@@ -69,7 +79,15 @@ class Config:
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
-    def replace(self, /, **flat_names: Any) -> "Config":
+    if not TYPE_CHECKING:  # a type checker knows the fields by name
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a field by its flat name."""
+            if name not in fields():
+                raise AttributeError(f"a configuration has no field {name!r}; it has {', '.join(fields())}")
+            return getattr(getattr(self, concern_of(name)), name)
+
+    def replace(self, /, **flat_names: Unpack[NamedSettings]) -> "Config":
         """Return a copy with some fields changed, by the flat names of the flags.
 
         Values are converted to the field's type; `local_steps` and `local_epochs` displace one another.
@@ -134,7 +152,7 @@ class Config:
 
     def effective(self) -> "Config":
         """Return a copy in which every field without effect has its default: equal experiments become equal."""
-        idle = {name: field.default for name, field in fields().items() if not self.has_effect(name)}
+        idle: dict[str, Any] = {name: field.default for name, field in fields().items() if not self.has_effect(name)}
         return self.replace(**idle)
 
     def meant(self) -> dict[str, Any]:

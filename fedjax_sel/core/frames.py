@@ -1,9 +1,12 @@
 """Tables for pandas, of the same text that is written as CSV: what is read back from a file is equal to them."""
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd  # pyright: ignore[reportMissingImports]
 
 
 def pandas() -> Any:
@@ -19,7 +22,7 @@ def pandas() -> Any:
     return pandas
 
 
-def of_csv(text: str) -> Any:
+def of_csv(text: str) -> "pd.DataFrame":
     """Return a DataFrame of CSV with a header; "N/A" and empty cells are missing values.
 
     Raises:

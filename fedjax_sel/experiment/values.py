@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from fedjax_sel.config import PAIRS, VALUE, Config, is_value
+from fedjax_sel.config.typed import Settings
 from fedjax_sel.core import value_digests
 from fedjax_sel.core.names import shown
 from fedjax_sel.data import Dataset, Partition
@@ -24,6 +25,18 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 Deal = Callable[[Dataset, int, int], Any]
 """(data set, number of clients, seed) -> a Partition, or for each client the positions of its examples."""
+
+
+class Choices(Settings, total=False):
+    """What `Experiment.of` takes: all fields of a configuration, and values in the place of names."""
+
+    dataset: str | Dataset
+    partition: str | Partition | Deal | Sequence[Any]
+    model: Any
+    task: str | Task
+    algo: str | Strategy
+    optimizer: str | FederatedOptimizer
+    available: float | str | np.ndarray | Sequence[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +76,9 @@ class Experiment:
     reachable: np.ndarray | None = None
 
     @classmethod
-    def of(cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **choices: Any) -> Experiment:
+    def of(
+        cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **choices: Unpack[Choices]
+    ) -> Experiment:
         """Make an experiment of a configuration, settings by their flat names, and values in the place of names.
 
         Args:
@@ -87,7 +102,7 @@ class Experiment:
             raise _no_config(config)
         return cls(config or Config()).replace(names=names, **choices)
 
-    def replace(self, *, names: Mapping[str, str] | None = None, **choices: Any) -> Experiment:
+    def replace(self, *, names: Mapping[str, str] | None = None, **choices: Unpack[Choices]) -> Experiment:
         """Return the experiment with other settings, and other values in the place of names, as in `of`.
 
         Args:
@@ -114,7 +129,8 @@ class Experiment:
                 settings[field] = value
                 if field in _PARTS and not (isinstance(value, str) and is_value(value)):
                     values[_PARTS[field].attribute] = None
-        if values.get("partition") is not None and not callable(own := choices["partition"]):
+        own: Any = choices.get("partition")
+        if values.get("partition") is not None and not callable(own):
             settings.setdefault("num_clients", own.num_clients if isinstance(own, Partition) else len(own))
         if values.get("reachable") is not None:
             settings.setdefault("num_clients", values["reachable"].shape[1])

@@ -1,6 +1,7 @@
 """What is run for the price of information, beside the leaderboard: rarer probes, clients away, reports lost."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from fedjax_sel.config import Config
 from fedjax_sel.leaderboard import settings
@@ -60,5 +61,5 @@ def lost(setting: Setting) -> Mapping[str, Config]:
     return _all(setting, report_failure_rate=LOST)
 
 
-def _all(setting: Setting, **changes: float) -> Mapping[str, Config]:
+def _all(setting: Setting, **changes: Any) -> Mapping[str, Config]:
     return {algo: settings.configuration(setting, Contender(algo)).replace(**changes) for algo in ALGOS}

@@ -92,7 +92,7 @@ def from_linen(
     init, streams = _found(initializer, streams_of, name)
     shapes = jax.eval_shape(init, jax_settings.key(0))
     if training_flags is None:
-        _check_that_it_trains(run, shapes, example, streams, name)
+        _check_that_it_trains(run, shapes, example, streams, name, {**call_flags, **own_flags})
     in_evaluation = streams_of(shapes, train=False)
     if in_evaluation:
         raise UserError(
@@ -147,7 +147,7 @@ def _found(
 
 
 def _check_that_it_trains(
-    run: Callable[..., Any], shapes: tuple[Any, Any], example: Any, streams: list[str], name: str
+    run: Callable[..., Any], shapes: tuple[Any, Any], example: Any, streams: list[str], name: str, flags: Flags
 ) -> None:
     """Refuse a module whose training pass leaves alone what it is there to change: its flag has a name of its own."""
     without_draws = []
@@ -165,7 +165,7 @@ def _check_that_it_trains(
         return {collection: updated.get(collection, value) for collection, value in carried.items()}
 
     frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get(STATISTICS, {}))
-    training_flag.check_that_it_trains(name, frozen, without_draws)
+    training_flag.check_that_it_trains(name, flags, frozen, without_draws)
 
 
 def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:

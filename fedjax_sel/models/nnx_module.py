@@ -115,7 +115,8 @@ def from_nnx(
     if training_flags is None:
         alone = left_alone(partial(one_pass, True), carried)
         frozen = [_at(alone, path) for path in statistics]
-        training_flag.check_that_it_trains(name, frozen, [not drawn[True] for _ in dropouts])
+        told = {**flags, **{key: value for key, value in attributes.items() if key in vars(abstract)}}
+        training_flag.check_that_it_trains(name, told, frozen, [not drawn[True] for _ in dropouts])
     if drawn[False]:
         raise UserError(
             f"model: {name} draws random numbers in evaluation, where nothing is random; let its __call__ take a flag "

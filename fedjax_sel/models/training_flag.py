@@ -84,11 +84,12 @@ def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags 
     return Told({**arguments, **others}, own)
 
 
-def check_that_it_trains(name: str, frozen: list[bool], silent: list[bool]) -> None:
+def check_that_it_trains(name: str, flags: Flags, frozen: list[bool], silent: list[bool]) -> None:
     """Refuse a module whose training pass leaves alone what it is there to change: its flag has a name of its own.
 
     Args:
         name: of the module.
+        flags: that were found, which may mean the opposite of their names.
         frozen: of each array of batch statistics, whether a training pass leaves it as it is.
         silent: of each Dropout with a rate, whether no training pass draws for it.
 
@@ -97,6 +98,14 @@ def check_that_it_trains(name: str, frozen: list[bool], silent: list[bool]) -> N
     """
     if any(silent) or (frozen and all(frozen)):
         what = "has a Dropout that drops nothing" if any(silent) else "has batch statistics that nothing changes"
+        if flags:
+            given = " and ".join(f"{key}={value!r}" for key, value in values(flags, True).items())
+            inverted = {key: (otherwise, in_training) for key, (in_training, otherwise) in flags.items()}
+            raise UserError(
+                f"model: {name} {what} in a training pass, where {given}; if it means the opposite there, correct the "
+                f"module, or give training_flags={inverted} of models.from_flax(...) or models.from_nnx(...): a module "
+                f"whose flags are named, as {dict(flags)} or so, is taken as it is"
+            )
         raise UserError(
             f"model: {name} {what} in a training pass; let its __call__ take a flag that says whether it trains by "
             f"{_way_out()}: a module whose flags are named, or that is said to have none by {{}}, is taken as it is"

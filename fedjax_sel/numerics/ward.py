@@ -1,4 +1,4 @@
-"""Ward's hierarchical clustering with fixed shapes, and a cut of its tree by mass (Ward 1963; Lance and Williams 1967).
+"""Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967) and cuts of its tree.
 
 Every item starts as a cluster; N - 1 times the two nearest clusters merge. With squared distances D_ij and cluster
 sizes n, the merged cluster's distance to any other cluster k is
@@ -100,6 +100,29 @@ def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array
         return (labels, jnp.where(slots == kept, mass, masses)), None
 
     (labels, _), _ = lax.scan(merge, (slots, masses), (tree.kept, tree.absorbed))
+    return labels
+
+
+def cut_into(tree: Tree, num_clusters: int | jax.Array) -> jax.Array:
+    """Return the clusters that are left when all but the last M - 1 merges are made.
+
+    The partition of SciPy's `fcluster(tree, M, "maxclust")`, where no two of the last heights tie: it then merges both.
+
+    Args:
+        tree: of `linkage`.
+        num_clusters: M, from 1 to N.
+
+    Returns:
+        The lowest item of each item's cluster, int32 [N].
+    """
+    num_items = tree.kept.shape[0] + 1
+
+    def merge(labels, step):
+        place, kept, absorbed = step
+        return jnp.where((labels == absorbed) & (place < num_items - num_clusters), kept, labels), None
+
+    steps = (jnp.arange(num_items - 1), tree.kept, tree.absorbed)
+    labels, _ = lax.scan(merge, jnp.arange(num_items, dtype=jnp.int32), steps)
     return labels
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedjax_sel import callbacks, logs
 from fedjax_sel.core import frames, whole_files
@@ -19,6 +19,9 @@ from fedjax_sel.runs import jobs as jobs_of
 from fedjax_sel.runs import sweep
 from fedjax_sel.runs.jobs import Job, make_jobs
 from fedjax_sel.runs.records import Result
+
+if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingImports]
 
 TABLE, PAIRS, PAGE = "comparison", "comparison_pairs", "comparison.md"
 
@@ -55,7 +58,7 @@ class ComparisonResult:
         return len(self.rows) == self.planned
 
     @property
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> "dict[str, pandas.DataFrame]":
         """Pandas DataFrames by the names of the CSV files: `comparison`, a row a run, and `comparison_pairs`.
 
         Raises:
@@ -63,7 +66,7 @@ class ComparisonResult:
         """
         return {name: frames.of_csv(text) for name, text in self.as_csv().items()}
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Return the table of `comparison.csv`, a row a run.
 
         Raises:

@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedjax_sel.config import convert
 from fedjax_sel.core import frames
@@ -20,6 +20,9 @@ from fedjax_sel.reproduction.runner import Found
 from fedjax_sel.runs import out_folder
 from fedjax_sel.runs.grid import Workers
 from fedjax_sel.runs.records import Result
+
+if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingImports]
 
 
 class Folders(NamedTuple):
@@ -64,7 +67,7 @@ class ReproductionResult:
         return len(self.results) == self.planned
 
     @property
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> "dict[str, pandas.DataFrame]":
         """Pandas DataFrames by the names of the CSV files: `rows`, the verdicts, and what the pictures show.
 
         Raises:
@@ -72,7 +75,7 @@ class ReproductionResult:
         """
         return {name.removesuffix(".csv"): frames.of_csv(text) for name, text in page.csv_files(self.page).items()}
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Return the table of `rows.csv`: a row a published number or claim, with ours and the verdict.
 
         Raises:

@@ -173,7 +173,7 @@ def _on_workers(
 def _for_any_folder(config: Config) -> Config:
     """Return a configuration with absolute paths: a worker may have been started in another folder."""
     data_dir = config.data.data_dir
-    paths = {} if data_dir is None else {"data_dir": os.path.abspath(data_dir)}
+    paths: dict[str, Any] = {} if data_dir is None else {"data_dir": os.path.abspath(data_dir)}
     return config.replace(out=os.path.abspath(_path(config)), **paths)
 
 

@@ -2,7 +2,8 @@
 
 import copy
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,6 +14,9 @@ from fedjax_sel.core import frames
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Weights
 from fedjax_sel.simulation.ledger import Ledger
+
+if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingImports]
 
 CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
 
@@ -78,8 +82,10 @@ class Result:
         return dataclasses.replace(self, **copy.deepcopy(fields, memo))
 
     @property
-    def params(self) -> Any:
+    def params(self) -> Mapping[str, Any]:
         """The trained weights of the final models, in the pytree of the module, leading axis [seeds].
+
+        Of `models.from_functions` they are in whatever pytree its `init` gives.
 
         Raises:
             UserError: they are not at hand.
@@ -109,7 +115,7 @@ class Result:
         """Rounds that each client trained in, int [seeds, N]."""
         return metrics.selection_counts(self.cohorts, self.config.partition.num_clients)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Return a pandas DataFrame with the rows and columns of `metrics.csv`, in its order: a row a round and seed.
 
         Raises:

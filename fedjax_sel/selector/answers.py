@@ -189,6 +189,8 @@ def metrics(evaluations: Any, read: Any) -> ServerMetrics:
 def _array(what: str, rows: Any) -> np.ndarray:
     if isinstance(rows, Iterable) and not hasattr(rows, "__array__") and not isinstance(rows, Mapping | str | bytes):
         rows = list(rows)
+    if np.ma.is_masked(rows) or (isinstance(rows, list | tuple) and any(map(np.ma.is_masked, rows))):
+        raise UserError(f"{what}: a number is masked; leave out what is not known, or fill it in")
     try:
         return np.asarray(rows)
     except (ValueError, TypeError) as error:

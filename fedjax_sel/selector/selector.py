@@ -6,10 +6,12 @@ The order of hooks is the protocol's (`strategies/protocol.py`), the keys are th
 told the simulator's facts, a Selector names the simulator's cohorts.
 """
 
+import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,11 +25,25 @@ from fedjax_sel.selector.standing import Standing
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Selection, Strategy
 
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _one_at_a_time(call: _Call) -> _Call:
+    """Let a call wait until those of other threads are over."""
+
+    @functools.wraps(call)
+    def waiting(self: "Selector", *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return call(self, *args, **kwargs)
+
+    return waiting  # pyright: ignore[reportReturnType]
+
 
 class Selector:
     """A strategy for a server loop of anybody's own.
 
-    Whatever is refused raises `UserError`, one sentence, and leaves the Selector as it was.
+    Whatever is refused raises `UserError`, one sentence, and leaves the Selector as it was. Calls from several threads
+    take turns.
     """
 
     def __init__(
@@ -83,6 +99,7 @@ class Selector:
         if not protocol.requests_at_start(self._strategy):
             now = self._started(now)
         self._now = now
+        self._lock = threading.Lock()
 
     @property
     def round(self) -> int:
@@ -104,6 +121,7 @@ class Selector:
         """What `update` must be given, beside who reported: names of its arguments."""
         return reports.read(self._reads)
 
+    @_one_at_a_time
     def asks(self, available: Iterable[Name] | None = None) -> tuple[Ask, ...]:
         """Return which facts are due now; nothing where the cohort can be selected, or the round closed.
 
@@ -128,6 +146,7 @@ class Selector:
         self._now = now
         return self._due(now)
 
+    @_one_at_a_time
     def probe_cohorts(self) -> tuple[tuple[Name, ...], ...]:
         """Return whom to train for each probe, where a `loss_change` is due, and nobody where none is.
 
@@ -137,6 +156,7 @@ class Selector:
         due = [ask for ask in self._due(self._now) if ask.kind == "loss_change"]
         return probing.cohorts(self._terms, self._now.round, due[0].shape[0], self._now.available()) if due else ()
 
+    @_one_at_a_time
     def tell(self, kind: str, ids: Iterable[Name], values: Any) -> None:
         """Enter what clients answered to one `Ask`, once for each.
 
@@ -157,6 +177,7 @@ class Selector:
             after = self._started(after)
         self._now = after
 
+    @_one_at_a_time
     def select(self, available: Iterable[Name] | None = None) -> tuple[tuple[Name, ...], np.ndarray | None]:
         """Return the cohort.
 
@@ -203,6 +224,7 @@ class Selector:
         names = self._clients.named(answer.ids[answer.mask])
         return names, None if answer.weights is None else np.asarray(answer.weights[answer.mask])
 
+    @_one_at_a_time
     def update(
         self,
         reported: Iterable[Name] | None = None,
@@ -272,6 +294,7 @@ class Selector:
         now = self._now
         storage.write(Path(path), {"selector": self._terms.identity(), "standing": now.words()}, now.arrays())
 
+    @_one_at_a_time
     def load(self, path: str | os.PathLike) -> None:
         """Go on where a Selector that was made with the same arguments stood when it was saved.
 
@@ -286,9 +309,10 @@ class Selector:
             other = [name for name in own if not isinstance(saved, dict) or saved.get(name) != own[name]]
             raise UserError(f"load: {path} is of another Selector ({', '.join(other)}); make this one as that one was")
         try:
-            self._now = standing.restored(about["standing"], storage.filled(self._now.arrays(), leaves))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"load: {path} is no whole file of a Selector; give one that `save` wrote") from error
+            arrays = storage.filled(self._now.arrays(), leaves)
+            self._now = standing.restored(about["standing"], arrays, self._terms)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise storage.broken(path) from error
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
         return questions.due(self._terms, now)

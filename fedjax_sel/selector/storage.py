@@ -1,5 +1,9 @@
-"""A Selector's standing in one file: NumPy's archive of arrays, and the rest as JSON in it; nothing is pickled."""
+"""A Selector's standing in one file: NumPy's archive of arrays, the rest as JSON, and a digest; nothing is pickled.
 
+Files without a digest are read too, for earlier versions wrote none.
+"""
+
+import hashlib
 import io
 import json
 import zipfile
@@ -13,6 +17,7 @@ from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 
 ABOUT = "about"  # the entry that holds the JSON
+DIGEST = "sha256"  # the entry that holds the digest of all others
 
 
 def write(path: Path, about: dict[str, Any], tree: Any) -> None:
@@ -28,8 +33,12 @@ def write(path: Path, about: dict[str, Any], tree: Any) -> None:
     """
     arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
     arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    entries = {name: _entry(array) for name, array in arrays.items()}
+    entries[DIGEST] = _entry(np.frombuffer(_digest(entries), np.uint8))
     content = io.BytesIO()
-    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, entry in entries.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry)
     try:
         whole_files.write(path, content.getvalue(), sync=True)
     except OSError as error:
@@ -49,15 +58,42 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
         UserError: it is not there, or is no whole file of a Selector.
     """
     try:
-        files.check(path)
-        with np.load(path, allow_pickle=False) as archive:
-            about = files.parse_json(archive[ABOUT].tobytes().decode())
-            leaves = [archive[f"leaf_{place}"] for place in range(len(archive.files) - 1)]
+        with zipfile.ZipFile(io.BytesIO(files.read_bytes(path))) as archive:
+            # `write` compresses nothing, so that no entry is longer than the file.
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("an entry is compressed")
+            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        digest = entries.pop(DIGEST, None)
+        if digest is not None and _array(digest).tobytes() != _digest(entries):
+            raise ValueError("another digest")
+        about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
+        return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
     except OSError as error:
         raise UserError(f"load: {path} cannot be read ({error.strerror or error}); give the path of `save`") from error
-    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise UserError(f"load: {path} is no whole file of a Selector; give one that `save` wrote") from error
-    return about, leaves
+    except Exception as error:  # whatever somebody's bytes make a parser raise
+        raise broken(path) from error
+
+
+def broken(path: Path) -> UserError:
+    """Return the error for a file that was cut off, changed, or is something else."""
+    return UserError(f"load: {path} is no whole file of a Selector; give one that `save` wrote")
+
+
+def _digest(entries: dict[str, bytes]) -> bytes:
+    whole = hashlib.sha256()
+    for name in sorted(entries):
+        whole.update(f"{name}:{len(entries[name])}:".encode() + entries[name])
+    return whole.digest()
+
+
+def _entry(array: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.lib.format.write_array(content, array, allow_pickle=False)
+    return content.getvalue()
+
+
+def _array(entry: bytes) -> np.ndarray:
+    return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
 
 
 def filled(like: Any, leaves: list[np.ndarray]) -> Any:

@@ -280,10 +280,16 @@ def test_who_cannot_be_reached_is_not_asked():
         ({"trained": ["other"]}, "trained: the model has no array 'other'; it has line"),
     ],
 )
-def test_what_is_missing_is_one_sentence(change, words):
+def test_what_is_missing_is_one_sentence_before_any_node_is_asked(change, words):
+    grid = FakeGrid([Line(number) for number in range(N)])
     with pytest.raises(UserError) as found:
-        run("gpfl", **change)
-    assert words in str(found.value)
+        run("gpfl", grid, **change)
+    assert words in str(found.value) and not grid.sent
+
+
+def test_a_missing_length_is_found_before_there_is_a_grid():
+    with pytest.raises(UserError, match="profile_size: strategy 'fl_dp3s' buys 'profile'; give this number"):
+        SelectorStrategy("fl_dp3s", N, K, T)
 
 
 def test_clients_that_do_not_come():

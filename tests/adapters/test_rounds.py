@@ -33,6 +33,13 @@ def test_what_fits_is_told_in_the_order_of_the_question(caplog):
     assert rounds.fitting(loss_of(shape=(2,)), {})[1].shape == (0, 2)
 
 
+def test_a_masked_number_is_no_answer(caplog):
+    masked = np.ma.array(9.0, mask=True)
+    assert rounds.fitting(loss_of(), {"ann": masked, "bob": np.ma.array(1.0)})[0] == ("bob",)
+    assert "client 'ann' is no number" in caplog.text
+    assert not Reported({"w": np.ma.array([1.0, 9.0], mask=[False, True])}).finite
+
+
 def test_a_loss_that_is_not_finite_is_bad_and_not_unknown(caplog):
     answers = {"ann": np.nan, "bob": 4.0, "cid": np.inf, "dan": -np.inf}
     names, values = rounds.fitting(loss_of(), answers)

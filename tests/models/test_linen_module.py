@@ -150,6 +150,20 @@ def test_a_flag_of_another_name_is_refused_and_can_be_named(module, words):
     jax.tree.map(np.testing.assert_array_equal, pure.apply(*state, X, KEY, True), pure.apply(*state, X, None, False))
 
 
+def test_an_inverted_flag_is_named():
+    class Inverted(nn.Module):
+        @nn.compact
+        def __call__(self, x, train=False):
+            return nn.BatchNorm(use_running_average=train)(x)
+
+    with pytest.raises(
+        UserError, match=r"Inverted has batch statistics that nothing changes .*, where train=True"
+    ) as told:
+        from_linen(Inverted(), X)
+    assert "training_flags={'train': (False, True)}" in str(told.value) and "is_training" not in str(told.value)
+    from_linen(Inverted(), X, training_flags={"train": (False, True)})
+
+
 @pytest.mark.parametrize("name", ["mode", "phase", "does"], ids=["argument", "field", "other argument"])
 def test_a_flag_that_is_named_is_told(name):
     pure = from_linen(ByMode(), X, training_flags={name: ("train", "eval")})

@@ -169,6 +169,19 @@ def test_statistics_that_no_training_pass_changes_are_refused():
     assert (pure.apply(trained, carried, X, KEY, True)[1]["norm"]["mean"] != carried["norm"]["mean"]).any()
 
 
+def test_an_inverted_flag_is_named():
+    class Inverted(nnx.Module):
+        def __init__(self, rngs):
+            self.norm = nnx.BatchNorm(5, rngs=rngs)
+
+        def __call__(self, x, train=False):
+            return self.norm(x, use_running_average=train)
+
+    with pytest.raises(UserError, match=r"where train=True; .* training_flags={'train': \(False, True\)}"):
+        from_nnx(Inverted, X)
+    from_nnx(Inverted, X, training_flags={"train": (False, True)})
+
+
 def test_stacked_streams_differ():
     pure = from_nnx(Stacked, X)
     kept = pure.apply(*pure.init(KEY), jnp.ones((6, 40)), KEY, True)[0] != 0

@@ -105,6 +105,19 @@ def test_cuts_equal_a_walk_over_scipys_tree(n):
     assert max(sizes) > 1 and min(sizes) == 1  # both ends are reached
 
 
+@pytest.mark.parametrize("n", SHAPES)
+def test_cuts_into_clusters_equal_scipys(n):
+    distances = np.stack([instance(seed, n)[0] for seed in range(INSTANCES)])
+    trees = jax.jit(jax.vmap(ward.linkage))(distances)
+    cut = jax.jit(jax.vmap(ward.cut_into, (0, None)))
+    for count in sorted({1, 2, n // 2, n - 1, n}):
+        for matrix, label in zip(distances, np.asarray(cut(trees, count))):
+            assert partition(label) == partition(hierarchy.fcluster(twin_tree(matrix), count, "maxclust"))
+            assert len(partition(label)) == count and all(
+                label[i] == np.flatnonzero(label == label[i])[0] for i in label
+            )
+
+
 def test_a_mass_equal_to_the_capacity_still_fits():
     distances = np.float32(euclidean(np.random.default_rng(0), 2))
     tree = ward.linkage(jnp.asarray(distances))

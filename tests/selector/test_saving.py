@@ -1,12 +1,17 @@
 """A Selector goes on from its file exactly, at any point of a round; nothing else is read as one."""
 
 import concurrent.futures
+import json
+import threading
+import zipfile
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
+from fedjax_sel.strategies.base import ALL, Request, Selection, Strategy, always
 
 N, K, T = 6, 2, 4
 CALLS = 3  # of `one_call` in a round of power-of-choice
@@ -105,3 +110,129 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
     with pytest.raises(UserError, match="another Selector"):
         selector.load(path)
     assert selector._now is before
+
+
+def saved(path):
+    """A Selector of power-of-choice after its second round's cohort, in a file; its entries."""
+    selector, log = make(), []
+    for _ in range(CALLS + 2):
+        one_call(selector, log)
+    selector.save(path)
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def edited(words, change):
+    """The entry `about` with another standing."""
+    about = json.loads(words.tobytes())
+    change(about["standing"])
+    return np.frombuffer(json.dumps(about).encode(), np.uint8)
+
+
+EDITS = {
+    "a late round": lambda s: s.update(round=99),
+    "a round before the first": lambda s: s.update(round=-1),
+    "a round that is no number": lambda s: s.update(round="1"),
+    "another round": lambda s: s.update(round=2),
+    "another phase": lambda s: s.update(phase="all"),
+    "no phase": lambda s: s.update(phase="x"),
+    "no cohort": lambda s: s.update(selection=None),
+    "a client out of range": lambda s: s["selection"].update(ids=[0, 99]),
+    "a client below 0": lambda s: s["selection"].update(ids=[0, -1]),
+    "a client twice": lambda s: s["selection"].update(ids=[1, 1]),
+    "a long id": lambda s: s["selection"].update(ids=[0, 2**70]),
+    "a fraction": lambda s: s["selection"].update(ids=[0, 1.5]),
+    "a short mask": lambda s: s["selection"].update(mask=[True]),
+    "a mask of texts": lambda s: s["selection"].update(mask=["x", "y"]),
+    "a weight that is NaN": lambda s: s["selection"].update(weights=[float("nan"), 1.0]),
+    "candidates out of range": lambda s: s.update(candidates=[0, 1, 2, 99]),
+    "candidates of texts": lambda s: s.update(candidates="ab"),
+    "who is there, too short": lambda s: s.update(there=[True]),
+    "told what was not bought": lambda s: s.update(told=["profile"]),
+    "a negative bill": lambda s: s["past"].__setitem__(0, [-1, 0, 0]),
+    "a long bill": lambda s: s.update(beside=[1, 2, 3, 4]),
+    "no bill": lambda s: s.pop("past"),
+    "no standing": lambda s: s.clear(),
+}
+
+
+@pytest.mark.parametrize("digest", [True, False], ids=["with a digest", "of an earlier version"])
+@pytest.mark.parametrize("change", EDITS.values(), ids=EDITS)
+def test_an_edited_standing_is_refused(tmp_path, change, digest):
+    path, selector = tmp_path / "selector.npz", make()
+    entries, before = saved(path), selector._now
+    entries["about"] = edited(entries["about"], change)
+    np.savez(path, **{name: entry for name, entry in entries.items() if digest or name != "sha256"})
+    with pytest.raises(UserError, match=r"^load: \S+ is no whole file of a Selector; give one that `save` wrote$"):
+        selector.load(path)
+    assert selector._now is before
+
+
+def test_edited_arrays_are_refused(tmp_path):
+    path = tmp_path / "selector.npz"
+    entries = saved(path)
+    for name, entry in entries.items():
+        if name not in ("about", "sha256") and entry.size:
+            changed = entry.copy()
+            changed.reshape(-1)[:1] = ~changed.reshape(-1)[:1] if entry.dtype == bool else 1 + changed.reshape(-1)[:1]
+            np.savez(path, **entries | {name: changed})
+            with pytest.raises(UserError, match="no whole file"):
+                make().load(path)
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    path, selector = tmp_path / "selector.npz", make()
+    entries = saved(path)
+    np.savez(path, **{name: entry for name, entry in entries.items() if name != "sha256"})
+    selector.load(path)
+    assert selector.round == 1 and selector.bill() == (again := make(), again.load(path))[0].bill()
+    losses = [name for name, entry in entries.items() if entry.dtype == np.float32 and entry.shape == (1, N)]
+    entries[losses[-1]] = np.full((1, N), np.nan, np.float32)
+    np.savez(path, **{name: entry for name, entry in entries.items() if name != "sha256"})
+    with pytest.raises(UserError, match="no whole file"):
+        make().load(path)
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_compressed_file_is_refused_unread(tmp_path, kind):
+    path = tmp_path / "selector.npz"
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("about.npy", b"0" * 50_000_000)
+    with pytest.raises(UserError, match="no whole file"):
+        make().load(path)
+
+
+def test_an_array_that_promises_more_than_the_file_has_is_refused(tmp_path):
+    path = tmp_path / "selector.npz"
+    saved(path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist() if "sha256" not in name}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, entry in entries.items():
+            archive.writestr(name, entry.replace(b"(1, 6), }          ", b"(1, 66666666666), }"))
+    with pytest.raises(UserError, match="no whole file"):
+        make().load(path)
+
+
+def test_two_threads_lose_no_answer():
+    """Two kinds are due at once; each thread tells one of them."""
+    requests = (Request("loss", ALL, always()), Request("label_histogram", ALL, always()))
+
+    def select(key, state, info, round, available):
+        return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
+
+    strategy = Strategy("both", lambda key, env: (), select, requests)
+    for _ in range(20):
+        selector = fedjax_sel.Selector(strategy, N, K, T, sizes=[1] * N, num_classes=3)
+        selector.asks()
+        gate = threading.Barrier(2)
+
+        def tell(kind, values, selector=selector, gate=gate):
+            gate.wait()
+            selector.tell(kind, range(N), values)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            told = [pool.submit(tell, "loss", np.ones(N)), pool.submit(tell, "label_histogram", np.ones((N, 3)))]
+            for one in told:
+                one.result()
+        assert selector.asks() == ()

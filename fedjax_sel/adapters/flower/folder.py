@@ -90,8 +90,12 @@ def load(folder: Path, selector: Selector) -> Arrays | None:
     if not (folder / SELECTOR).exists():
         return None
     selector.load(folder / SELECTOR)
-    about, leaves = storage.read(_weights(folder, selector.round))
-    return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
+    path = _weights(folder, selector.round)
+    about, leaves = storage.read(path)
+    try:
+        return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        raise storage.broken(path) from error
 
 
 def _weights(folder: Path, round: int) -> Path:

@@ -80,6 +80,9 @@ class SelectorStrategy(Strategy):
             wait_seconds: to wait for clients to come.
             attempts: how often a client is asked at most, where too few have answered for a cohort.
             folder: where the federation's standing is kept, so that a server that was killed goes on; None: nowhere.
+
+        Raises:
+            UserError: an argument is wrong, or one that the strategy needs is missing.
         """
         self.inner = FedAvg(fraction_evaluate=0.0) if inner is None else inner
         self.cohorts: list[tuple[str, ...]] = []
@@ -93,6 +96,13 @@ class SelectorStrategy(Strategy):
         self._nodes: Nodes | None = None
         self._weights: Arrays = {}  # that open the round
         self._evaluation: Mapping[str, float] | None = None  # of them
+        # One of clients that nobody has asked yet finds what is missing before any node is started.
+        self.selector = Selector(strategy, *self._size, sizes=[1] * num_clients, num_params=1, **self._given)  # pyright: ignore
+        if self._buys_metrics() and server_evaluation is None:
+            raise UserError(
+                f"server_evaluation: strategy {self._name!r} buys the server's own evaluation; give a function of the "
+                "model"
+            )
 
     def start(
         self,
@@ -121,6 +131,9 @@ class SelectorStrategy(Strategy):
         Raises:
             UserError: something does not fit, or another server keeps its standing in the folder.
         """
+        last = self._size[2] if num_rounds is None else num_rounds
+        if last > self._size[2]:
+            raise UserError(f"num_rounds: {last} is more than the {self._size[2]} of this strategy; make it with more")
         with FolderLock("folder") as lock:
             if self._folder is not None:
                 folders.make(self._folder)
@@ -128,11 +141,6 @@ class SelectorStrategy(Strategy):
             arrays = self._begin(grid, initial_arrays)
             self.cohorts = []
             done = self.selector.round
-            last = self._size[2] if num_rounds is None else num_rounds
-            if last > self._size[2]:
-                raise UserError(
-                    f"num_rounds: {last} is more than the {self._size[2]} of this strategy; make it with more"
-                )
             of_round = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
             result = super().start(
                 grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, of_round
@@ -215,6 +223,8 @@ class SelectorStrategy(Strategy):
         """Get to know the clients and make the Selector, once; return the model that the next round opens with."""
         if self._nodes is not None:
             return messages.record(self._where_it_stands() or self._weights)
+        self._weights = messages.arrays(arrays)
+        num_params = sum(self._weights[name].size for name in self._names_trained())
         found = None if self._folder is None else folders.begun(self._folder)
         num_clients = self._size[0]
         nodes = Nodes(None if found is None else {name: Sizes(*sizes) for name, sizes in found.clients.items()})
@@ -224,21 +234,15 @@ class SelectorStrategy(Strategy):
             raise UserError(f"num_clients: {num_clients} is not the {len(nodes.clients)} clients that came; give this")
         nodes.closed = True
         names = in_order(nodes.clients)
-        self._weights = messages.arrays(arrays)
         self.selector = Selector(
             self._named,
             *self._size,
             sizes=[nodes.clients[name].train for name in names],
             all_sizes=[nodes.clients[name].all for name in names],
-            num_params=sum(self._weights[name].size for name in self._names_trained()),
+            num_params=num_params,
             clients=names,
             **self._given,  # pyright: ignore[reportArgumentType]
         )
-        if self._buys_metrics() and self._evaluate is None:
-            raise UserError(
-                f"server_evaluation: strategy {self._name!r} buys the server's own evaluation; give a function of the "
-                "model"
-            )
         self._nodes = nodes
         if self._folder is not None:
             if found is None:

@@ -1,0 +1,153 @@
+"""A configuration's fields for type checkers. Written by `tools/typed_settings.py` from `settings.py`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """Fields to be set, but for those in whose place there may be a value."""
+
+    dataset_args: Mapping[str, Any] | Sequence[Any]
+    data_dir: str | None
+    holdout: float
+    loss_on: Literal["train", "holdout", "all"]
+    server_validation: float | None
+    partition_args: Mapping[str, Any] | Sequence[Any]
+    num_clients: int
+    shards_per_client: int
+    alpha: float
+    skewness: float | str
+    skewness_main: Literal["balanced", "random"]
+    min_client_size: int
+    dirichlet_form: Literal["hsu", "yurochkin"]
+    model_args: Mapping[str, Any] | Sequence[Any]
+    task_args: Mapping[str, Any] | Sequence[Any]
+    model_dropout: float
+    initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"]
+    precision: Literal["float32", "tf32", "bfloat16"]
+    local_steps: int | None
+    local_epochs: int | str | None
+    full_batch: bool
+    batch_size: int
+    learning_rate: float
+    learning_rate_milestones: Sequence[int]
+    learning_rate_decay: float
+    momentum: float
+    momentum_buffer: Literal["reset", "persistent"]
+    weight_decay: float
+    aggregation: Literal["uniform", "samples", "global-samples", "unbiased"]
+    optimizer_args: Mapping[str, Any] | Sequence[Any]
+    client_optimizer: str
+    client_optimizer_args: Mapping[str, Any] | Sequence[Any]
+    server_optimizer: str | None
+    server_optimizer_args: Mapping[str, Any] | Sequence[Any]
+    server_learning_rate: float | None
+    algo_args: Mapping[str, Any] | Sequence[Any]
+    num_selected: int
+    report_failure_rate: float
+    rounds: int
+    seeds: int | str | Sequence[int]
+    data_seed: int | None
+    model_seed: int | None
+    selection_seed: int | None
+    training_seed: int | None
+    target_accuracy: float | None
+    eval_every: int
+    train_metrics_every: int
+    chunk: int
+    cohort_batch: int | None
+    host_images: bool | None
+    host_client_state: bool | None
+    seeds_at_once: int | None
+    mesh: str | None
+    checkpoint_every: int | None
+    checkpoint_seconds: float
+    keep: int
+    resume: Literal["auto", "never", "must"]
+    deterministic: bool
+    distributed: bool
+    on_nonfinite: Literal["stop", "skip"]
+    out: str | None
+
+
+class NamedSettings(Settings, total=False):
+    """All fields to be set."""
+
+    dataset: str
+    partition: str
+    model: str
+    task: str
+    algo: str
+    optimizer: str
+    available: float | str
+
+
+class Flat:
+    """Fields as they are read: all but `model` and `partition`, which are concerns."""
+
+    dataset: str
+    dataset_args: tuple[tuple[str, Any], ...]
+    data_dir: str | None
+    holdout: float
+    loss_on: Literal["train", "holdout", "all"]
+    server_validation: float | None
+    partition_args: tuple[tuple[str, Any], ...]
+    num_clients: int
+    shards_per_client: int
+    alpha: float
+    skewness: Literal["1", "0.8", "0.5", "H"]
+    skewness_main: Literal["balanced", "random"]
+    min_client_size: int
+    dirichlet_form: Literal["hsu", "yurochkin"]
+    task: str
+    model_args: tuple[tuple[str, Any], ...]
+    task_args: tuple[tuple[str, Any], ...]
+    model_dropout: float
+    initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"]
+    precision: Literal["float32", "tf32", "bfloat16"]
+    local_steps: int | None
+    local_epochs: int | str | None
+    full_batch: bool
+    batch_size: int
+    learning_rate: float
+    learning_rate_milestones: tuple[int, ...]
+    learning_rate_decay: float
+    momentum: float
+    momentum_buffer: Literal["reset", "persistent"]
+    weight_decay: float
+    aggregation: Literal["uniform", "samples", "global-samples", "unbiased"]
+    optimizer: str
+    optimizer_args: tuple[tuple[str, Any], ...]
+    client_optimizer: str
+    client_optimizer_args: tuple[tuple[str, Any], ...]
+    server_optimizer: str | None
+    server_optimizer_args: tuple[tuple[str, Any], ...]
+    server_learning_rate: float | None
+    algo: str
+    algo_args: tuple[tuple[str, Any], ...]
+    num_selected: int
+    available: str
+    report_failure_rate: float
+    rounds: int
+    seeds: tuple[int, ...]
+    data_seed: int | None
+    model_seed: int | None
+    selection_seed: int | None
+    training_seed: int | None
+    target_accuracy: float | None
+    eval_every: int
+    train_metrics_every: int
+    chunk: int
+    cohort_batch: int | None
+    host_images: bool | None
+    host_client_state: bool | None
+    seeds_at_once: int | None
+    mesh: str | None
+    checkpoint_every: int | None
+    checkpoint_seconds: float
+    keep: int
+    resume: Literal["auto", "never", "must"]
+    deterministic: bool
+    distributed: bool
+    on_nonfinite: Literal["stop", "skip"]
+    out: str | None

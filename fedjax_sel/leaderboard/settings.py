@@ -12,6 +12,8 @@ SERVER_VALIDATION = 0.05
 CLIENT_METRICS_EVERY = 15
 BASELINE = "random"
 ALGOS = ("random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort")
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"gpfl scale=update": ("gpfl", {"scale": "update"})}
+"""Rows of the settings' tables that are a strategy with another argument: name -> strategy and argument."""
 WITHOUT_DROPOUT = ("random", "clustered", "fl_dp3s", "fedcor", "pow_d", "divfl")
 UNDER_SERVER_OPTIMIZER = ("random", "fedcor", "fl_dp3s", "pow_d")
 
@@ -28,7 +30,8 @@ STRATEGY_SETTINGS = {
     "random": "uniform, without replacement",
     "fedgp": "its paper's numbers: 15 rounds of warm-up, a probe every 10 rounds (CIFAR-10: every 50)",
     "fedcor": "its paper's numbers: 15 rounds of warm-up, a probe every 10 rounds (CIFAR-10: 20, every 50)",
-    "gpfl": "`gpfl-c`, the coherent reading of the paper; accuracy on the server's own 5 % of the images",
+    "gpfl": "`gpfl-c`, the coherent reading of the paper; accuracy on the server's own 5 % of the images. "
+    "`gpfl scale=update` leaves out the division by learning rate times steps: its clients take turns",
     "fl_dp3s": "profiles from the first fully-connected layer, once",
     "afl": "alpha 0.75, 0.01, 0.1, as in its paper",
     "pow_d": "d = 2 K candidates, their exact losses",
@@ -120,7 +123,7 @@ def contender(name: str) -> Contender:
 def contenders(setting: Setting) -> tuple[Contender, ...]:
     """Return who takes part in a setting; on CIFAR-10, where hours are short, under FedAvg alone."""
     again = () if setting.task == "cifar10" else UNDER_SERVER_OPTIMIZER
-    return (*map(Contender, ALGOS), *(Contender(algo, SERVER_OPTIMIZER) for algo in again))
+    return (*map(Contender, (*ALGOS, *VARIANTS)), *(Contender(algo, SERVER_OPTIMIZER) for algo in again))
 
 
 def configuration(setting: Setting, who: Contender, **arguments: Any) -> Config:
@@ -132,5 +135,6 @@ def configuration(setting: Setting, who: Contender, **arguments: Any) -> Config:
         **arguments: of the strategy, instead of its usual ones.
     """
     usual = {"task": "cifar10"} if who.algo in ("fedcor", "fedgp") and setting.task == "cifar10" else {}
-    config = setting.config.replace(algo=who.algo, algo_args={**usual, **arguments})
+    algo, own = VARIANTS.get(who.algo, (who.algo, {}))
+    config = setting.config.replace(algo=algo, algo_args={**usual, **own, **arguments})
     return config if who.optimizer == "fedavg" else config.replace(optimizer=who.optimizer)

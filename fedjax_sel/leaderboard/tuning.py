@@ -90,6 +90,7 @@ _GAUSSIAN: Ranges = {
 _ACTIVE: Ranges = {"active_rounds": Choice((None, 25, 50))}
 _LINKAGE: Ranges = {"linkage": Choice(("condensed", "square"))}
 _GREEDY: Ranges = {"greedy": Choice(("exact", "stochastic")), "weights": Choice(("samples", "cluster-size"))}
+FIXED: dict[str, dict[str, Any]] = {"gpfl": {"scale": "update"}}  # its default when the draws were run
 RANGES: dict[str, tuple[Ranges, ...]] = {
     "random": (),
     "fedgp": (_GAUSSIAN,),
@@ -172,7 +173,7 @@ def arguments(algo: str, number: int) -> dict[str, Any]:
         algo: the strategy.
         number: of the draw, from 1; 0: the usual settings.
     """
-    return {} if number == USUAL else dict(drawn(algo)[number - 1])
+    return FIXED.get(algo, {}) | ({} if number == USUAL else drawn(algo)[number - 1])
 
 
 def numbers(algo: str) -> range:

@@ -1,5 +1,7 @@
 """What JAX makes of numbers: a program may have set it to something with which nothing here is right, or runs."""
 
+from typing import Any
+
 import jax
 
 from fedjax_sel.errors import UserError
@@ -27,3 +29,19 @@ def check() -> None:
                 f"{name} is {refuses!r}, with which strategies and models do not run; leave {name.upper()} out, or say "
                 f'jax.config.update("{name}", "{usual}") before a run'
             )
+
+
+def cpu() -> Any:
+    """Return a CPU device of this machine: work before a run is done there, in float64.
+
+    Raises:
+        UserError: JAX has started without the CPU.
+    """
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError as error:
+        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+        raise UserError(
+            f"JAX_PLATFORMS: JAX has started with {platforms!r} and without the CPU, on which strategies prepare; set "
+            f"JAX_PLATFORMS={platforms},cpu"
+        ) from error

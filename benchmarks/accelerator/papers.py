@@ -25,7 +25,7 @@ SECONDS_TO_SAVE = 15.0
 
 
 def part(small: bool, folder: Path, data_dir: Path | None) -> Part:
-    """Return the part; its pieces come after those of all other parts.
+    """Return the part; it runs after all other parts.
 
     Args:
         small: whether what runs trains nothing.

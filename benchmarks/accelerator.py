@@ -8,6 +8,9 @@ From a checkout, with jax, flax, optax, orbax-checkpoint, rich, matplotlib and s
 agreement with the CPU, --deterministic, rounds a second, convolutions, selection, graphs, compilation. Of each part
 the first cases come before any part's second ones; what a case finds is in the file as soon as it is there; a case
 that fails or does not fit into the minutes is in it with its reason.
+
+The last part, papers, takes what is left of the minutes for FL-DP3S on MNIST and FedCor on CIFAR-10, whose data must be
+in the cache or in --data-dir. Its pages and runs are in a folder named as the file; the same command continues them.
 """
 
 import argparse
@@ -20,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [path for path in (str(ROOT / "benchmarks"), str(ROOT)) if path not in sys.path]
 
 import reports  # noqa: E402
-from accelerator import agreement, children, convolving, resume, selecting, speed, variants  # noqa: E402
+from accelerator import agreement, children, convolving, papers, resume, selecting, speed, variants  # noqa: E402
 from accelerator.day import Day, Part, Record  # noqa: E402
 
 LOOK_LIMIT = 120.0  # seconds in which a first process must have found the devices
@@ -41,10 +44,10 @@ def main() -> int:
         print(f"error: no device can be measured: {error}", file=sys.stderr)
         return 1
     small = found["platform"] == "cpu" if arguments.small is None else arguments.small
-    parts = [
-        part for part in all_parts(small, found["platform"], found.pop("strategies")) if part.name in arguments.parts
-    ]
     out = arguments.out or ROOT / "results" / file_name(found["devices"], small)
+    parts = all_parts(small, found["platform"], found.pop("strategies"))
+    parts += [papers.part(small, out.with_suffix(""), arguments.data_dir)]
+    parts = [part for part in parts if part.name in arguments.parts]
     head = reports.head() | {
         "minutes": arguments.minutes,
         "small": small,
@@ -71,15 +74,16 @@ def parse() -> argparse.Namespace:
         "--small", action=argparse.BooleanOptionalAction, help="tiny sizes (default: where there are CPUs alone)"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="prepared MNIST and CIFAR-10, for papers")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-PARTS = ("agreement", "resume", "rounds", "convolutions", "selection", "graphs", "compilation")
+PARTS = ("agreement", "resume", "rounds", "convolutions", "selection", "graphs", "compilation", "papers")
 
 
 def all_parts(small: bool, platform: str, strategies: list[str]) -> list[Part]:
-    """Return the parts, most important first.
+    """Return the parts that measure, most important first.
 
     Args:
         small: whether sizes are tiny.

@@ -171,6 +171,42 @@ day.Day([part], 100.0, Path(sys.argv[2]) / "out.json", {}, begun=time.monotonic(
 """
 
 
+def test_what_takes_the_rest_comes_last_and_ends_with_the_budget(make_day, accelerator):
+    papers = accelerator("papers")
+
+    def work(launch):
+        yield {"finished": False}
+
+    case = accelerator("day").Case("paper", 60.0, work, tier=9, takes_the_rest=True)
+    day = make_day([case, case], seconds=100.0)
+    report = day.run()
+    assert [run["estimated_seconds"] for run in found(report)[1]] == [60.1, 60.1]  # however short the first one was
+    assert papers.describe({"finished": False}) == "saved; the same command continues it"
+
+
+@pytest.mark.slow
+def test_a_paper_is_reproduced_beside_the_file(tmp_path):
+    report, _ = run_command(tmp_path / "here.json", "--minutes", "4", "--parts", "papers")
+    (case,) = report["parts"][0]["cases"]
+    assert case["finished"] and (tmp_path / "here" / "fedgp" / "fig1" / "README.md").exists()
+
+
+ENDED = """
+import sys, threading, time
+sys.path[:0] = sys.argv[1:2]
+from accelerator import papers
+from fedjax_sel.cli import reproduce
+papers.SECONDS_TO_SAVE = 0.0
+reproduce.main = lambda arguments: time.sleep(60)
+print(next(papers.reproduce(0.1, []))["finished"])
+"""
+
+
+def test_a_paper_that_the_minutes_end_is_not_finished():
+    done = subprocess.run([sys.executable, "-c", ENDED, str(FOLDER)], capture_output=True, text=True, timeout=50)
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_a_killed_day_leaves_what_it_found_and_no_process(tmp_path):
     (tmp_path / "fakes.py").write_text(FAKES)
     process = subprocess.Popen([sys.executable, "-c", DAY_THAT_HANGS, str(FOLDER), str(tmp_path)])
@@ -295,11 +331,11 @@ def test_every_part_has_its_cases_in_full(accelerator):
     parts = [
         accelerator("agreement").part(False, names), accelerator("resume").part(False, True), speed.part(False, False),
         accelerator("convolving").part(False), accelerator("selecting").part(False), variants.graphs(False),
-        variants.compilation(False),
+        variants.compilation(False), accelerator("papers").part(False, Path("pages"), Path("data")),
     ]  # fmt: skip
     for part in parts:
         labels = [case.name for case in part.cases]
-        assert len(set(labels)) == len(labels) and any(case.tier == 1 for case in part.cases)
+        assert len(set(labels)) == len(labels) and any(case.tier == 1 for case in part.cases) != (part.name == "papers")
     rounds = " ".join(case.name for case in parts[2].cases)
     for preset in speed.PRESETS:
         for precision in ("float32", "tf32", "bfloat16"):

@@ -1,18 +1,23 @@
 """What becomes of an error that nobody foresaw, and of a terminal that cannot show everything."""
 
 import io
+import os
+import subprocess
 import sys
 
+import jax
 import pytest
 
 from fedjax_sel import data
 from fedjax_sel.cli import command_line, train
+from fedjax_sel.core import jax_settings
 from fedjax_sel.data import __main__ as data_command
+from fedjax_sel.errors import UserError
 from fedjax_sel.testing import __main__ as kit
 
 
 def refuses(error):
-    def load(*_):
+    def load(*_, **__):
         raise error
 
     return load
@@ -48,6 +53,48 @@ def test_jax_that_cannot_start_is_one_sentence(capsys, monkeypatch, main):
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     assert "JAX cannot start its devices (JAX_PLATFORMS=cuda: AssertionError); mend the driver" in err
+
+
+@pytest.fixture
+def set_platforms():
+    """What sets JAX_PLATFORMS in a process whose JAX has started on the CPU."""
+    jax.devices()
+    before = jax.config.jax_platforms
+    yield lambda names: jax.config.update("jax_platforms", names)
+    jax.config.update("jax_platforms", before)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_a_platform_without_devices_is_not_the_cpu(capsys, monkeypatch, tmp_path, set_platforms, platform):
+    """Where JAX has started with the CPU alone; asked twice."""
+    monkeypatch.chdir(tmp_path)
+    set_platforms(platform)
+    for _ in range(2):
+        assert command_line.guarded(train.main, []) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1
+        assert f"JAX cannot start its devices (JAX_PLATFORMS={platform}: JAX finds no device of {platform});" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_a_process_for_a_platform_that_is_missing_ends(tmp_path, platform):
+    command = [sys.executable, "-m", "fedjax_sel", "train", "--rounds", "1", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": platform}, capture_output=True, text=True)
+    assert done.returncode == 2 and f"JAX_PLATFORMS={platform}: " in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_jax_without_a_cpu_says_how_to_have_one(monkeypatch, set_platforms):
+    set_platforms("tpu")
+    monkeypatch.setattr(jax, "local_devices", refuses(RuntimeError("Unknown backend cpu")))
+    with pytest.raises(UserError, match="set JAX_PLATFORMS=tpu,cpu"):
+        jax_settings.cpu()
+
+
+def test_a_run_says_first_which_devices_it_uses(capsys, tmp_path):
+    tiny = ["--num-clients", "4", "--num-selected", "2", "--rounds", "1", "--local-epochs", "1", "--algo", "random"]
+    assert command_line.guarded(train.main, [*tiny, "--mesh", "seeds=1,clients=2", "--out", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == "devices: 2 x cpu"
 
 
 def test_a_terminal_without_all_characters_shows_the_others(monkeypatch, tmp_path):

@@ -30,6 +30,7 @@ class Case(NamedTuple):
     tier: int = 1  # of importance: all parts' first tiers come before any second
     starts: int = 1  # processes one after another
     flags: tuple[str, ...] = ()  # for XLA_FLAGS of its processes
+    takes_the_rest: bool = False  # of the budget; `seconds` is then the least that it needs
 
 
 class Part(NamedTuple):
@@ -118,7 +119,7 @@ class Day:
         flags = self._known_of((*self._flags, *case.flags))
         begun, own, whole = time.monotonic(), self._of(part), True
         left = self._budget - self.elapsed
-        limit = self._limit(estimate)
+        limit = left + self._over if case.takes_the_rest else self._limit(estimate)
 
         def launch(them: Mapping[str, Child]) -> Iterator[tuple[str, Record]]:
             spent = time.monotonic() - begun
@@ -136,7 +137,7 @@ class Day:
             self._say(f"{part.name}, {case.name}: failed, {run['error']}")
         run["seconds"] = round(time.monotonic() - begun, 1)
         pace = (run["seconds"] - case.starts * self._start) / case.seconds
-        if whole or pace > 1:
+        if (whole or pace > 1) and not case.takes_the_rest:
             self._paces[part.name].append(min(max(pace, PACES[0]), PACES[1]))
         own["runs"].append(run)
         self._write()
@@ -150,9 +151,13 @@ class Day:
 
     def _limit(self, estimate: float) -> float:
         """Seconds after which what should have taken so many is ended."""
-        over = min(MOST_OVER, SHARE_OVER * self._budget)
-        left = self._budget - self.elapsed + over
+        left = self._budget - self.elapsed + self._over
         return min(PATIENCE[0] * estimate + PATIENCE[1], max(MOST_OF_ONE * self._budget, estimate), left)
+
+    @property
+    def _over(self) -> float:
+        """Seconds past the budget after which what still runs is ended."""
+        return min(MOST_OVER, SHARE_OVER * self._budget)
 
     def _known_of(self, flags: Sequence[str]) -> list[str]:
         """Those that this XLA knows: another ends the process. Asked in processes of their own, once."""

@@ -113,7 +113,7 @@ def _in_short(timed: Timed) -> dict[str, str]:
         "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
         "bytes": f"{a_round:.2f} MB each way a round and seed, {total:,.0f} MB each way in all; {algo} adds: "
         f"{costs.costs(problem.strategy)}; {optimizer.name} adds: {catalogue.sends(optimizer)}",
-        "mesh": f"{plan.mesh.size} x {plan.mesh.devices.flat[0].device_kind}, {_layout(plan)}",
+        "mesh": f"{devices.in_words(plan.mesh)}, {_layout(plan)}",
         "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB a device",
         "time": f"about {_duration(timed.total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
         + progress.rate(speed),

@@ -92,3 +92,19 @@ def key(seed: Any) -> jax.Array:
 def _value(name: str, usual: Any) -> Any:
     value = getattr(jax.config, name, jax.config.values.get(name, usual))  # some are no attributes
     return str(value) if isinstance(value, str) else value  # without the name of an enumeration
+
+
+def cpu() -> Any:
+    """Return a CPU device of this machine: work before a run is done there, in float64.
+
+    Raises:
+        UserError: JAX has started without the CPU.
+    """
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError as error:
+        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+        raise UserError(
+            f"JAX_PLATFORMS: JAX has started with {platforms!r} and without the CPU, on which strategies prepare; set "
+            f"JAX_PLATFORMS={platforms},cpu"
+        ) from error

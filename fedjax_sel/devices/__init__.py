@@ -13,6 +13,7 @@ from fedjax_sel.devices.mesh import (
     WHOLE,
     check_shape,
     fetch,
+    in_words,
     make_mesh,
     of_all_seeds,
     over_seeds,
@@ -32,7 +33,7 @@ from fedjax_sel.devices.spreading import of_replicate, pairs, spread, spread_and
 
 __all__ = [
     "CLIENTS", "DETERMINISTIC", "PER_SEED", "SEEDS", "WHOLE", "be_deterministic", "check_deterministic",
-    "check_shape", "check_that_jax_starts", "fetch", "keep_programs", "make_mesh", "num_cores", "of_all_seeds",
-    "of_replicate", "over_seeds", "pairs", "place", "sharding", "spread", "spread_and_add", "stacked", "unflatten",
-    "use_every_core",
+    "check_shape", "check_that_jax_starts", "fetch", "in_words", "keep_programs", "make_mesh", "num_cores",
+    "of_all_seeds", "of_replicate", "over_seeds", "pairs", "place", "sharding", "spread", "spread_and_add", "stacked",
+    "unflatten", "use_every_core",
 ]  # fmt: skip

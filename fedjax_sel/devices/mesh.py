@@ -40,6 +40,11 @@ def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[
     return Mesh(np.array(available[: groups * share]).reshape(groups, share), (SEEDS, CLIENTS))
 
 
+def in_words(mesh: Mesh) -> str:
+    """Return the number and kind of a mesh's devices, e.g. "4 x TPU v4"."""
+    return f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
+
+
 def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
     """Return groups of seeds, and devices of a group; with `need_all` every machine, so every device, takes part."""
 

@@ -37,18 +37,24 @@ def check_that_jax_starts() -> None:
     """
     jax_settings.check()
     platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
-    if platforms and "cpu" not in platforms.split(","):
-        jax.config.update("jax_platforms", f"{platforms},cpu")
+    alone = bool(platforms) and "cpu" not in platforms.split(",")
     try:
+        if alone:
+            jax.config.update("jax_platforms", f"{platforms},cpu")
         jax.devices()
+        if alone and jax.default_backend() == "cpu":  # JAX passes over "cuda" where it sees no GPU
+            raise RuntimeError(f"JAX finds no device of {platforms}")
     except (RuntimeError, AssertionError) as error:  # the latter without a word, where a plug-in of JAX is missing
+        if alone:
+            jax.config.update("jax_platforms", platforms)
         lines = str(error).strip().splitlines()
-        platforms = os.environ.get("JAX_PLATFORMS")
+        platforms = platforms or os.environ.get("JAX_PLATFORMS")
         reason = lines[0] if lines else type(error).__name__
         raise UserError(
             f"JAX cannot start its devices ({f'JAX_PLATFORMS={platforms}: ' if platforms else ''}{reason}); mend the "
             "driver or install JAX for it, or set JAX_PLATFORMS=cpu"
         ) from error
+    jax_settings.cpu()
 
 
 def be_deterministic() -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.core import texts
+from fedjax_sel.core import jax_settings, texts
 from fedjax_sel.data import trees
 from fedjax_sel.errors import UserError
 from fedjax_sel.tasks import Task
@@ -80,7 +80,7 @@ def _check_alone(task: Task, prediction: Any, targets: Any) -> None:
     # Between zero and one, where logits, rates and probabilities all have a loss.
     predictions = jax.tree.map(lambda leaf: draws.uniform(0.1, 0.9, leaf.shape).astype(leaf.dtype), prediction)
     parts = (task.losses, *(measure.of for measure in task.measures))
-    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+    with jax.default_device(jax_settings.cpu()):
         found = answer(task, "what it tells", lambda: jax.device_get(_beside_and_alone(parts, predictions, targets)))
     for what, beside, alone in zip(("losses", *_measures(task)), *found):
         differ = ~np.isclose(beside, alone, rtol=_ROUNDING, atol=_ROUNDING**2, equal_nan=True)

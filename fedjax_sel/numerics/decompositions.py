@@ -115,7 +115,9 @@ def right_singular_vectors_by_rotations(matrix: jax.Array) -> tuple[jax.Array, j
         tangent = jnp.where(turns, jnp.where(difference < 0, -tangent, tangent), jnp.zeros_like(tangent))
         secant_squared = one + tangent**2
         cosine = one / jnp.sqrt(secant_squared)
-        cosine = cosine + cosine * (one - secant_squared * cosine**2) / two  # to all digits, whatever the root has
+        cosine = (
+            cosine + cosine * (one - secant_squared * cosine**2) / two
+        )  # exact even where a root has float32 digits only
         sine = tangent * cosine
         x, y = cosine[:, None] * x - sine[:, None] * y, sine[:, None] * x + cosine[:, None] * y
         x, y = jnp.concatenate([x[:1], y[:1], x[1:-1]]), jnp.concatenate([y[1:], x[-1:]])

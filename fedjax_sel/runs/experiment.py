@@ -83,10 +83,11 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         ) as interruption,
         FolderLock() as lock,
     ):
-        together = _seeds_at_once(problem, reporter)
+        together, messages = _seeds_at_once(problem)
         laid_out = layout.lay_out(problem, together)
+        reporter.say(f"devices: {devices.in_words(laid_out.plan.mesh)}")
         start, writer = _open(out, problem, laid_out, lock, reporter)
-        for message in start.messages:
+        for message in (*messages, *start.messages):
             reporter.say(message)
         reporter.goes_on_after(start.rounds)
         resumed = None
@@ -228,17 +229,15 @@ def _open(
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
 
 
-def _seeds_at_once(problem: Problem, reporter: Reporter) -> int:
-    """Return how many seeds run together: what the configuration says, or as many as the devices' memory holds."""
+def _seeds_at_once(problem: Problem) -> tuple[int, list[str]]:
+    """Return how many seeds run together, as configured or as many as the devices' memory holds, and messages."""
     if problem.config.run.seeds_at_once is not None:
-        return problem.config.run.seeds_at_once
+        return problem.config.run.seeds_at_once, []
     together, needed, everything = memory_budget.seeds_that_fit(problem)
     if together < len(problem.config.run.seeds):
-        reporter.say(
-            f"{len(problem.config.run.seeds)} seeds would need about {everything / 1e9:.1f} GB of each device: "
-            f"they take turns, {together} at once ({needed / 1e9:.1f} GB)"
-        )
-    return together
+        seeds = f"{len(problem.config.run.seeds)} seeds would need about {everything / 1e9:.1f} GB of each device"
+        return together, [f"{seeds}: they take turns, {together} at once ({needed / 1e9:.1f} GB)"]
+    return together, []
 
 
 class _Done(NamedTuple):

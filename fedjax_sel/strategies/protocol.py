@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.strategies import kinds
 from fedjax_sel.strategies.base import Fact, Information, Outcome, Selection, Strategy, keep_state
@@ -81,7 +82,7 @@ def prepare(strategy: Strategy, state: Any, info: Information) -> Any:
     if strategy.prepare is keep_state:
         return state
     arguments = jax.tree.map(_on_host, (state, info))
-    with enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+    with enable_x64(True), jax.default_device(jax_settings.cpu()):
         prepared = jax.tree.map(_on_host, jax.jit(strategy.prepare)(*arguments))
     return jax.tree.map(lambda old, new: new if _is_key(old) else new.astype(old.dtype), arguments[0], prepared)
 

@@ -44,7 +44,7 @@ def test_on_a_cpu_no_batch_reaches_lapack(matrices):
 @pytest.mark.parametrize("apart", [None, 1e-6, 0.0])
 @pytest.mark.parametrize("n", [1, 2, 5, 50, 101])
 def test_rotations_find_what_lapack_finds(n, apart):
-    """Of clients all unlike, in groups of near-duplicates, and in groups of equal ones; of whom some are away."""
+    """Similarities of distinct clients, near-duplicates and duplicates, some of them unavailable."""
     rng = np.random.default_rng(n)
     profiles = rng.normal(size=(n, 16))
     if apart is not None:

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import reports
 import synthetic
 
+from fedjax_sel.config import Config
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -26,6 +28,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=75.0, help="of rounds, about, with the default settings")
     parser.add_argument("--out", type=Path, default=Path("results/checkpoint_overhead.json"), help="where to write")
     arguments = parser.parse_args()
+    between = Config().run.checkpoint_seconds
+    if arguments.seconds <= between:
+        parser.error(f"--seconds: {arguments.seconds:g} ends before the first checkpoint; give more than {between:g}")
     report: dict[str, Any] = reports.head() | {"cases": []}
     for preset in arguments.presets:
         for seeds in arguments.seeds:

@@ -142,6 +142,8 @@ def lighter(png: str) -> str:
     """Return a picture in base64 with at most 256 colours, if that is smaller and nobody can tell it from the other."""
     packed = io.BytesIO()
     with PIL.Image.open(io.BytesIO(base64.b64decode(png))) as file:
+        if file.mode == "P":
+            return png  # stored before: a second pass would change its colors
         picture = file.convert("RGB")
     few = picture.quantize(256, dither=PIL.Image.Dither.NONE)
     few.save(packed, "PNG", optimize=True)

@@ -34,8 +34,11 @@ def convert(name: str, value: Any) -> Any:
     if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
         return parsing.availability(value)
     flag = "--" + name.replace("_", "-")
-    if name in ("out", "data_dir") and not (value is None or isinstance(value, str | os.PathLike)):
-        raise UserError(f"{flag}: {shown(value)} is no folder; give its path as a text or a Path")
+    if name in ("out", "data_dir"):
+        if not (value is None or isinstance(value, str | os.PathLike)):
+            raise UserError(f"{flag}: {shown(value)} is no folder; give its path as a text or a Path")
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):  # as Python reads bytes that are no UTF-8
+            raise UserError(f"{flag}: {str(value)!a} is no UTF-8, and could not be written into a file; rename it")
     kind = flat_types()[name]
     if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
         raise UserError(

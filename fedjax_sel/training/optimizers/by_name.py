@@ -53,9 +53,9 @@ def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: floa
         raise UserError(f"{flag}-args of {name}: learning_rate has a flag of its own; leave it out here")
     values = hyper.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
     for key, value in values.items():
-        if isinstance(value, int | float) and key in _SHARES and not 0 <= value < 1:
+        if isinstance(value, int | float) and key in _SHARES and (value < 0 or value >= 1):
             raise UserError(f"{flag}-args {key}={value} of {name}: is outside 0 (included) to 1 (excluded)")
-        if isinstance(value, int | float) and key in _NOT_NEGATIVE and not 0 <= value < float("inf"):
+        if isinstance(value, int | float) and key in _NOT_NEGATIVE and value < 0:
             raise UserError(f"{flag}-args {key}={value} of {name}: must be a number from 0")
     try:
         made = factory(**values)

@@ -51,7 +51,8 @@ def run(
             `Experiment.of(model=..., dataset=..., rounds=50)` with values in the place of names.
         out: run folder; None: the configuration's `out`, or none. A finished run there is read instead of repeated, and
             an unfinished one goes on.
-        callbacks: objects with any of the methods of `fedjax_sel.callbacks.Callback`: `start`, `chunk`, `end`, ...
+        callbacks: one object, or several in a list or tuple, with any of the methods of
+            `fedjax_sel.callbacks.Callback`: `start`, `chunk`, `end`, ...
         log: other tools that follow the run, as `--log` takes them: "tensorboard", ...
         progress: whether to show a bar: on stderr, or in a notebook's output.
 

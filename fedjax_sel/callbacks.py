@@ -207,8 +207,14 @@ class StopAtTarget:
         self._reached: np.ndarray | None = None
 
     def start(self, config: Any, rounds: int) -> None:
-        """Forget the seeds that reached the target in an earlier run."""
-        del config, rounds
+        """Forget the seeds that reached the target in an earlier run.
+
+        Raises:
+            UserError: no accuracy reaches the target.
+        """
+        del rounds
+        if config.flat()["task"] == "classification" and not 0 < self._target <= 1:
+            raise UserError(f"StopAtTarget: {shown(self._target)} is not a share between 0 and 1, such as 0.62")
         self._reached = None
 
     def resume(self, earlier: Any) -> bool:

@@ -137,7 +137,10 @@ def path(text: str) -> Path:
     if text.startswith("~"):
         raise argparse.ArgumentTypeError(f"{shown(text)} begins with ~, which a shell did not replace; write all of it")
     try:
+        text.encode()  # what is no UTF-8 could be neither printed nor written into a file
         Path(text).exists()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!a} is no UTF-8; rename it") from error
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{shown(text)} cannot be used ({error.strerror}); give another") from error
     return Path(text)
@@ -219,7 +222,7 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
+    except BaseException as error:  # somebody's own code may raise what is no Exception
         if "--debug" in arguments:
             traceback.print_exc()
         code, sentence = _unforeseen(error)
@@ -233,10 +236,9 @@ def _places(error: BaseException) -> list[str]:
     return [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
 
 
-def _unforeseen(error: Exception) -> tuple[int, str]:
+def _unforeseen(error: BaseException) -> tuple[int, str]:
     """Return the exit code and a sentence for an error that nobody thought of, or that too small a machine causes."""
-    lines = str(error).strip().splitlines()
-    text = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    text = texts.reason(error)
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return USER_ERROR, (
             f"there is not enough memory ({text}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "

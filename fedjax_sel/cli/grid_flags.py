@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core import parsing
-from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.reproduction.entry import Scale
@@ -69,10 +68,6 @@ def workers_of(flags: argparse.Namespace) -> "Workers | None":
     Raises:
         UserError: there cannot be so many.
     """
-    from fedjax_sel.runs.grid import Workers
+    from fedjax_sel.runs import grid
 
-    if flags.jobs < 0:
-        raise UserError(f"--jobs: {flags.jobs} is below 0; give the number of processes")
-    if flags.jobs and flags.scheduler:
-        raise UserError("--jobs and --scheduler: each says who takes the runs; give one of them")
-    return Workers(flags.jobs, flags.scheduler) if flags.jobs or flags.scheduler else None
+    return grid.workers(flags.jobs, flags.scheduler)

@@ -12,7 +12,7 @@ from fedjax_sel.errors import UserError
 DESCRIPTION = "Checks whether a selection strategy keeps the contract: mypackage.module:factory, or one by name."
 EPILOG = """examples:
   fedjax-sel test mypackage.module:factory                     a strategy of your own
-  fedjax-sel test pow_d --algo-args num_candidates=20          one of those here, with a parameter
+  fedjax-sel test pow_d --algo-args num_candidates=8           one of those here, with a parameter
   fedjax-sel test mypackage.module:factory --no-run            seconds: without the small real run
 
 Exit codes: 0 it conforms; 1 a check failed; 2 something to mend.

@@ -1,13 +1,14 @@
 """From whatever a user wrote, on a command line, in a file or in Python, to a field's value."""
 
 import numbers
+import os
 import types
 import typing
 from typing import Any, Literal
 
 from fedjax_sel.config.settings import OPEN, PAIRS, VALUES, flat_types
 from fedjax_sel.core import parsing
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core.names import one_of, shown
 from fedjax_sel.errors import UserError
 
 
@@ -33,6 +34,11 @@ def convert(name: str, value: Any) -> Any:
     if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
         return parsing.availability(value)
     flag = "--" + name.replace("_", "-")
+    if name in ("out", "data_dir"):
+        if not (value is None or isinstance(value, str | os.PathLike)):
+            raise UserError(f"{flag}: {shown(value)} is no folder; give its path as a text or a Path")
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):  # as Python reads bytes that are no UTF-8
+            raise UserError(f"{flag}: {str(value)!a} is no UTF-8, and could not be written into a file; rename it")
     kind = flat_types()[name]
     if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
         raise UserError(

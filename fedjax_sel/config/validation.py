@@ -56,7 +56,6 @@ def validate(config: Config) -> None:
         need(name, (reason := parsing.misfit(values[name])) is None, reason or "")
     need("seeds", len(values["seeds"]) <= parsing.MOST_SEEDS, f"are more than {parsing.MOST_SEEDS}; give fewer")
     need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
-    need("seeds", len(set(values["seeds"])) == len(values["seeds"]), "names a seed twice; give each once")
     for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
         need(name, values[name] is None or 0 <= values[name] < 2**31, "is outside 0 to 2147483647")
     need("seeds", all(0 <= seed < 2**31 for seed in values["seeds"]), "has a seed outside 0 to 2147483647")

@@ -13,8 +13,11 @@ def shown(value: Any) -> str:
     """Return a value as a message shows it: its repr, cut where it is long."""
     try:
         text = repr(value)
-    except ValueError:  # an integer that Python does not write out
-        return "a number of thousands of digits"
+    except Exception:  # an integer that Python does not write out, or whatever a foreign type raises
+        return (
+            "a number of thousands of digits" if isinstance(value, int) else f"a value of type {type(value).__name__}"
+        )
+    text = " ".join(text.split()) if "\n" in text else text  # of an array
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}... ({len(text)} characters)"
 
 

@@ -118,7 +118,10 @@ def seeds(value: Any) -> tuple[int, ...]:
         if count < 1:
             raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
         return tuple(range(min(count, MOST_SEEDS + 1)))
-    return tuple(scalar("--seeds", item, int) for item in items)
+    found = tuple(scalar("--seeds", item, int) for item in items)
+    if len(set(found)) < len(found):
+        raise UserError(f"--seeds: {shown(found)} names a seed twice; give each once")
+    return found
 
 
 def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:

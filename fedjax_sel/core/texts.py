@@ -2,6 +2,8 @@
 
 import re
 
+_LONGEST = 300  # characters of an error's message
+
 
 def cell(name: str) -> str:
     """Return a name as a cell of a Markdown table: it neither ends the cell nor the line."""
@@ -20,6 +22,16 @@ def without_folders(text: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return what an error of somebody else's says in one line: its type, and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Return what an error of somebody else's says in one line: its type, and the first line of its message, cut."""
+    line = first_line(error)
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, cut where it is long; "" where there is none."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # its own `__str__` raises
+        return ""
+    line = lines[0] if lines else ""
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel.core import texts
 from fedjax_sel.core.names import shown
 from fedjax_sel.data import trees
 from fedjax_sel.data.trees import Tree
@@ -225,8 +226,7 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
 
 def reason(problem: Exception) -> str:
     """Return the first sentence of a foreign exception, to stand within one of ours."""
-    lines = str(problem).splitlines()
-    return lines[0].partition(". ")[0].rstrip(".") if lines else type(problem).__name__
+    return texts.first_line(problem).partition(". ")[0].rstrip(".") or type(problem).__name__
 
 
 def _pictures(part: str, value: Any) -> Any:

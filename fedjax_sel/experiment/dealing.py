@@ -85,10 +85,15 @@ def trace(experiment: Experiment) -> np.ndarray | None:
         table, wanted = experiment.reachable, (config.run.rounds, config.partition.num_clients)
         if table.shape[0] < wanted[0] or table.shape[1] != wanted[1]:
             raise UserError(f"available: a table of shape {table.shape} for {wanted[0]} rounds of {wanted[1]} clients")
-        return table
-    if config.selection.available_share is not None:
+    elif config.selection.available_share is not None:
         return None
-    return availability.load(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
+    else:
+        table = availability.load(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
+    if not table[: config.run.rounds].any():
+        raise UserError(
+            f"available: no client can be reached in any of the {config.run.rounds} rounds; give 1 where one can be"
+        )
+    return table
 
 
 def deal(experiment_or_config: Experiment | Config, dataset: Dataset, seed: int) -> Partition:

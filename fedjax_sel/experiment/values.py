@@ -239,7 +239,7 @@ def _take_model(value: Any) -> tuple[Any, str | None]:
 
 def _take_reachable(value: Any) -> tuple[Any, str | None]:
     table = np.asarray(value)
-    if table.ndim != 2 or not np.isin(table, (0, 1)).all():
+    if table.ndim != 2 or np.ma.is_masked(value) or not np.isin(table, (0, 1)).all():
         raise UserError(f"available: {shown(value)} is no table of 0 and 1, rounds by clients")
     return table.astype(bool), "trace"
 

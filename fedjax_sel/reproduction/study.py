@@ -18,7 +18,7 @@ from fedjax_sel.reproduction.entry import Cell, Entry, Part, Scale
 from fedjax_sel.reproduction.page import Page
 from fedjax_sel.reproduction.runner import Found
 from fedjax_sel.runs import out_folder
-from fedjax_sel.runs.grid import Workers
+from fedjax_sel.runs.grid import Workers, workers
 from fedjax_sel.runs.records import Result
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> Repro
     part = Part(_names(asked.columns), _names(asked.rows))
     entry.of_part(part)  # or there is no such part
     seeds = None if asked.seeds is None else convert("seeds", asked.seeds)
-    workers = Workers(asked.jobs, asked.scheduler) if asked.jobs or asked.scheduler else None
+    chosen = workers(asked.jobs, asked.scheduler)
     entry = entry if asked.data_dir is None else entry.replace(data_dir=asked.data_dir)
     command = shlex.join(["fedjax-sel", "reproduce", name, *asked.flags()])
 
@@ -176,7 +176,7 @@ def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> Repro
         if progress:
             print(line, file=sys.stderr, flush=True)
 
-    return run(entry, part, folders, Scale(seeds, asked.rounds, asked.share), command, say, workers, progress)
+    return run(entry, part, folders, Scale(seeds, asked.rounds, asked.share), command, say, chosen, progress)
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:

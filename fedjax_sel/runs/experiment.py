@@ -125,7 +125,10 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
             reporter.chunk(first + chunk.num_rounds, measured, chunk.test_loss, chunk.measure_in_words)
             if verdict is not None:
                 raise verdict.error
-            ending.wished |= callbacks.call(watching, "chunk", chunk, first)
+            try:
+                ending.wished |= callbacks.call(watching, "chunk", chunk, first)
+            except KeyboardInterrupt:
+                interruption.take()
             if seen is not None:
                 kept = _show(watching, first + chunk.num_rounds, seen)
             final = state or final

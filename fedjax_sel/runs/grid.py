@@ -56,6 +56,24 @@ class Workers(NamedTuple):
     scheduler: str | None = None  # the address of a Dask scheduler
 
 
+MOST_JOBS = 1024
+
+
+def workers(jobs: int, scheduler: str | None) -> Workers | None:
+    """Return who takes the runs; None: this process.
+
+    Raises:
+        UserError: there cannot be so many.
+    """
+    if jobs < 0:
+        raise UserError(f"--jobs: {jobs} is below 0; give the number of processes")
+    if jobs > MOST_JOBS:
+        raise UserError(f"--jobs: {jobs} exceeds {MOST_JOBS} processes; give about as many as this machine has cores")
+    if jobs and scheduler:
+        raise UserError("--jobs and --scheduler: each says who takes the runs; give one of them")
+    return Workers(jobs, scheduler) if jobs or scheduler else None
+
+
 def run_all(
     runs: Sequence[tuple[str, Config]],
     say: Callable[[str], None],

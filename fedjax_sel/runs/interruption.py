@@ -53,6 +53,12 @@ class Interruption(contextlib.AbstractContextManager):
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
 
+    def take(self) -> None:
+        """Take the KeyboardInterrupt that a callback raised as the first signal; raise it again if it is the second."""
+        if self._insisted:
+            raise  # the one that is being handled
+        self.asked = self.asked or signal.SIGINT
+
     @staticmethod
     def _numbers() -> tuple[int, ...]:
         """Return the signals that ask a run to stop; under `nohup` a closed terminal does not."""

@@ -66,11 +66,15 @@ def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | Non
     alone = sorted(given.keys() ^ wanted.keys())
     if alone:
         return f"{alone[0]!r} is in one of them alone"
+    leading = set()
     for name, here in wanted.items():
         there = tuple(given[name].shape)
         more = len(there) - len(here.shape)
         if more not in (0, 1) or there[more:] != tuple(here.shape):
             return f"{name!r} is {list(there[more:])} there and {list(here.shape)} here"
+        leading.add(there[:more])
+        if len(leading) > 1:
+            return f"{name!r} is {list(there)} there, with another number of seeds than the rest"
     return None
 
 

@@ -77,7 +77,7 @@ def fl_dp3s(
         The strategy.
 
     Raises:
-        UserError: the pool is smaller than a cohort; raised by `init`.
+        UserError: the pool is smaller than a cohort, or larger than all clients; raised by `init`.
     """
     request = _REQUESTS[profile]
 
@@ -125,6 +125,11 @@ def fl_dp3s(
                 f"fl_dp3s: pool={pool} is below the cohort of {env.num_selected}; give {env.num_selected} or more, "
                 "or leave it out"
             )
+        if pool is not None and pool > env.num_clients:
+            raise UserError(
+                f"fl_dp3s: pool={pool} exceeds the {env.num_clients} clients; give at most {env.num_clients}, or leave "
+                "it out"
+            )
         return PoolState(Static(env.num_selected))
 
     def select_from_pool(key, state: PoolState, info: Information, round, available) -> Selection:
@@ -132,7 +137,7 @@ def fl_dp3s(
         k, fact = state.num_selected.value, getattr(info, request.kind)
         profiles = known_or_mean(fact.value, fact.age)
         key_pool, key_cohort = jax.random.split(key)
-        size = min(pool or 0, profiles.shape[0])
+        size = pool or 0
         drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
         drawn_available = None if available is None else available[drawn]
         with double.precision():

@@ -69,14 +69,14 @@ def pow_d(
         variant: what candidates are ranked by: the loss on their data (`pow-d`) or on a random batch of it (`cpow-d`),
             the loss that they reported when they last trained (`rpow-d`), or the loss while all of them train in this
             round (`train-first`).
-        num_candidates: d, at least K; more than N are N. None: 2 K, and 10 for `train-first`, clipped to [K, N].
+        num_candidates: d, from K to N. None: 2 K, and 10 for `train-first`, clipped to [K, N].
         batch_size: b, examples that a candidate of `cpow-d` evaluates.
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: a parameter outside its range, or without effect; from `init` where d is below K.
+        UserError: a parameter outside its range, or without effect; from `init` where d is not from K to N.
     """
     if num_candidates is not None and num_candidates < 1:
         raise UserError(f"pow_d: num_candidates={num_candidates} is below 1; leave it out for twice the cohort")
@@ -99,6 +99,11 @@ def pow_d(
             raise UserError(
                 f"pow_d: num_candidates={num_candidates} is below the cohort's size {k}; give {k} or more, or leave it "
                 "out for twice that"
+            )
+        if num_candidates is not None and num_candidates > env.num_clients:
+            raise UserError(
+                f"pow_d: num_candidates={num_candidates} exceeds the {env.num_clients} clients; give at most "
+                f"{env.num_clients}"
             )
         usual = _TRAIN_FIRST_CANDIDATES if variant == "train-first" else 2 * k
         d = min(max(usual if num_candidates is None else num_candidates, k), env.num_clients)

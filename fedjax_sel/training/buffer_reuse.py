@@ -33,5 +33,5 @@ def after(value: jax.Array, tree: Any) -> jax.Array:
 
     bits = lax.bitcast_convert_type(jnp.asarray(value, jnp.float32), jnp.uint32)  # another width has other words
     for leaf in jax.tree.leaves(tree):
-        bits |= nothing(leaf)
+        bits = bits | nothing(leaf) if leaf.size else bits
     return lax.bitcast_convert_type(bits, jnp.float32)

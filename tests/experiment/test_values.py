@@ -360,15 +360,47 @@ def test_a_target_ends_a_run(kept, tmp_path):
     assert result.num_rounds == 2 and not result.finished  # the device is one chunk ahead
 
 
+@pytest.mark.parametrize("target", [90, 0, -0.5])
+def test_a_target_that_is_no_share(target):
+    with pytest.raises(UserError, match=rf"StopAtTarget: {target} is not a share between 0 and 1, such as 0.62"):
+        callbacks.StopAtTarget(target).start(fedjax_sel.Config(), 0)
+    callbacks.StopAtTarget(target).start(fedjax_sel.Config().replace(task="regression"), 0)
+
+
+@pytest.mark.parametrize("field", ["out", "data_dir"])
+@pytest.mark.parametrize("value", [3, b"runs", True])
+def test_a_folder_that_is_no_path(field, value):
+    with pytest.raises(
+        UserError, match=rf"--{field.replace('_', '-')}: {value!r} is no folder; give its path as a text"
+    ):
+        fedjax_sel.Config().replace(**{field: value})
+
+
+@pytest.mark.parametrize("table", [
+    np.full((3, 5), 0.5), np.full((3, 5), np.nan), np.ones(5), np.ma.masked_equal(np.eye(3, 5), 1),
+])  # fmt: skip
+def test_a_table_of_availability_that_is_none(table):
+    with pytest.raises(UserError, match=r"available: .* is no table of 0 and 1, rounds by clients") as caught:
+        of(available=table)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_availability_that_reaches_no_client():
+    there = np.zeros((5, 5), bool)
+    there[4] = True  # after the last round
+    with pytest.raises(UserError, match="available: no client can be reached in any of the 3 rounds; give 1 where"):
+        problem.pose(of(available=there, rounds=3))
+
+
 def test_a_target_that_was_reached_before_a_run_went_on(tmp_path):
     class Reached:
         def __init__(self, *rounds):
             self.rounds_to_target = lambda target: np.array(rounds)
 
     stop = callbacks.StopAtTarget(0.5)
-    stop.start(None, 2)
+    stop.start(fedjax_sel.Config(), 2)
     assert not stop.chunk(Reached(np.nan, 1.0), 2)
-    stop.start(None, 2)
+    stop.start(fedjax_sel.Config(), 2)
     stop.resume(Reached(2.0, np.nan))
     assert stop.chunk(Reached(np.nan, 1.0), 2)
 

@@ -52,6 +52,8 @@ def rows_of(path):
         (["fmnist", "--algos", "fedcorr"], "--algos: unknown 'fedcorr'; did you mean 'fedcor'"),
         (["fmnist", "--rounds", "0"], "--rounds: 0 is below 1; "),
         (["fmnist", "--jobs", "-1"], "--jobs: -1 is below 0; "),
+        (["fmnist", "--jobs", "1000000"], "--jobs: 1000000 exceeds 1024 processes; "),
+        (["fmnist", "--seeds", "3", "5", "3"], "--seeds: (3, 5, 3) names a seed twice; "),
         (["--pages"], "--pages: "),
         (["fmnist-2spc", "--pages"], "--pages: it runs nothing, "),
     ],

@@ -70,6 +70,8 @@ def rows_of(folder):
         (["fedcor/table1", "--rounds", "-3"], "--rounds: -3 is below 1; "),
         (["fedcor/table1", "--seeds", "0"], "--seeds: 0 is below 1; "),
         (["fedcor/table1", "--jobs", "-1"], "--jobs: -1 is below 0; "),
+        (["fedcor/table1", "--jobs", "1000000"], "--jobs: 1000000 exceeds 1024 processes; "),
+        (["fedcor/table1", "--seeds", "3", "5", "3"], "--seeds: (3, 5, 3) names a seed twice; "),
     ],
 )
 def test_what_can_be_mended_is_one_sentence(capsys, tmp_path, arguments, message):

@@ -1,11 +1,15 @@
 """A true answer ends a run, whatever it is of; what is neither true nor false is refused in a sentence."""
 
+import signal
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, callbacks
+from fedjax_sel.runs import checkpoint, reading, run_files
+from fedjax_sel.runs.experiment import run_experiment
 from tests.experiment.test_values import of
 
 TRUE = [True, np.bool_(True), np.asarray(True), jnp.array(True), jnp.ones(1) > 0, 1, "done"]
@@ -49,3 +53,18 @@ def test_an_array_ends_a_run():
 
     result = fedjax_sel.run(of(rounds=9), callbacks=Enough())
     assert result.num_rounds == 2 and not result.finished  # the device is one chunk ahead
+
+
+class Interrupting:
+    """As a callback that is a debugger, or that asks a person."""
+
+    def chunk(self, rounds, first):
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_by_a_callback_loses_no_round(tmp_path):
+    experiment = of(rounds=9, chunk=1, names={"model": "line-1", "task": "line-1"}, out=str(tmp_path / "run"))
+    result = run_experiment(experiment, watching=[Interrupting()])
+    assert result.stopped_by == signal.SIGINT and 0 < result.num_rounds < 9
+    assert reading.load(tmp_path / "run").num_rounds == result.num_rounds
+    assert checkpoint.list_all(tmp_path / "run" / run_files.CHECKPOINTS), "it can go on"

@@ -76,7 +76,7 @@ BAD = [
     (["--num-clients", "5000"], ["5000"]),
     (["--partition", "natural"], ["natural"]),
     (["--data-dir", "no/such/folder", "--dataset", "mnist"], ["no/such/folder"]),
-    (["--model", "cnn_small"], ["cnn_small", "16x16", "8x8"]),
+    (["--model", "cnn_small"], ["cnn_small", "16x16", "(8, 8, 1)"]),
     (["--resume", "always"], ["--resume", "'always'", "auto, must, never"]),
     (["--resume", "must"], ["--resume must", "no checkpoint"]),
     (["--keep", "-1"], ["--keep", "negative"]),
@@ -144,6 +144,9 @@ BAD = [
     (["--dataset", "synthetic:num_writers=" + "9" * 30], ["num_writers", "whole number"]),
     (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),
     (["--out", "~/run"], ["--out", "begins with ~"]),
+    (["--out", "runs/\udcff"], ["--out", r"runs/\udcff", "no UTF-8"]),
+    (["--available", "nobody.csv"], ["available", "no client can be reached in any of the 100 rounds"]),
+    (["--available", "unknown.npy"], ["--available", "unknown.npy", "something else than rows of 0 and 1"]),
     (["--rounds", "1_0"], ["--rounds", "'1_0'", "whole number"]),
     (["--learning-rate", "٣"], ["--learning-rate", "'٣'", "a number"]),
     (["--learning-rate", "1e39"], ["--learning-rate", "infinite in the 32-bit numbers"]),
@@ -202,6 +205,8 @@ def make_bad_files(folder):
     with (folder / "huge.npy").open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
     (folder / "nested.npy").write_bytes(b"\x93NUMPY\x01\x00\xf0\x26" + b"(" * 9000 + b"\n" * 1000)
+    (folder / "nobody.csv").write_text(("0," * 100 + "\n") * 50)
+    np.save(folder / "unknown.npy", np.full((50, 100), np.nan))
     np.save(folder / "texts.npy", np.full((50, 100), "1"))
     np.save(folder / "complex.npy", np.ones((50, 100), complex))
     (folder / "thesis.csv").mkdir()

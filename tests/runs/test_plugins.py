@@ -43,6 +43,16 @@ sound = lambda: Strategy("sound", init, select)
 nameless = lambda: Strategy("", init, select)
 static_array = lambda: Strategy("static_array", lambda key, env: Static(jnp.zeros(3)), select)
 static_list = lambda: Strategy("static_list", lambda key, env: Static([env.num_selected]), select)
+class Mute(Exception):
+    def __str__(self):
+        raise self
+
+def raise_(*arguments):
+    raise arguments[0] if arguments else Mute
+
+mute = raise_
+mute_in_init = lambda: Strategy("mute_in_init", lambda key, env: raise_(), select)
+lengthy = lambda: raise_(ValueError("x" * 100_000))
 leaves = leave
 leaves_in_init = lambda: Strategy("leaves_in_init", leave, select)
 leaves_in_select = lambda: Strategy("leaves_in_select", init, leave)
@@ -118,6 +128,9 @@ def test_a_static_that_is_none_and_a_strategy_without_a_name_are_answered_in_one
         (["--algo", "own_strategy:leaves"], "calling it raised SystemExit"),
         (["--algo", "own_strategy:leaves_in_init"], "`init` cannot be traced: SystemExit"),
         (["--algo", "own_strategy:leaves_in_select"], "`select` cannot be traced: SystemExit"),
+        (["--algo", "own_strategy:mute"], "calling it raised Mute; mend that"),
+        (["--algo", "own_strategy:mute_in_init"], "`init` cannot be traced: Mute"),
+        (["--algo", "own_strategy:lengthy"], "xxx...; mend that"),
         (["--algo", "own_strategy:leaves_later"], "own_strategy:leaves_later tried to end the process (SystemExit: 0)"),
         (
             ["--algo", "random", "--optimizer", "own_optimizer:leaves"],

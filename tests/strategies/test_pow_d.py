@@ -143,7 +143,7 @@ def test_as_many_candidates_as_places_is_weighted_random_selection():
 
 @pytest.mark.parametrize("variant", ["pow-d", "rpow-d"])
 def test_all_as_candidates_is_the_largest_losses(variant):
-    strategy = pow_d(variant=variant, num_candidates=99)
+    strategy = pow_d(variant=variant, num_candidates=8)
     state = strategy.init(jax.random.key(0), environment(np.full(8, 5), 3))
     assert state.num_candidates.value == 8
     losses = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
@@ -250,3 +250,5 @@ def test_bad_parameters_are_refused():
         pow_d(variant="cpow-d", batch_size=0)
     with pytest.raises(UserError, match=r"pow_d: num_candidates=3 is below the cohort's size 4"):
         pow_d(num_candidates=3).init(jax.random.key(0), environment(np.full(9, 5), 4))
+    with pytest.raises(UserError, match=r"pow_d: num_candidates=1000 exceeds the 9 clients; give at most 9"):
+        pow_d(num_candidates=1000).init(jax.random.key(0), environment(np.full(9, 5), 4))

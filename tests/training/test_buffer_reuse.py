@@ -58,3 +58,7 @@ def test_a_value_is_what_it_was_whatever_it_waits_for(value, other):
     tree = {"one": jnp.full((2, 3), other, jnp.bfloat16), "two": jnp.full((), other)}
     found = jax.jit(buffer_reuse.after)(jnp.float32(value), tree)
     np.testing.assert_array_equal(np.asarray(found).view(np.uint32), np.float32(value).view(np.uint32))
+
+
+def test_a_parameter_without_numbers_delays_nothing():
+    assert buffer_reuse.after(jnp.float32(0.5), {"none": jnp.zeros((0, 3)), "some": jnp.ones(2)}) == 0.5

@@ -436,6 +436,10 @@ def test_optax_by_name_takes_its_parameters():
         ("adam", {"b3": 1}, "--client-optimizer-args of adam: unknown 'b3'; choose from b1, b2"),
         ("adam", {"learning_rate": 1}, "learning_rate has a flag of its own"),
         ("adam", {"mu_dtype": "no_such_type"}, "cannot be used here"),
+        ("adam", {"b1": 2}, "b1=2 of adam: is outside 0"),
+        ("adam", {"eps": -1}, "eps=-1 of adam: must be a number from 0"),
+        ("sgd", {"momentum": 1}, "momentum=1.* of sgd: is outside 0"),
+        ("rmsprop", {"decay": -0.1}, "decay=-0.1 of rmsprop: is outside 0"),
         ("sgd", {"momentum": "lots"}, "cannot be used here|'lots' is not of type float"),  # as Optax declares it
     ],
 )

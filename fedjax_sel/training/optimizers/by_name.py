@@ -15,6 +15,9 @@ from fedjax_sel.errors import UserError
 
 # needs the loss of a step; draws noise from a key of its own; has no state for a single number
 _NOT_HERE = ("lbfgs", "noisy_sgd", "sm3")
+# Parameters of Optax's functions that these ranges hold for, which Optax does not check.
+_SHARES = ("b1", "b2", "b3", "decay", "momentum", "rho")
+_NOT_NEGATIVE = ("eps", "eps_root", "weight_decay")
 
 
 def names() -> tuple[str, ...]:
@@ -49,6 +52,11 @@ def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: floa
     if "learning_rate" in arguments:
         raise UserError(f"{flag}-args of {name}: learning_rate has a flag of its own; leave it out here")
     values = hyper.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
+    for key, value in values.items():
+        if isinstance(value, int | float) and key in _SHARES and (value < 0 or value >= 1):
+            raise UserError(f"{flag}-args {key}={value} of {name}: is outside 0 (included) to 1 (excluded)")
+        if isinstance(value, int | float) and key in _NOT_NEGATIVE and value < 0:
+            raise UserError(f"{flag}-args {key}={value} of {name}: must be a number from 0")
     try:
         made = factory(**values)
         params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,)), "scale": jnp.ones(())}

@@ -193,8 +193,8 @@ def load(path: "str | Path", *, weights: str = "final") -> "Result":
 
     Args:
         path: the folder.
-        weights: "final": the weights of a run that ended, at its last round or because a callback ended it; None if it was
-            interrupted. "latest": for a run that was interrupted or still continues, the weights of its newest
+        weights: "final": the weights of a run that ended, at its last round or by a callback; None if it was interrupted.
+            "latest": for a run that was interrupted or still continues, the weights of its newest
             checkpoint, which may be of fewer rounds than the result.
 
     Raises:

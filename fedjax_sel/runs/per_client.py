@@ -43,7 +43,7 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     """
     if result.weights is None:
         raise UserError(
-            "per_client: this result has no weights; fedjax_sel.load(folder) reads the weights of a run that ended, and "
+            "per_client: this result has no weights; fedjax_sel.load(folder) reads them if the run has ended, and "
             'with weights="latest" its newest checkpoint'
         )
     problem = pose(result.config if experiment_or_config is None else _of_result(result, experiment_or_config))

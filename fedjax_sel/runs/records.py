@@ -86,7 +86,7 @@ class Result:
         """
         if self.weights is None:
             raise UserError(
-                "params: this result has no weights; fedjax_sel.load(folder) reads the weights of a run that ended, and with "
+                "params: this result has no weights; fedjax_sel.load(folder) reads them if the run has ended, and with "
                 'weights="latest" its newest checkpoint'
             )
         return self.weights.trained

@@ -193,9 +193,9 @@ def load(path: "str | Path", *, weights: str = "final") -> "Result":
 
     Args:
         path: the folder.
-        weights: "final": the weights of a run that ended, at its last round or by a callback; None if it was interrupted.
-            "latest": for a run that was interrupted or still continues, the weights of its newest
-            checkpoint, which may be of fewer rounds than the result.
+        weights: "final": the weights of a run that ended, at its last round or by a callback; None if a signal ended
+            it. "latest": for a run that was interrupted or still continues, the weights of its newest checkpoint, which
+            may be of fewer rounds than the result.
 
     Raises:
         UserError: there is no readable run, it is damaged, or there are no weights where the latest are asked for.

@@ -65,7 +65,7 @@ def run(
         DamagedRunError: the folder holds checkpoints, and none of them is whole.
         KeyboardInterrupt: Ctrl-C ended the run; its `result` is what was done until then. Where a notebook shows
             progress, that is returned instead, with a message.
-        SystemExit: likewise, after SIGTERM (143) or as the terminal was closed (129).
+        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
     """
     from pathlib import Path
 
@@ -122,7 +122,7 @@ def run_comparison(
         UserError: something that the user can mend, in any of the runs; nothing was run then.
         KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
             that is returned instead.
-        SystemExit: likewise, after SIGTERM (143) or as the terminal was closed (129).
+        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
     """
     from fedjax_sel.reporting import compared
     from fedjax_sel.runs import interruption
@@ -173,7 +173,7 @@ def run_reproduction(
         UserError: there is no such entry, column or row, a value is out of range, or no run succeeded.
         KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
             that is returned instead.
-        SystemExit: likewise, after SIGTERM (143) or as the terminal was closed (129).
+        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
     """
     from pathlib import Path
 
@@ -194,9 +194,9 @@ def load(path: "str | Path", *, weights: str = "final") -> "Result":
 
     Args:
         path: the folder.
-        weights: "final": those of a run that ended, at its last round or because a callback ended it; None where it was
-            interrupted. "latest": where it was interrupted or still goes on, those of its newest checkpoint, which may
-            be of fewer rounds than the result.
+        weights: "final": the weights of a run that ended, at its last round or by a callback; None if a signal ended
+            it. "latest": for a run that was interrupted or still continues, the weights of its newest checkpoint, which
+            may be of fewer rounds than the result.
 
     Raises:
         UserError: there is no readable run, it is damaged, or there are no weights where the latest are asked for.

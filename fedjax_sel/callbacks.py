@@ -264,7 +264,7 @@ class EarlyStopping:
             higher_is_better: whether the measure grows as it improves; None: as the task says of its test measure, and
                 not for losses and `gemd`.
             restore_best: whether the result and the folder get each seed's best weights in place of the last ones.
-                Checkpoints hold the last ones, so that the run can still go on.
+                Checkpoints hold the last ones, so that the run can still continue.
 
         Raises:
             UserError: a number out of range.
@@ -325,7 +325,7 @@ class EarlyStopping:
         return bool(np.isfinite(self._done).all())
 
     def _keep(self, rounds: int, weights: Any) -> Any:
-        """Keep the weights of the seeds that have none better, and return those that are kept."""
+        """Keep the weights of each seed that has no better ones, and return all kept weights."""
         if self._kept is None:
             seeds = len(jax.tree.leaves(weights)[0])
             self._kept, self._kept_values, self.kept_rounds = weights, np.full(seeds, -np.inf), np.zeros(seeds, int)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: they are written under another name, and renamed.
+"""Files that exist whole or not at all: they are written under another name, and renamed.
 
 A rename would replace a device, a pipe or a symbolic link by a file: the first two are rejected, and of a link the file
 that it leads to is written.

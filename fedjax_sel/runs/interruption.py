@@ -101,7 +101,7 @@ def how_to_go_on(run: RunConfig, out: Path | str, again: str = "the same command
 
 @contextlib.contextmanager
 def with_result() -> Iterator[None]:
-    """Give a KeyboardInterrupt that leaves the block a `result`, as those of `end_script` have: None."""
+    """Give a KeyboardInterrupt that leaves the block an attribute `result`, as `end_script` does: None."""
     try:
         yield
     except KeyboardInterrupt as error:

@@ -92,8 +92,8 @@ class Result:
         """
         if self.weights is None:
             raise UserError(
-                "params: this result has no weights; fedjax_sel.load(folder) reads those of a run that ended, and with "
-                'weights="latest" those of its newest checkpoint'
+                "params: this result has no weights; fedjax_sel.load(folder) reads them if the run has ended, and with "
+                'weights="latest" its newest checkpoint'
             )
         return self.weights.trained
 

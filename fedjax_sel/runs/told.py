@@ -35,13 +35,13 @@ def newest(path: Path) -> Manifest | None:
 def is_sealed(path: Path, known: Manifest | None) -> bool:
     """Return whether a run wrote the last of its files, `result.json`, after its newest rounds.
 
-    Where a checkpoint alone tells of these rounds, the process died before it wrote what follows a checkpoint.
+    Where only a checkpoint holds these rounds, the process died before it wrote the files that follow a checkpoint.
 
     Args:
         path: the folder.
         known: from `newest`.
     """
-    if known is None:  # nothing tells: of the files before result.json, the weights come last
+    if known is None:  # no manifest: the weights are the last file before result.json
         return (path / PARAMS).exists()
     sealed = _first([path / RESULT])
     return sealed is not None and sealed["rounds"] == known["rounds"]

@@ -113,7 +113,7 @@ def read(folder: Path) -> Weights | None:
 
 
 def final(folder: Path, finished: bool) -> Weights | None:
-    """Return the weights of a run that ended, as `read` does; None where it did not: it may go on.
+    """Return the weights of a run that ended, as `read` does; None where it may continue.
 
     Args:
         folder: of the run.

@@ -170,7 +170,7 @@ class Writer:
         if self._run.keep > 0:
             self._save(state, {**self._about, **self._held(result)})
         if not ends:
-            self._seal(result)  # last: what it tells of is there
+            self._seal(result)  # last: the files that it describes exist
 
     def _save(self, state: State, about: Manifest) -> None:
         self._lock.check(self._out)

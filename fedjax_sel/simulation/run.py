@@ -252,7 +252,7 @@ class Chunk(NamedTuple):
     first: int  # rounds before them
     records: Records  # leading axes [rounds, S], still on the device: ask a leaf `is_ready()`, or fetch it
     copy_state: Callable[[], State]  # of the state after them, on the device; only before the next chunk is asked for
-    copy: Callable[[View], Any]  # of what is seen of it then, likewise
+    copy: Callable[[View], Any]  # what a view sees of that state; only before the next chunk is asked for
 
 
 def chunks(*programs: Program) -> Iterator[Chunk]:

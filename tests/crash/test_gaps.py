@@ -24,7 +24,7 @@ FILES = {"params.npz", "result.json", "metrics.csv", "cohorts.npy", "config.json
 
 
 class Stops:
-    """Ends a run after so many rounds, when it goes on as well."""
+    """Ends a run after a number of rounds, also where it resumes."""
 
     def __init__(self, rounds):
         self.rounds = rounds

@@ -307,10 +307,47 @@ def test_what_is_broken_is_found(name):
 
 
 @pytest.mark.fast_cases(2)
+def by_label_entropy(key, env):
+    """As HiCS-FL does: what the cohort's updates of the output bias tell of their labels."""
+    return {"k": Static(env.num_selected), "layer": Static(env.output_layer), "count": jnp.zeros(env.num_clients)}
+
+
+def learn_entropy(state, info, round, selection, outcome):
+    shares = jax.nn.softmax(jnp.clip(state["layer"].value.bias_of(outcome.updates), -1e3, 1e3))
+    entropy = -jnp.sum(shares * jnp.log(shares + 1e-9), axis=1)
+    rows = jnp.where(selection.mask & outcome.finite, selection.ids, state["count"].shape[0])
+    return {**state, "count": state["count"].at[rows].set(entropy, mode="drop")}
+
+
+def highest_count(key, state, info, round, available):
+    count = state["count"] if available is None else jnp.where(available, state["count"], -jnp.inf)
+    return answer(state, sampling.top_k(key, count, state["k"].value), available)
+
+
+def shapley(state, info, round, selection, outcome):
+    """The loss without each client of the cohort, less that of all."""
+    k = selection.ids.shape[0]
+    losses = outcome.subset_loss(jnp.concatenate([jnp.ones((1, k), bool), ~jnp.eye(k, dtype=bool)]))
+    rows = jnp.where(selection.mask, selection.ids, state["count"].shape[0])
+    return {**state, "count": state["count"].at[rows].set(losses[1:] - losses[0], mode="drop")}
+
+
+def subsets(number):
+    return (Request("subset_loss", SERVER, always(), (("subsets", number),)),)
+
+
+def test_what_the_server_computes_of_subsets_is_bought_and_read():
+    strategy = made(highest_count, requests=subsets(4), update=shapley)
+    testing.check_strategy(strategy, skip=["K = 1, N - 1, N"])  # the number of subsets is that of K = 3
+    unread = testing.examine(made(uniform, requests=subsets(4), update=count), run=False)
+    assert "buys 'subset_loss' from 'server' and never reads it" in unread.findings["facts read"].why
+
+
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "strategy",
     [
+        made(highest_count, init=by_label_entropy, update=learn_entropy),
         made(uniform, update=count),
         made(highest_loss, requests=(LOSS,)),
         made(
@@ -325,7 +362,7 @@ def test_what_is_broken_is_found(name):
             ),
         ),
     ],
-    ids=["counting", "losses", "stale losses", "candidates"],
+    ids=["output layer", "counting", "losses", "stale losses", "candidates"],
 )
 def test_what_is_sound_passes(strategy):
     testing.check_strategy(strategy, run=strategy.candidates is not None)  # tests/strategies runs those of the table

@@ -80,8 +80,9 @@ class DataClient(ABC):
             return self._loss(weights, options, question.round)
         if question.kind == "training_loss":
             return _training_loss(self.fitted(weights, question.config)[1], options, self.name)
-        if question.kind == "update":
-            return self.flat(self.fitted(weights, question.config)[0]) - self.flat(weights)
+        if question.kind in ("update", "update_norm"):
+            update = self.flat(self.fitted(weights, question.config)[0]) - self.flat(weights)
+            return update if question.kind == "update" else np.linalg.norm(update)
         everything = self._part("all")
         if question.kind == "profile":
             return self.profile_of(weights, everything[0], bool(options.get("relu", False)))

@@ -139,6 +139,7 @@ def close(
     reports: Mapping[Name, Reported],
     step: Mapping[str, np.ndarray],
     metrics: tuple[Mapping[str, float], Mapping[str, float]] | None = None,
+    subset_loss: Callable[[tuple[Name, ...]], float] | None = None,
 ) -> None:
     """Close a round: tell what the cohort answered with its reports, and let the strategy learn.
 
@@ -147,11 +148,12 @@ def close(
         reports: of those who are heard of, in any order.
         step: change of the global model, name -> array.
         metrics: the server's own evaluations before and after the round, where they are read.
+        subset_loss: as `Selector.update` takes it, where it is read.
     """
     for due in selector.asks():
         answers = {name: report.facts[due.kind] for name, report in reports.items() if due.kind in report.facts}
         selector.tell(due.kind, *fitting(due, answers))
-    values: dict[str, Any] = {"step": dict(step), "metrics": metrics}
+    values: dict[str, Any] = {"step": dict(step), "metrics": metrics, "subset_loss": subset_loss}
     updates = [dict(report.update) for report in reports.values()]
     if updates:
         values["updates"] = jax.tree.map(lambda *leaves: np.stack(leaves), *updates)

@@ -44,7 +44,7 @@ def check(optimizer: FederatedOptimizer) -> None:
 
 def _trace_all(optimizer: FederatedOptimizer) -> None:
     scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
-    model: Any = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in contract.MODEL.items()}
+    model: Any = contract.MODEL
     inits = {"init_own": optimizer.init_own, "init_shared": optimizer.init_shared}
     memory = Memory(*(_trace(name, init, model) for name, init in inits.items()))
     _is_like_the_model("gradient", _trace("gradient", optimizer.gradient, model, model, model, memory), model)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
+from fedjax_sel.models import output_layer
 from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
 from fedjax_sel.models.char_lstm import CharLSTM
 from fedjax_sel.models.cnn import CNN, SmallCNN
@@ -169,9 +170,10 @@ def of_module(
         return drawn.get(DRAWS, {})  # pyright: ignore
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
-    output = jax.eval_shape(apply, shapes, inputs(1))
+    example = inputs(1)
+    output, layer = output_layer.find(lambda trained: apply(Weights(trained), example), shapes.trained)
     drawn = jax.eval_shape(lambda key: draw(key, 1), jax_settings.key(0))
     draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # spares tracing the network for nothing
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     profile_size = output.profile.shape[-1]
-    return Model(name, init, draws_of, apply, num_params, 0, profile_size, cpu_block, cpu_micro_batch)
+    return Model(name, init, draws_of, apply, num_params, 0, profile_size, cpu_block, cpu_micro_batch, layer)

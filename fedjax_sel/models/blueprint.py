@@ -12,6 +12,7 @@ from flax import nnx
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
+from fedjax_sel.models import output_layer
 from fedjax_sel.models.core import Model
 from fedjax_sel.models.linen_module import from_linen
 from fedjax_sel.models.nnx_module import from_nnx as from_nnx_module
@@ -165,7 +166,12 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         return Output(_in_float32(prediction), _in_float32(profile), after if has_carried else ())
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
-    output = jax.eval_shape(lambda weights, inputs: applied(weights, inputs, None), shapes, inputs)
+    output, layer = output_layer.find(
+        lambda trained: applied(
+            shapes._replace(trained=trained, carried=zeros_of(shapes.carried)), zeros_of(inputs), None
+        ),
+        trained,
+    )
     return Model(
         name=name,
         init=init,
@@ -176,6 +182,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         profile_size=0 if output.profile is None else output.profile.shape[-1],
         cpu_block=CPU_BLOCK,
         cpu_micro_batch=WHOLE_BATCH if draws_numbers or has_carried else CPU_MICRO_BATCH,
+        output_layer=layer,
     )
 
 

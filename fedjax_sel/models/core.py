@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fedjax_sel.models.output import Output
+from fedjax_sel.models.output_layer import Paths
 from fedjax_sel.models.weights import Weights
 
 Params = Any  # a pytree of float32 arrays
@@ -25,6 +26,7 @@ class Model(NamedTuple):
         profile_size: Q, units of the layer that profiles are taken of; 0 without one.
         cpu_block: examples that a CPU core evaluates at once.
         cpu_micro_batch: examples whose gradient it computes at once.
+        output_layer: paths of the weight and the bias of the layer that gives the predictions; None without one.
     """
 
     name: str
@@ -36,6 +38,11 @@ class Model(NamedTuple):
     profile_size: int
     cpu_block: int
     cpu_micro_batch: int
+    output_layer: Paths | None = None
+
+    def shapes(self) -> Params:
+        """Return the shapes of the trained weights."""
+        return jax.eval_shape(self.init, jax.random.key(0)).trained
 
     @property
     def size(self) -> int:

@@ -3,6 +3,7 @@
 That axis is the simulator's: the same program for the same numbers, so that nothing is rounded otherwise.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,12 +13,13 @@ import numpy as np
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.simulation import keys
-from fedjax_sel.strategies import contract, dependencies, protocol
+from fedjax_sel.strategies import contract, dependencies, protocol, subset_loss
 from fedjax_sel.strategies.base import (
     Env,
     Evaluation,
     Information,
     Outcome,
+    OutputLayer,
     Selection,
     ServerMetrics,
     Strategy,
@@ -36,16 +38,25 @@ class Size(NamedTuple):
     num_rounds: int
 
 
+class ModelShapes(NamedTuple):
+    """What a server said of its model."""
+
+    params: Any  # shapes of the trained weights; None: nothing
+    output_layer: OutputLayer | None
+
+
 class Hooks:
     """What a Selector computes with."""
 
-    def __init__(self, strategy: Strategy, size: Size, counts: Counts, seed: int):
-        self.strategy, self.size, self.counts = strategy, size, counts
+    def __init__(self, strategy: Strategy, size: Size, counts: Counts, model: ModelShapes, seed: int):
+        self.strategy, self.size, self.counts, self.model = strategy, size, counts, model
+        self._loss_of: Callable[[np.ndarray], float] | None = None  # of a subset, in the round that is learned from
+        self._failed: Exception | None = None
         over = protocol.over_replicates(strategy)
         self._stream = keys.streams(keys.roots([seed], {})).selection
         self._observe = jax.jit(partial(protocol.observe, over))
         self._select = jax.jit(over.select)
-        self._learn = jax.jit(partial(_learn, over, counts.num_params))
+        self._learn = jax.jit(partial(_learn, over, self._shapes(), self._losses))
 
     def begin(self, sizes: np.ndarray, all_sizes: np.ndarray) -> tuple[Any, Information]:
         """Return the state and the tables before anything is known.
@@ -58,7 +69,8 @@ class Hooks:
         total = np.float32(sizes.sum(dtype=np.int64))  # of real clients more than an int32 holds
 
         def init(stream, sizes, all_sizes):
-            env = Env(n, k, t, self.counts.num_classes, self.counts.num_params, sizes, sizes / total, all_sizes)
+            counts = (n, k, t, self.counts.num_classes, self.counts.num_params)
+            env = Env(*counts, sizes, sizes / total, all_sizes, *self.model)
             return self.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
         with contract.explained("init"):
@@ -84,7 +96,9 @@ class Hooks:
         answer = self._select(self._key(round), state, info, np.int32(round), _batch(available))
         return jax.tree.map(lambda leaf: np.asarray(leaf[0]), answer)
 
-    def learn(self, state, info, round: int, reports: Selection, fields: dict[str, Any]) -> tuple[Any, Information]:
+    def learn(
+        self, state, info, round: int, reports: Selection, fields: dict[str, Any], loss_of: Any
+    ) -> tuple[Any, Information]:
         """Return the state and the tables after a round.
 
         Args:
@@ -93,9 +107,34 @@ class Hooks:
             round: t.
             reports: the cohort, with a mask of those who are heard of.
             fields: of the Outcome, `finite` and those that `update` reads.
+            loss_of: (members, bool [K]) -> the server's loss of their average; None where nothing calls it.
         """
+        self._loss_of, self._failed = loss_of, None
         state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, fields)))
-        return state, _on_host(info)
+        info = _on_host(info)
+        if self._failed is not None:
+            raise self._failed
+        return state, info
+
+    def _shapes(self) -> Any:
+        """Return the shapes of the trained weights; of a model that is not known one vector."""
+        known = {"all": jax.ShapeDtypeStruct((self.counts.num_params,), jnp.float32)}
+        return known if self.model.params is None else self.model.params
+
+    def _losses(self, reports: Any, mask: jax.Array) -> jax.Array:
+        """Ask the server for the losses of subsets while the round is learned from."""
+
+        def ask(mask: np.ndarray) -> np.ndarray:
+            losses = np.zeros((len(mask),), np.float32)
+            try:
+                assert self._loss_of is not None, "what is read was given"
+                losses[:] = [self._loss_of(np.asarray(members)) for members in mask]
+            except Exception as error:  # raised where `learn` was called: JAX would wrap it
+                self._failed = error
+            return losses
+
+        found = jax.ShapeDtypeStruct(mask.shape[:1], jnp.float32)
+        return jax.pure_callback(ask, found, mask, vmap_method="sequential")
 
     def read(self, state: Any, info: Information) -> Outcome:
         """Return what `update` reads of an Outcome: Booleans; of its metrics, None where they are not bought."""
@@ -107,15 +146,16 @@ class Hooks:
         evaluation: Any = Evaluation(shape(dtype=jnp.int32), shape(), shape())
         bought = any(request.kind == "server_metrics" for request in self.strategy.requests)
         nothing = Unrequested(self.strategy.name, "server_metrics")
-        params = {"all": self.counts.num_params}
+        params = self._shapes()
         outcome = Outcome(
-            updates={name: shape(k, p) for name, p in params.items()},
+            updates=jax.tree.map(lambda leaf: shape(k, *leaf.shape), params),
             losses_before=shape(k),
             losses_after=shape(k),
-            step={name: shape(p) for name, p in params.items()},
+            step=jax.tree.map(lambda leaf: shape(*leaf.shape), params),
             finite=shape(k, dtype=jnp.bool_),
             metrics=ServerMetrics(evaluation, evaluation) if bought else nothing,
             path_lengths=shape(k),
+            subset_loss=subset_loss.stand_in(self.strategy, shape(k)),
         )
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
         select = self.strategy.select
@@ -129,19 +169,21 @@ class Hooks:
             updates=some(jax.tree.leaves(found.updates)),
             step=some(jax.tree.leaves(found.step)),
             metrics=found.metrics if bought else None,
+            subset_loss=some(jax.tree.leaves(found.subset_loss)),
         )
 
     def _key(self, round: int) -> jax.Array:
         return jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(round)))(self._stream)
 
 
-def _learn(strategy: Strategy, num_params: int, state, info, round, reports: Selection, fields: dict[str, Any]):
+def _learn(strategy: Strategy, shapes: Any, losses: Any, state, info, round, reports: Selection, fields: Any):
     k = reports.ids.shape[1]
     # What nothing reads stands as zeros, in the form of what is there.
     if "updates" in fields:
         params = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[2:])), fields["updates"])
     else:
-        params = jax.tree.map(jnp.zeros_like, fields.get("step", {"all": jnp.zeros((1, num_params))}))
+        unknown = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape)), shapes)
+        params = jax.tree.map(jnp.zeros_like, fields.get("step", unknown))
     outcome = Outcome(
         updates=jax.tree.map(lambda leaf: jnp.zeros((1, k, *leaf.shape[1:])), params),
         losses_before=jnp.zeros((1, k)),
@@ -149,6 +191,7 @@ def _learn(strategy: Strategy, num_params: int, state, info, round, reports: Sel
         step=params,
         finite=fields["finite"],
         metrics=Unrequested(strategy.name, "server_metrics"),
+        subset_loss=subset_loss.of(strategy, losses, jnp.zeros((1,))),
     )._replace(**fields)
     known = protocol.learn(strategy, Known(state, info), round, reports, outcome)
     return known.state, known.info

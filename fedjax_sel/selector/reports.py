@@ -29,7 +29,7 @@ class Report(NamedTuple):
 def read(reads: Outcome) -> tuple[str, ...]:
     """Return the names of what `update` must be given, of an Outcome of Booleans."""
     fields = [name for name in ("updates", *LOSSES, "step") if getattr(reads, name)]
-    return (*fields, *(["metrics"] if _reads_metrics(reads) else []))
+    return (*fields, *(["metrics"] if _reads_metrics(reads) else []), *(["subset_loss"] if reads.subset_loss else []))
 
 
 def seated(
@@ -93,6 +93,10 @@ def seated(
         fields["updates"] = jax.tree.map(in_places, rows)
     if reads.step:
         fields["step"] = answers.tree("update: step", values["step"], terms.counts.num_params, None)
+    known = terms.model.params
+    for name, axes in (("updates", 1), ("step", 0)):
+        if name in fields and known is not None and _form(fields[name], axes) != _form(known, 0):
+            raise UserError(f"update: {name} is not of the same arrays as params; give the same pytree")
     if reads.updates and reads.step and _form(fields["updates"], 1) != _form(fields["step"], 0):
         raise UserError(
             "update: step is not of the same arrays as updates; give the same pytree without the first axis"

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import account, probing, questions, reports, standing, storage, terms
+from fedjax_sel.selector import account, answers, probing, questions, reports, standing, storage, terms
 from fedjax_sel.selector.account import Bill
 from fedjax_sel.selector.answers import Name
 from fedjax_sel.selector.hooks import Hooks, Size
 from fedjax_sel.selector.questions import Ask
 from fedjax_sel.selector.standing import Standing
+from fedjax_sel.simulation.sanitise import LARGEST
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Selection, Strategy
 
@@ -60,6 +61,8 @@ class Selector:
         profile_size: int | None = None,
         seed: int = 0,
         clients: Sequence[Name] | None = None,
+        params: Any = None,
+        output_layer: tuple[Any, Any] | None = None,
     ):
         """Begin before the first round.
 
@@ -75,6 +78,10 @@ class Selector:
             profile_size: Q; needed where profiles are read.
             seed: of all draws, as `--seeds` of a run.
             clients: N names, any hashable; None: 0 to N - 1.
+            params: the trained weights, or a pytree of their shapes; `num_params` follows from it. Needed where a
+                strategy reads parts of updates, such as those of the output layer. None: `env.params` is None.
+            output_layer: paths in `params` of the weight and the bias (or None) of the layer that gives the logits,
+                such as (("Dense_1", "kernel"), ("Dense_1", "bias")). None: `env.output_layer` is None.
 
         Raises:
             UserError: an argument is wrong, or the strategy breaks its contract.
@@ -87,12 +94,16 @@ class Selector:
             lengths={"num_params": num_params, "num_classes": num_classes, "profile_size": profile_size},
             seed=seed,
             clients=clients,
+            params=params,
+            output_layer=output_layer,
         )
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
-        self._hooks = Hooks(self._terms.strategy, self._terms.size, self._terms.counts, self._terms.seed)
+        self._hooks = Hooks(
+            self._terms.strategy, self._terms.size, self._terms.counts, self._terms.model, self._terms.seed
+        )
         state, info = self._hooks.begin(self._terms.sizes, self._terms.all_sizes)
         self._reads = self._hooks.read(state, info)
-        if (self._reads.updates or self._reads.step) and num_params is None:
+        if (self._reads.updates or self._reads.step) and num_params is None and params is None:
             raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; give the model's parameters")
         nobody = np.zeros((num_clients,), bool)
         now = Standing("start", 0, state, info, account.nothing(num_clients), None, nobody)
@@ -235,6 +246,7 @@ class Selector:
         path_lengths: Any = None,
         step: Any = None,
         metrics: Any = None,
+        subset_loss: Callable[[tuple[Name, ...]], float] | None = None,
         broken: Iterable[Name] = (),
     ) -> None:
         """Close the round: the strategy learns from what it reads of it (`reads`), and the next one opens.
@@ -251,6 +263,8 @@ class Selector:
             step: change of the global model in this round, the same pytree without that axis.
             metrics: the server's own evaluations before and after the round, each `Evaluation` or a mapping of those of
                 `correct`, `accuracy` and `loss` that are read.
+            subset_loss: (names of some who reported) -> the loss, nats, on the server's own data, of the average of
+                their models, with the weights of the aggregation; of nobody's, that of the round's model.
             broken: who of `reported` sent an update that is not finite.
 
         Raises:
@@ -268,9 +282,16 @@ class Selector:
                 "nobody if need be"
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after}
-        values |= {"path_lengths": path_lengths, "step": step, "metrics": metrics}
+        values |= {"path_lengths": path_lengths, "step": step, "metrics": metrics, "subset_loss": subset_loss}
         report = reports.seated(self._terms, self._reads, now.round, selection, reported, broken, values)
-        state, info = self._hooks.learn(now.state, now.info, now.round, report.heard, report.fields)
+
+        def loss_of(members: np.ndarray) -> float:
+            assert subset_loss is not None
+            names = self._clients.named(selection.ids[members & report.heard.mask & report.fields["finite"]])
+            loss = answers.numbers("update: subset_loss", subset_loss(names), ())
+            return float(np.clip(loss, -LARGEST, LARGEST))
+
+        state, info = self._hooks.learn(now.state, now.info, now.round, report.heard, report.fields, loss_of)
         self._now = Standing(
             phase="all",
             round=now.round + 1,

@@ -1,9 +1,11 @@
 """What a Selector is made with: checked once, and never changed."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from fedjax_sel import strategies
@@ -12,9 +14,9 @@ from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import answers
 from fedjax_sel.selector.answers import Clients, Name
-from fedjax_sel.selector.hooks import Size
+from fedjax_sel.selector.hooks import ModelShapes, Size
 from fedjax_sel.strategies import contract, kinds
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.base import OutputLayer, Strategy
 from fedjax_sel.strategies.kinds import KINDS, Counts
 
 _LENGTHS = {"P": "num_params", "C": "num_classes", "Q": "profile_size"}
@@ -31,6 +33,7 @@ class Terms(NamedTuple):
     sizes: np.ndarray  # training examples, int32 [N]
     all_sizes: np.ndarray  # with those held out, int32 [N]
     seed: int
+    model: ModelShapes
 
     def identity(self) -> dict[str, Any]:
         """Return what a saved standing belongs to, as JSON."""
@@ -50,6 +53,7 @@ class Terms(NamedTuple):
             "sizes": digest(self.sizes.tobytes(), self.all_sizes.tobytes()),
             "seed": self.seed,
             "clients": digest(*names),
+            **({} if self.model == ModelShapes(None, None) else {"params": digest(repr(self.model).encode())}),
         }
 
 
@@ -62,6 +66,8 @@ def agreed(
     lengths: Mapping[str, int | None],
     seed: int,
     clients: Sequence[Name] | None,
+    params: Any = None,
+    output_layer: tuple[Any, Any] | None = None,
 ) -> Terms:
     """Return the terms, if they can be kept.
 
@@ -73,6 +79,8 @@ def agreed(
         lengths: `num_params`, `num_classes` and `profile_size`; None where it is not given.
         seed: of all draws.
         clients: N names; None: 0 to N - 1.
+        params: the trained weights or their shapes; None: not known.
+        output_layer: paths of its weight and bias in them; None: not known.
 
     Raises:
         UserError: an argument is wrong, or the strategy breaks its contract.
@@ -95,6 +103,12 @@ def agreed(
     contract.requests(made)
     kinds.check(made)
     contract.check(made, *size, everyone_available=True)
+    model = _model(params, output_layer)
+    if params is not None:
+        count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(model.params))
+        if lengths["num_params"] not in (None, count):
+            raise UserError(f"num_params: {lengths['num_params']} is not the {count} numbers of params; leave it out")
+        lengths = {**lengths, "num_params": count}
     for request in made.requests:
         needed = _LENGTHS.get(KINDS[request.kind].symbol)
         if needed and lengths[needed] is None:
@@ -103,7 +117,31 @@ def agreed(
         if value is not None:
             _whole(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
-    return Terms(made, parameters, size, counts, known, own, all_own, int(seed))
+    return Terms(made, parameters, size, counts, known, own, all_own, int(seed), model)
+
+
+def _model(params: Any, output_layer: Any) -> ModelShapes:
+    """Return the shapes of a model, and where its output layer stands."""
+    try:
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape), np.float32), params)
+    except (AttributeError, TypeError) as error:
+        raise UserError(
+            f"params: {shown(params)} is no pytree of arrays or shapes; give the model's weights"
+        ) from error
+    if output_layer is None:
+        return ModelShapes(shapes, None)
+    try:
+        weight, bias = (
+            None if path is None else (path,) if isinstance(path, str) else tuple(path) for path in output_layer
+        )
+        layer = OutputLayer(weight, bias)  # pyright: ignore[reportArgumentType]
+        layer.weight_of(shapes), bias is None or layer.bias_of(shapes)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise UserError(
+            f"output_layer: {shown(output_layer)} are no paths of a weight and a bias in params; give, for example, "
+            '(("Dense_1", "kernel"), ("Dense_1", "bias"))'
+        ) from error
+    return ModelShapes(shapes, layer)
 
 
 def _made(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:

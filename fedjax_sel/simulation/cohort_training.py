@@ -12,6 +12,7 @@ from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
 from fedjax_sel.simulation.selecting import Cohort
+from fedjax_sel.strategies import subset_loss
 from fedjax_sel.strategies.dependencies import OutcomeReads
 from fedjax_sel.strategies.requests import SELECTED
 from fedjax_sel.training import client, server
@@ -27,6 +28,7 @@ class Trained(NamedTuple):
     training_loss: jax.Array
     path_lengths: jax.Array | None  # see `Outcome`; None where no strategy reads them
     kept: Kept
+    carried: Any  # changes of what models carry beside their weights; None where no strategy averages models
 
 
 class Sums(NamedTuple):
@@ -56,6 +58,8 @@ def train_cohorts(
     replicates, clients = devices.pairs(num_replicates, selection.ids)
     job_keys = jax.vmap(lambda s, k: keys.of_client(context.streams.training[s], round, k))(replicates, clients)
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
+    averages = subset_loss.requested(plan.strategy) is not None
+    keep_updates = keep_updates or averages
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
     def train(shared: ToTrain, job):
@@ -81,6 +85,7 @@ def train_cohorts(
             result.training_loss,
             result.coefficient * result.learning_rate if reads.path_lengths else None,
             Kept(None if kept.optimizer is None else result.optimizer_state, own),
+            result.update.carried if averages else None,
         )
         return of_client, server.finite_part(sums, finite)
 

@@ -84,9 +84,10 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
     "gradient": _gradient,
     "update": lambda question: ravel_pytree(_train(question, None).update.trained)[0],
     "label_histogram": _label_histogram,
+    "update_norm": lambda question: jnp.linalg.norm(ravel_pytree(_train(question, None).update.trained)[0]),
 }
 """Kind -> the table's entry for one client. A `loss_change` takes several losses (`information.py`), and
-`server_metrics` come from no client (`recording.py`)."""
+`server_metrics` and `subset_loss` come from no client (`server_evaluation.py`)."""
 
 
 def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:

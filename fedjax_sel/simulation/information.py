@@ -21,7 +21,7 @@ from fedjax_sel.simulation.bill import Bill
 from fedjax_sel.simulation.facts import ANSWERS, Question
 from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import kinds, protocol
-from fedjax_sel.strategies.base import Fact, Information, Strategy
+from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Strategy
 from fedjax_sel.strategies.kinds import KINDS, Counts
 from fedjax_sel.strategies.requests import ALL, NEVER, SELECTED, Request
 
@@ -35,6 +35,11 @@ def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tup
 def counts_of(model: Model, num_classes: int) -> Counts:
     """Return what the lengths of facts depend on."""
     return Counts(model.num_params, num_classes, model.profile_size)
+
+
+def output_layer(model: Model) -> OutputLayer | None:
+    """Return where a model's output layer stands, as strategies read it."""
+    return None if model.output_layer is None else OutputLayer(*model.output_layer)
 
 
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:

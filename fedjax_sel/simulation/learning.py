@@ -5,11 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import information, sanitise
 from fedjax_sel.simulation.aggregation import ServerStep
 from fedjax_sel.simulation.cohort_training import Trained
 from fedjax_sel.simulation.round_context import RoundContext
 from fedjax_sel.simulation.selecting import Cohort
+from fedjax_sel.simulation.server_evaluation import Reports, subsets
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Outcome, Selection, ServerMetrics, Unrequested
 from fedjax_sel.strategies.dependencies import OutcomeReads, of_outcome
@@ -48,7 +50,13 @@ def hear_training_losses(context: RoundContext, cohort: Cohort, known: Known, tr
 
 
 def learn(
-    context: RoundContext, cohort: Cohort, known: Known, trained: Trained, server: ServerStep, reads: OutcomeReads
+    context: RoundContext,
+    cohort: Cohort,
+    known: Known,
+    trained: Trained,
+    server: ServerStep,
+    weights: jax.Array,
+    reads: OutcomeReads,
 ) -> Known:
     """Let the strategy learn from the round, and add to the bill what stood in for losses that were not finite.
 
@@ -58,12 +66,14 @@ def learn(
         known: before it learns.
         trained: what the clients report.
         server: the server's step.
+        weights: of the aggregation, float32 [S, K].
         reads: which parts of the outcome count.
     """
     plan, carry, reports = context.plan, context.carry, cohort.reports
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, reports.mask)
     updates, before, after, finite = _heard(reports, (trained.updates, before, after, trained.finite))
+    averaged = Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
     outcome = Outcome(
         updates=updates,
         losses_before=before,
@@ -74,6 +84,7 @@ def learn(
         if server.evaluation is None or carry.evaluation is None
         else ServerMetrics(carry.evaluation, server.evaluation),
         path_lengths=trained.path_lengths,
+        subset_loss=subsets(plan, context.federation, averaged),
     )
     known = protocol.learn(protocol.over_replicates(plan.strategy), known, context.round, reports, outcome)
     replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after

@@ -78,7 +78,7 @@ def record(
     trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
     # w^0 is evaluated as well, and the first round pays for it, as for all that comes before it.
     evaluations = 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)
-    evaluated = evaluations * server_examples(plan, federation)
+    evaluated = server_examples(plan, federation, evaluations)
     work = _examples_of_training(context)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),

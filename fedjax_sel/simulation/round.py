@@ -46,7 +46,7 @@ def one_round(
     trained, sums = train_cohorts(context, cohort, weights, reads)
     known = hear_training_losses(context, cohort, known, trained)
     server = aggregate(context, cohort, trained, sums, weights)
-    known = learn(context, cohort, known, trained, server, reads)
+    known = learn(context, cohort, known, trained, server, weights, reads)
     records = record(context, cohort, known.bill, trained, server, weights, reads)
 
     carry = carry._replace(

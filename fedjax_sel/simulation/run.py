@@ -23,7 +23,7 @@ from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.round import many_rounds
 from fedjax_sel.simulation.round_context import RoundContext
 from fedjax_sel.simulation.server_evaluation import evaluate_for_strategy
-from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies import contract, protocol
 from fedjax_sel.strategies.base import Env, Information, keep_state
 
 
@@ -191,8 +191,11 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
             sizes=sizes,
             importance=sizes / sizes.sum(),
             all_sizes=all_sizes,
+            params=jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params.trained),
+            output_layer=information.output_layer(model),
         )
-        return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
+        with contract.explained("init"):
+            return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
     carry = Carry(
         params=params,

@@ -25,7 +25,7 @@ from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import information, ledger
-from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies import protocol, subset_loss
 from fedjax_sel.strategies.base import (
     Env,
     Evaluation,
@@ -163,7 +163,8 @@ def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
 
     def init(key, sizes):
         counts = (num_clients, setting.num_selected, setting.num_rounds, setting.num_classes, model.num_params)
-        return strategy.init(key, Env(*counts, sizes, sizes / sizes.sum()))
+        shares = sizes / sizes.sum()
+        return strategy.init(key, Env(*counts, sizes, shares, sizes, model.shapes(), information.output_layer(model)))
 
     state = jax.vmap(init)(jax.random.split(key_state, num_replicates), jnp.asarray(setting.sizes))
     empty = information.empty(strategy, model, num_replicates, num_clients, setting.num_classes)
@@ -234,6 +235,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         finite=jnp.ones((setting.num_selected,), bool),
         metrics=_metrics(strategy, level),
         path_lengths=jnp.full((setting.num_selected,), 0.1),
+        subset_loss=subset_loss.stand_in(strategy, losses[1]),
     )
     known = protocol.learn(strategy, known, round, selection, outcome)
     return _Carry(known.state, known.info), selection

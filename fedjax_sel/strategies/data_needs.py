@@ -3,7 +3,7 @@
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import kinds
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.requests import Request
+from fedjax_sel.strategies.requests import SERVER, Request
 
 
 def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
@@ -28,4 +28,4 @@ def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
 
 def needs_validation(request: Request) -> bool:
     """Return whether the server must hold data of its own to serve a request."""
-    return request.kind == "server_metrics" and request.option("on", "validation") == "validation"
+    return request.who == SERVER and request.option("on", "validation") == "validation"

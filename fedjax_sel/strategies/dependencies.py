@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
+from fedjax_sel.strategies import subset_loss
 from fedjax_sel.strategies.base import (
     Evaluation,
     Information,
@@ -93,6 +94,7 @@ def of_outcome(
         if evaluation is None
         else ServerMetrics(shapes(evaluation), shapes(evaluation)),
         path_lengths=per_client,
+        subset_loss=subset_loss.stand_in(strategy, per_client),
     )
     state, info, selection = shapes((state, info, selection))
     _, _, _, _, reads = read(strategy.update, state, info, round, selection, outcome)

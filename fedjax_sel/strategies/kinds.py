@@ -121,6 +121,15 @@ KINDS: Mapping[str, Kind] = {
         has_table=False,
         needs_model=False,
     ),
+    "subset_loss": Kind(
+        "the server's loss of averages of subsets of the cohort",
+        _number,
+        (SERVER,),
+        {"subsets": int, "on": ("validation", "test")},
+        has_table=False,
+        needs_model=False,
+    ),
+    "update_norm": Kind("length of the local update", _number, (ALL, CANDIDATES), trains=True),
 }  # fmt: skip
 """A kind may be added at the end; the order is that of the kit's random draws."""
 

@@ -94,6 +94,10 @@ class Request(NamedTuple):
       `label_histogram`  examples of each label, [N, C]; C floats up, no model down
       `server_metrics`   no table: `outcome.metrics`. Of SERVER, in every round, and once before the first, which pays
                          for it. on: validation (--server-validation) or test
+      `subset_loss`      no table: `outcome.subset_loss(mask)`, the server's loss of averages of subsets of the cohort's
+                         models, on its own data, for Shapley values; costs clients nothing. Of SERVER, in every round.
+                         subsets=M (default 1), rows of the mask [M, K]; on: validation or test
+      `update_norm`      Euclidean length of the update of one local training, [N]; 1 float up
 
     Every client that answers receives the model once a round, except where noted. Requests of one kind fill one table
     and have the same options. In a table `age` counts the rounds since a client answered. SELECTED clients send their

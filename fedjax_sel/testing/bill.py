@@ -114,7 +114,7 @@ def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) 
     lost_by_probes = lost - (len(cohort) - len(heard))
     down, up, floats = 0, len(heard) - lost_by_probes, reports * len(heard)
     for request in strategy.requests:
-        if request.kind == "server_metrics":
+        if request.kind in ("server_metrics", "subset_loss"):
             continue
         answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, heard)
         for _ in range(times_due(request.when, round)):

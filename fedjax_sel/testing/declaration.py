@@ -64,6 +64,8 @@ def facts_read(bench: Bench) -> None:
         kinds |= {kind for kind in info.kinds() if any(getattr(info, kind))}
         if name == "update" and any(jax.tree.leaves(marks[4].metrics)):
             kinds.add("server_metrics")
+        if name == "update" and any(jax.tree.leaves(marks[4].subset_loss)):
+            kinds.add("subset_loss")
     for request in strategy.requests:
         if request.kind not in kinds:
             raise Violation(f"it buys {request.kind!r} from {request.who!r} and never reads it; drop that Request")

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies import protocol, subset_loss
 from fedjax_sel.strategies.base import (
     NEVER,
     Env,
@@ -17,7 +17,7 @@ from fedjax_sel.strategies.base import (
     Unrequested,
     keep_state,
 )
-from fedjax_sel.strategies.contract import COUNTS
+from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.protocol import Keys, Known
 from fedjax_sel.testing.synthetic_clients import LARGEST_LOSS, World
 
@@ -57,6 +57,8 @@ def environment(game: Game, world: World) -> Env:
         num_params=COUNTS.num_params,
         sizes=sizes,
         importance=sizes / sizes.sum(),
+        params=MODEL,
+        output_layer=OUTPUT_LAYER,
     )
 
 
@@ -124,7 +126,7 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
     """Return what the cohort sends back; the step is the mean of what is finite."""
     ids = selection.ids
-    updates = {name: jnp.asarray(table)[round, ids] for name, table in world.updates.items()}
+    updates = jax.tree.map(lambda table: jnp.asarray(table)[round, ids], world.updates)
     finite = jnp.asarray(world.finite)[round, ids]
     kept = selection.mask & finite
 
@@ -139,7 +141,8 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     )
     after = jnp.asarray(world.losses_after)[round, ids]
     before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
-    return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths)
+    subsets = subset_loss.stand_in(strategy, jnp.where(kept, after, 0.0))
+    return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets)
 
 
 def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, world: World) -> tuple[Carry, Record]:

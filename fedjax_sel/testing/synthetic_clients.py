@@ -7,13 +7,15 @@ rounds, N clients, Q profile floats, P parameters, C classes, S probes.
 import math
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from fedjax_sel.strategies.base import Evaluation, Request, ServerMetrics, Strategy, always
-from fedjax_sel.strategies.contract import COUNTS
+from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.kinds import KINDS, shape
 
 LARGEST_LOSS = 1e6  # the simulator clips there
+RANK = 9  # of the clients' updates, which lie in few directions
 
 
 class World(NamedTuple):
@@ -22,7 +24,7 @@ class World(NamedTuple):
     sizes: Any  # training examples, int32 [N]
     facts: dict[str, Any]  # kind -> float32 [T, N, ...]
     missing: Any  # whether a measured loss was not finite, bool [T, N]
-    updates: dict[str, Any]  # a model's pytree
+    updates: Any  # a model's pytree
     losses_after: Any  # float32 [T, N]
     finite: Any  # whether the update holds only finite numbers, bool [T, N]
     available: Any  # bool [T, N], or None
@@ -50,12 +52,18 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
         return values.reshape(t, n, *entry)
 
     losses = (np.exp(of_mixture((), 0.2)) * 0.9 ** np.arange(t)[:, None] + 0.1).astype(np.float32)
-    flat = of_mixture((COUNTS.num_params,), 0.3)
+    own = np.random.default_rng([seed, COUNTS.num_params])
+    flat = of_mixture((RANK,), 0.3) @ own.normal(0, RANK**-0.5, (RANK, COUNTS.num_params)).astype(np.float32)
+    updates = _unflattened(flat)
+    # The bias of the output layer moves towards a client's labels, as the gradient of cross-entropy has it.
+    OUTPUT_LAYER.bias_of(updates)[...] *= 0.1
+    OUTPUT_LAYER.bias_of(updates)[...] += (mixture - 1 / COUNTS.num_classes).astype(np.float32)
     histogram = np.round(mixture * sizes[:, None])
     facts = {
         "loss": losses,
         "training_loss": losses * np.float32(0.9),
         "update": flat,
+        "update_norm": np.linalg.norm(flat, axis=2),
         "label_histogram": np.broadcast_to(histogram, (t, n, COUNTS.num_classes)).astype(np.float32),
     }
     bought = {request.kind: request for request in strategy.requests}
@@ -74,11 +82,21 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
         sizes=sizes,
         facts={kind: value for kind, value in facts.items() if kind in bought},
         missing=np.zeros((t, n), bool),
-        updates={"bias": flat[..., :3], "kernel": flat[..., 3:].reshape(t, n, 2, 3)},
+        updates=updates,
         losses_after=losses * np.float32(0.8),
         finite=np.ones((t, n), bool),
         available=None,
         metrics=ServerMetrics(evaluation(slice(0, t)), evaluation(slice(1, t + 1))),
+    )
+
+
+def _unflattened(flat: np.ndarray) -> Any:
+    """Return views of vectors [T, N, P] as the model's pytree."""
+    leaves, structure = jax.tree.flatten(MODEL)
+    ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])
+    parts = np.split(flat, ends[:-1], axis=2)
+    return jax.tree.unflatten(
+        structure, [part.reshape(*part.shape[:2], *leaf.shape) for part, leaf in zip(parts, leaves)]
     )
 
 
@@ -115,7 +133,7 @@ def extreme(world: World) -> World:
 
     return world._replace(
         facts={kind: of_kind(kind, value) for kind, value in world.facts.items()},
-        updates={name: value * np.float32(1e4) for name, value in world.updates.items()},
+        updates=jax.tree.map(lambda value: value * np.float32(1e4), world.updates),
         losses_after=losses[::-1].copy(),
     )
 
@@ -134,7 +152,7 @@ def diverging(world: World) -> World:
         return np.where(broken.reshape(shape), bad.reshape((1, n, *shape[2:])), table)
 
     return world._replace(
-        updates={name: spoil(value) for name, value in world.updates.items()},
+        updates=jax.tree.map(spoil, world.updates),
         losses_after=np.where(broken, np.float32(LARGEST_LOSS), world.losses_after),
         finite=~broken,
         missing=missing,
@@ -157,7 +175,7 @@ def _of_clients(world: World, change: Any) -> World:
         sizes=change(world.sizes[None])[0],
         facts={kind: change(value) for kind, value in world.facts.items()},
         missing=change(world.missing),
-        updates={name: change(value) for name, value in world.updates.items()},
+        updates=jax.tree.map(change, world.updates),
         losses_after=change(world.losses_after),
         finite=change(world.finite),
         available=None if available is None else change(available),

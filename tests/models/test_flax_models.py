@@ -2,12 +2,15 @@
 
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
+from fedjax_sel import models
 from fedjax_sel.models.char_lstm import CharLSTM
 from fedjax_sel.models.lenet import LeNet
 from fedjax_sel.models.linen_module import from_linen
@@ -130,3 +133,53 @@ def test_logits_of_every_position_end_in_those_of_the_last():
     np.testing.assert_allclose(logits[:, -1], last.apply(variables, tokens), atol=1e-6)
     changed = every.apply(variables, tokens.at[:, -1].set(0))
     np.testing.assert_array_equal(changed[:, :-1], logits[:, :-1])  # no position sees what comes after it
+
+
+class Headless(nn.Module):
+    """Without an output layer: its prediction is an activation."""
+
+    @nn.compact
+    def __call__(self, inputs):
+        return nn.relu(nn.Dense(3)(inputs))
+
+
+class Bent(nnx.Module):
+    """Two layers in a list."""
+
+    def __init__(self, rngs):
+        self.layers = nnx.List([nnx.Linear(4, 6, rngs=rngs), nnx.Linear(6, 3, rngs=rngs)])
+
+    def __call__(self, inputs):
+        return self.layers[1](nnx.relu(self.layers[0](inputs)))
+
+
+def _of_functions(apply):
+    return models.from_functions(lambda key: {"b": jnp.zeros(3), "w": jnp.zeros((4, 3))}, apply)
+
+
+@pytest.mark.parametrize(
+    "blueprint,expected",
+    [
+        (models.from_flax(Headless()), None),
+        (models.from_nnx(Bent), (("layers", "1", "kernel"), ("layers", "1", "bias"))),
+        (_of_functions(lambda params, x: params["b"] + x @ params["w"]), (("w",), ("b",))),
+        (_of_functions(lambda params, x: x @ params["w"] + 0.0 * params["b"].sum()), None),
+        (_of_functions(lambda params, x: x @ params["w"]), (("w",), None)),
+    ],
+    ids=["headless", "nnx", "functions", "another sum", "no bias"],
+)
+def test_the_output_layer_is_found_in_any_model(blueprint, expected):
+    assert blueprint.build(jax.ShapeDtypeStruct((1, 4), jnp.float32)).output_layer == expected
+
+
+def test_the_output_layer_of_our_models():
+    image = jax.ShapeDtypeStruct((1, 28, 28, 1), jnp.float32)
+    for model in (
+        *(models.make(name, image.shape[1:], 10) for name in models.TABLE),
+        models.make_plain("lenet", image, 10),
+    ):
+        weight, bias = model.output_layer
+        node = model.shapes()
+        for part in bias:
+            node = node[part]
+        assert node.shape == (10,) and weight[:-1] == bias[:-1]

@@ -16,7 +16,18 @@ from fedjax_sel.models.weights import Weights
 from fedjax_sel.simulation import information, run, sanitise
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base, data_needs
-from fedjax_sel.strategies.base import ALL, CANDIDATES, NEVER, SELECTED, SERVER, Request, always, at_start, every
+from fedjax_sel.strategies.base import (
+    ALL,
+    CANDIDATES,
+    NEVER,
+    SELECTED,
+    SERVER,
+    Request,
+    Static,
+    always,
+    at_start,
+    every,
+)
 from fedjax_sel.strategies.dependencies import read
 from fedjax_sel.training import client
 
@@ -420,6 +431,98 @@ def test_the_servers_own_evaluation(on):
     np.testing.assert_allclose(first[2], losses.mean(), rtol=1e-5)
     np.testing.assert_array_equal(state["metrics"][1:, 0], state["metrics"][:-1, 1])  # after is the next before
     assert (state["metrics"][:, 0] != state["metrics"][:, 1]).any()
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("on,lost", [("validation", 0.0), ("test", 0.4)])
+def test_the_servers_loss_of_averages_of_subsets(on, lost):
+    masks = jnp.array([[False] * K, [True] * K, [True, False, False], [False, True, True]])
+    requests = tuple(
+        Request(kind, SERVER, always(), (("on", on), *own))
+        for kind, own in (("server_metrics", ()), ("subset_loss", (("subsets", len(masks)),)))
+    )
+
+    def update(state, info, round, selection, outcome):
+        both = jnp.stack([outcome.metrics.before.loss, outcome.metrics.after.loss])
+        updates = jax.tree.map(lambda leaf: leaf[0], outcome.updates)
+        return {
+            "losses": state["losses"].at[round].set(outcome.subset_loss(masks)),
+            "metrics": state["metrics"].at[round].set(both),
+            "first": jax.tree.map(lambda old, new: jnp.where(round == 0, new, old), state["first"], updates),
+            "heard": state["heard"].at[round].set(selection.mask),
+        }
+
+    def init(key, env):
+        first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), env.params)
+        zeros, heard = jnp.zeros((T, len(masks))), jnp.zeros((T, K), bool)
+        return {"losses": zeros, "metrics": jnp.zeros((T, 2)), "first": first, "heard": heard}
+
+    strategy = watcher(*requests)._replace(init=init, update=update, observe=base.keep_state)
+    state, ledger, before, program = play(strategy, SMALL, server_validation=0.1, report_failure_rate=lost)
+    np.testing.assert_allclose(state["losses"][:, :2], state["metrics"], rtol=1e-5)  # of nobody, of everybody
+    assert (state["heard"].all() and lost == 0) or not state["heard"].all()
+    nobody = ~(masks[None] & state["heard"][:, None]).any(axis=2)
+    assert (np.isclose(state["losses"], state["metrics"][:, :1], rtol=1e-5) == nobody).all()
+
+    federation = jax.device_get(program.federation)
+    images, labels = (
+        (federation.test_images, federation.test_labels)
+        if on == "test"
+        else (federation.server_images, federation.server_labels)
+    )
+    own = jax.tree.map(lambda leaf, change: leaf[0] + change, before.params.trained, state["first"])
+    inputs = fed.normalise(federation, jnp.asarray(images))
+    logits = program.plan.trainer.model.apply(Weights(own), inputs, None).prediction
+    losses = -jax.nn.log_softmax(logits)[np.arange(len(labels)), labels]
+    np.testing.assert_allclose(state["losses"][0, 2], losses.mean(), rtol=1e-5)
+    np.testing.assert_array_equal(ledger.server_examples, (np.array([2, 1, 1, 1]) + len(masks)) * len(labels))
+
+
+def test_calling_for_losses_of_subsets_unasked_or_of_another_number_is_an_error():
+    def update(state, info, round, selection, outcome):
+        return state + outcome.subset_loss(jnp.ones((2, K), bool)).sum()
+
+    for requests, words in (
+        ((), "reads the fact 'subset_loss' without buying it"),
+        ((Request("subset_loss", SERVER, always()),), r"the mask is bool \[2, 3\] and 1 subsets were requested"),
+    ):
+        strategy = watcher(*requests)._replace(
+            init=lambda key, env: jnp.zeros(()), update=update, observe=base.keep_state
+        )
+        with pytest.raises(UserError, match=words):
+            play(strategy, SMALL, server_validation=0.1)
+
+
+def test_an_update_norm_is_the_length_of_the_update():
+    def update(state, info, round, selection, outcome):
+        whole = jnp.linalg.norm(info.update.value, axis=1)
+        return state.at[round].set(jnp.stack([info.update_norm.value, whole]))
+
+    requests = (Request("update", ALL, always()), Request("update_norm", ALL, always()))
+    strategy = watcher(*requests)._replace(
+        init=lambda key, env: jnp.zeros((T, 2, N)), update=update, observe=base.keep_state
+    )
+    state, ledger, _, program = play(strategy)
+    np.testing.assert_allclose(state[:, 0], state[:, 1], rtol=1e-5)
+    sent = program.plan.trainer.model.num_params + 1
+    assert (state > 0).all() and ledger.floats_up[0] == N * sent and ledger.models_down[0] == N
+
+
+def test_a_strategy_finds_the_output_layer():
+    def init(key, env):
+        assert env.output_layer.bias_of(env.params).shape == (env.num_classes,)
+        return {"layer": Static(env.output_layer), "place": Static(env.entries(env.output_layer.bias)),
+                "found": jnp.zeros((T, 2, N, env.num_classes))}  # fmt: skip
+
+    def update(state, info, round, selection, outcome):
+        free = jnp.zeros_like(state["found"][0, 0]).at[selection.ids].set(state["layer"].value.bias_of(outcome.updates))
+        bought = info.update.value[:, slice(*state["place"].value)]
+        return {**state, "found": state["found"].at[round].set(jnp.stack([free, bought]))}
+
+    strategy = watcher(Request("update", ALL, always()))._replace(init=init, update=update, observe=base.keep_state)
+    found = play(strategy)[0]["found"]
+    np.testing.assert_allclose(found[:, 0, [2, 9, 4]], found[:, 1, [2, 9, 4]], atol=1e-6)
+    assert np.abs(found[:, 0, [2, 9, 4]]).min() > 0
 
 
 def test_the_server_takes_its_share_of_every_label_before_the_clients():

@@ -25,8 +25,10 @@ from fedjax_sel.adapters.flower.exchange import Exchange
 from fedjax_sel.adapters.flower.nodes import Nodes, Sizes, in_order
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector
+from fedjax_sel.selector import Ask, Selector, terms
+from fedjax_sel.selector.hooks import Size
 from fedjax_sel.strategies.kinds import KINDS
+from fedjax_sel.strategies.requests import SERVER
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class SelectorStrategy(Strategy):
         num_classes: int | None = None,
         seed: int = 0,
         trained: Collection[str] | None = None,
+        output_layer: tuple[str, str | None] | None = None,
         server_evaluation: Callable[[ArrayRecord], Mapping[str, float]] | None = None,
         reachable: Callable[[int, tuple[str, ...]], Iterable[str]] | None = None,
         answer_seconds: float = 600.0,
@@ -73,6 +76,8 @@ class SelectorStrategy(Strategy):
             num_classes: C; needed where label histograms are bought.
             seed: of all draws.
             trained: names of the arrays that gradients move; None: all of them that are numbers.
+            output_layer: names of the arrays that are the weight and the bias (or None) of the layer that gives the
+                logits; needed where a strategy reads their updates.
             server_evaluation: (model) -> `accuracy`, `loss` and `correct` on the server's own data; needed where that
                 is bought, as by gpfl.
             reachable: (round from 0, names of those online) -> those of them who may take part; None: all.
@@ -90,15 +95,25 @@ class SelectorStrategy(Strategy):
         self._name = strategy if isinstance(strategy, str) else strategy.name
         self._size = (num_clients, num_selected, num_rounds)
         self._given = {"profile_size": profile_size, "num_classes": num_classes, "seed": seed}
+        self._output_layer = output_layer
         self._trained, self._evaluate, self._may = trained, server_evaluation, reachable
         self._answer_seconds, self._wait_seconds, self._attempts = answer_seconds, wait_seconds, attempts
         self._folder = None if folder is None else Path(folder)
         self._nodes: Nodes | None = None
         self._weights: Arrays = {}  # that open the round
         self._evaluation: Mapping[str, float] | None = None  # of them
-        # One of clients that nobody has asked yet finds what is missing before any node is started.
-        self.selector = Selector(strategy, *self._size, sizes=[1] * num_clients, num_params=1, **self._given)  # pyright: ignore
-        if self._buys_metrics() and server_evaluation is None:
+        # What is missing is found before any node is asked.
+        lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
+        made = terms.agreed(
+            strategy,
+            Size(*self._size),
+            sizes=[1] * num_clients,
+            all_sizes=None,
+            lengths=lengths,
+            seed=seed,
+            clients=None,
+        )
+        if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
             raise UserError(
                 f"server_evaluation: strategy {self._name!r} buys the server's own evaluation; give a function of the "
                 "model"
@@ -199,7 +214,13 @@ class SelectorStrategy(Strategy):
             assert self._evaluation is not None
             both = (self._evaluation, self._evaluation if new is None else self._evaluated(new))
             self._evaluation = both[1]
-        rounds.close(self.selector, found, step, both)
+
+        def subset_loss(names: tuple[str, ...]) -> float:
+            shares = {name: self._shares.get(name, reports.share(heard[name], self.inner)) for name in names}
+            model = probes.mean(self._weights, [(reports.model(heard[name]), shares[name]) for name in names])
+            return self._evaluated(messages.record(model))["loss"]
+
+        rounds.close(self.selector, found, step, both, subset_loss)
         self._weights = after
         self._save()
         return new, metrics
@@ -224,7 +245,7 @@ class SelectorStrategy(Strategy):
         if self._nodes is not None:
             return messages.record(self._where_it_stands() or self._weights)
         self._weights = messages.arrays(arrays)
-        num_params = sum(self._weights[name].size for name in self._names_trained())
+        params = {name: self._weights[name] for name in self._names_trained()}
         found = None if self._folder is None else folders.begun(self._folder)
         num_clients = self._size[0]
         nodes = Nodes(None if found is None else {name: Sizes(*sizes) for name, sizes in found.clients.items()})
@@ -239,7 +260,8 @@ class SelectorStrategy(Strategy):
             *self._size,
             sizes=[nodes.clients[name].train for name in names],
             all_sizes=[nodes.clients[name].all for name in names],
-            num_params=num_params,
+            params=params,
+            output_layer=self._output_layer,
             clients=names,
             **self._given,  # pyright: ignore[reportArgumentType]
         )

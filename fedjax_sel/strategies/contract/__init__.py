@@ -1,7 +1,7 @@
 """What every strategy must keep, looked at on shapes alone: in a moment, before any data are read.
 
 A run refuses a strategy that breaks it; the conformance kit (`fedjax_sel.testing`) reports the same sentences beside
-what only playing can show. A small stand-in takes the model's place, for no rule depends on the model.
+what only playing can show. A small perceptron takes the model's place, for no rule depends on the model.
 """
 
 import contextlib
@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.core import jax_settings
-from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies import protocol, subset_loss
 from fedjax_sel.strategies.base import (
     CANDIDATES,
     Env,
     Evaluation,
     Information,
     Outcome,
+    OutputLayer,
     Request,
     Schedule,
     ServerMetrics,
@@ -37,12 +38,18 @@ from fedjax_sel.strategies.contract.answers import (
 )
 from fedjax_sel.strategies.kinds import Counts
 
-MODEL: Mapping[str, tuple[int, ...]] = {"bias": (3,), "kernel": (2, 3)}
-COUNTS = Counts(num_params=9, num_classes=4, profile_size=5)
+_shape: Any = jax.ShapeDtypeStruct
+COUNTS = Counts(num_params=39, num_classes=4, profile_size=5)
+MODEL: Mapping[str, Mapping[str, Any]] = {  # 2 inputs, 5 hidden units, 4 classes
+    "Dense_0": {"bias": _shape((5,), jnp.float32), "kernel": _shape((2, 5), jnp.float32)},
+    "Dense_1": {"bias": _shape((4,), jnp.float32), "kernel": _shape((5, 4), jnp.float32)},
+}
+OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
 
 __all__ = [
     "COUNTS",
     "MODEL",
+    "OUTPUT_LAYER",
     "BrokenContractError",
     "Hook",
     "candidates",
@@ -58,8 +65,6 @@ __all__ = [
     "trace",
     "traced",
 ]  # fmt: skip
-
-_shape: Any = jax.ShapeDtypeStruct
 
 
 def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
@@ -128,7 +133,8 @@ def traced(
 
     def init(key, sizes):
         counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
-        return strategy.init(key, Env(*counts, sizes, (sizes / sizes.sum()).astype(jnp.float32)))
+        shares = (sizes / sizes.sum()).astype(jnp.float32)
+        return strategy.init(key, Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER))
 
     key = jax.eval_shape(lambda: jax_settings.key(0))
     state = trace("init", (init, (key, sizes)))
@@ -176,13 +182,14 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
     evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
     bought = any(request.kind == "server_metrics" for request in strategy.requests)
     return Outcome(
-        updates={name: _shape((k, *shape), jnp.float32) for name, shape in MODEL.items()},
+        updates=jax.tree.map(lambda leaf: _shape((k, *leaf.shape), jnp.float32), MODEL),
         losses_before=_shape((k,), jnp.float32),
         losses_after=_shape((k,), jnp.float32),
-        step={name: _shape(shape, jnp.float32) for name, shape in MODEL.items()},
+        step=MODEL,
         finite=_shape((k,), jnp.bool_),
         metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
         path_lengths=_shape((k,), jnp.float32),
+        subset_loss=subset_loss.stand_in(strategy, _shape((k,), jnp.float32)),
     )
 
 

@@ -44,7 +44,7 @@ def _main(task: str) -> tuple[str, str]:
 
 
 def of_main_names(algo: str, column: str, what: str) -> str:
-    """Return what a row of this module compares, with the name that the main comparison has for its own run.
+    """Return what a row of this module compares, in the words that the main comparison's page has for its own run.
 
     Args:
         algo: "fedcor" or "fedgp", whose page it is.
@@ -56,7 +56,9 @@ def of_main_names(algo: str, column: str, what: str) -> str:
     def named(match: re.Match[str]) -> str:
         return algo if match[0] in main else f"{algo} {match[0]}"
 
-    return re.sub(r"\b(?:interval|beta)=\S+", named, what)
+    return re.sub(r"\b(?:interval|beta)=\S+", named, what).replace(
+        "has an accuracy over all rounds above", "has a higher accuracy over all rounds than"
+    )
 
 
 def _judge_close(results: Results, scale: Scale) -> Page:

@@ -29,15 +29,25 @@ _INTERVAL = (
 )
 
 
+def false_verdicts(settings: int) -> str:
+    """Return how many families may hold a false verdict, where as many settings are compared in all tested measures."""
+    families = settings * len(TESTED)
+    return (
+        f"Better and worse are corrected within a family (one measure in one setting), and not over the {families} "
+        f"families ({settings} settings x {len(TESTED)} measures). A family holds a false verdict with a probability "
+        f"of at most {100 * statistics.ALPHA:g} %, so that up to {families} x {statistics.ALPHA:g} = "
+        f"{families * statistics.ALPHA:.1f} families are expected to hold one."
+    )
+
+
 def about_leads(intervals: bool) -> str:
     """Return what leads over random selection are, for the reader of a table of them, with their intervals or not."""
     return (
         "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its "
-        f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. "
-        f"IQM: the interquartile mean, that of the middle half of all settings' seeds{_INTERVAL if intervals else ''}. "
+        f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM: the interquartile mean, that of "
+        f"the middle half of all settings' seeds{_INTERVAL if intervals else ''}. "
         "It leaves out the quarter of the runs with the greatest leads, which may be all those of a setting; the plain "
-        "mean beside it has them. What is better or worse is corrected in each setting and measure, not over them: a "
-        "single one of many may be chance."
+        "mean beside it has them."
     )
 
 

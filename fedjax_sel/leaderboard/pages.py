@@ -155,7 +155,12 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
     groups = across.groups(boards)
     together = {group: across.of_settings({name: tables[name] for name in names}) for group, names in groups.items()}
     if any(together.values()):
-        page += ["## Settings together", across.about_leads(intervals=True), PROFILES]
+        page += [
+            "## Settings together",
+            across.about_leads(intervals=True),
+            across.false_verdicts(len(boards)),
+            PROFILES,
+        ]
     for group, rows in together.items():
         if not rows:
             continue

@@ -2,13 +2,15 @@
 
 import collections
 import csv
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedjax_sel.core.texts import cell
 from fedjax_sel.papers import published
 from fedjax_sel.papers.published import Published
 from fedjax_sel.reproduction import heading, page, verdicts
+from fedjax_sel.reproduction.entries import fedcor_variants
 from fedjax_sel.reproduction.entry import Entry
 
 NOT_RUN = "not run yet"
@@ -28,6 +30,7 @@ def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
     """
     lines = ["| what | the claim | found here | command | here it takes |", "|---|---|---|---|---|"]
     lines += [_row(paper, entries.get(name), results, link) for name, paper in published.ENTRIES.items()]
+    lines += ["", _total(entries, results)]
     by_rule: dict[str, list[str]] = collections.defaultdict(list)
     for name, entry in entries.items():
         by_rule[entry.rule].append(name)
@@ -69,12 +72,43 @@ def finding(folder: Path) -> str:
     Args:
         folder: of an entry's page, which may not be there.
     """
+    if not (folder / "rows.csv").exists():
+        return NOT_RUN
+    found = _counted(row["verdict"] for row in _judged(folder))
+    about = heading.told(folder)
+    return (found or "no verdict") + (f" ({about.part})" if about and about.part else "")
+
+
+def _judged(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a page that have a published claim and a verdict; none where there is no page."""
     rows = folder / "rows.csv"
     if not rows.exists():
-        return NOT_RUN
+        return []
     with rows.open(newline="", encoding="utf-8") as file:
-        found = collections.Counter(row["verdict"] for row in csv.DictReader(file) if row["paper"] and row["verdict"])
-    order = [verdict for verdict in (*_MANY, *sorted(found)) if verdict in found]
-    counted = [f"{found[one]} {_MANY.get(one, one) if found[one] > 1 else one}" for one in dict.fromkeys(order)]
-    about = heading.told(folder)
-    return (", ".join(counted) or "no verdict") + (f" ({about.part})" if about and about.part else "")
+        return [row for row in csv.DictReader(file) if row["paper"] and row["verdict"]]
+
+
+def _counted(found: Iterable[str]) -> str:
+    counts = collections.Counter(found)
+    order = [verdict for verdict in (*_MANY, *sorted(counts)) if verdict in counts]
+    return ", ".join(f"{counts[one]} {_MANY.get(one, one) if counts[one] > 1 else one}" for one in dict.fromkeys(order))
+
+
+def _total(entries: Mapping[str, Entry], results: Path) -> str:
+    """Return how many rows have a verdict, and how many distinct comparisons these are.
+
+    Figures share runs: a row is the same comparison as one of another page if setting, quantity and values are equal,
+    where FedCor's and FedGP's studies call the main comparison's run by its interval or coefficient. P-values depend on
+    the family and are left out.
+    """
+    rows, distinct = 0, dict[tuple[str, ...], str]()
+    for name in entries:
+        for row in _judged(results / PAPERS / name):
+            what = fedcor_variants.of_main_names(name.split("/")[0], row["setting"], row["what"])
+            ours = re.sub(r" \(p = .*\)", "", row["ours"])
+            rows += 1
+            distinct.setdefault((row["setting"], what, row["paper"], ours), row["verdict"])
+    return (
+        f"The pages of whole entries have {rows} rows with a verdict, which are {len(distinct)} distinct comparisons, "
+        f"because figures share runs: {_counted(distinct.values())}."
+    )

@@ -16,7 +16,7 @@ from fedjax_sel.runs.records import Result
 LATE = 0.9  # of the rounds run: who does not arrive by their end may have a mean that lies so late
 ARRIVAL = (
     "Where the paper has a number, all of its seeds arrive. If some here do not, it differs where so many would fall "
-    "on our seeds alone with a probability of at most 5 %, and is not told from chance otherwise (until the first runs "
+    "on our seeds alone with a probability of at most 5 %, and is inconclusive otherwise (until the first runs "
     "were judged: it differed wherever one did not arrive); it is not comparable if it lies beyond "
     f"{100 * LATE:.4g} % of the rounds run, or if these are fewer than the entry's."
 )
@@ -67,7 +67,8 @@ def rounds_rows(
             elif value is None or not arrived.all():
                 verdict = verdicts.of_reaching(value is not None, paper_seeds, arrived)
             else:
-                judged = verdicts.of_mean(value.value, value.spread, paper_seeds, rounds)
+                margin = verdicts.ROUNDS_MARGIN * value.value
+                judged = verdicts.of_mean(value.value, value.spread, paper_seeds, rounds, margin)
                 difference, verdict = interval(judged.difference, judged.low, judged.high, 1), judged.verdict
         what = f"{cell.row}: rounds to {100 * targets[cell.column]:.4g} %"
         rows.append(Row(cell.column, what, theirs, ours, len(rounds), difference, verdict))
@@ -138,13 +139,11 @@ def gain_rows(
         low, high = map(float, statistics.ratio_interval(late, soon))
         ends = "" if np.isnan(low) else f" ({low - less:.2f} to {high - less:.2f})"
         words = f"{late.mean() / soon.mean() - less:.2f}{ends}"
-        fits = low - less <= most and high - less >= least
-        verdict = verdicts.if_enough(verdicts.AGREES if fits else verdicts.DIFFERS, len(soon))
+        verdict = verdicts.of_number(low - less, high - less, len(soon), least, most)
         what = f"rounds of {other} over rounds of {winner}{f', less {less:g}' if less else ''}"
-        known = whole and not np.isnan(low)
         rows.append(
-            Row(column, what, f"{least:g} to {most:g}", words, len(soon), "", verdict if known else
-                verdicts.NOT_COMPARABLE)
+            Row(column, what, f"{least:g} to {most:g}", words, len(soon), "",
+                verdict if whole else verdicts.NOT_COMPARABLE)
         )  # fmt: skip
     return rows
 
@@ -242,12 +241,12 @@ def number_row(
     whole: bool = True,
     in_words: str = "{:.4f}",
 ) -> Row:
-    """Return the row of a number of which a paper has one run, held against a run of ours.
+    """Return the row of an accuracy of which a paper has one run, held against a run of ours.
 
     Args:
         setting: the row's.
         what: the row's.
-        paper: the number; None where it has none.
+        paper: the accuracy, or a difference of two; None where it has none.
         ours: one value a seed, finite.
         digits: behind the point, of ours and of the difference.
         whole: whether the runs have all their rounds; else they are not comparable.
@@ -256,7 +255,7 @@ def number_row(
     words = mean_and_sd(ours, digits)
     if paper is None:
         return Row(setting, what, "", words, len(ours), "", "")
-    judged = verdicts.of_mean(paper, None, 1, ours)
+    judged = verdicts.of_mean(paper, None, 1, ours, verdicts.ACCURACY_MARGIN)
     difference = interval(judged.difference, judged.low, judged.high, digits)
     verdict = judged.verdict if whole else verdicts.NOT_COMPARABLE
     return Row(setting, what, in_words.format(paper), words, len(ours), difference, verdict)

@@ -1,7 +1,7 @@
-"""The rules by which a reproduction is judged. They were written before the runs, and know nothing of their results.
+"""The rules by which a reproduction is judged.
 
-A number of a paper is held against the seeds here; an order that a paper claims (A needs fewer rounds than B) against
-paired differences. docs/reproductions.md prints these rules.
+The rules of orders were written before the runs. The equivalence margins of numbers were set after the first runs; they
+come from the papers' own claims and not from the results. docs/reproductions.md prints these rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,15 +14,26 @@ from fedjax_sel import statistics
 from fedjax_sel.statistics import Comparison
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable"
-REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
-CONTRADICTED, UNDECIDED = "contradicted", "not told from chance"  # of orders: significantly the other way; neither way
+REPRODUCED, NOT_REPRODUCED, CONTRADICTED = "reproduced", "not reproduced", "contradicted"
+INCONCLUSIVE = "inconclusive"  # the interval or test leaves both answers open
+NOT_SHOWN_CLOSE = "not shown to be smaller than the margin"  # a difference that leaves out zero and crosses the margin
+BY_CONSTRUCTION = "by construction"  # our reading or our data were chosen to give it
+ACCURACY_MARGIN = 0.03  # a third of the least gain in accuracy that a paper's text claims (GPFL's, 0.093)
+ROUNDS_MARGIN = 0.2  # share of the paper's rounds: below the least gain that a text claims (FedCor's, 26 %)
 LEVEL = 0.95
 DRAWS = 2000
 FEWEST = 5  # values whose mean has an interval that may be believed; of two that agree it has no width
 ORDER = (
-    "An order is reproduced if paired differences over seeds are told from chance by the sign-flip test after Holm's "
-    "correction (a family is one claim in a setting) and by the bootstrap interval, and contradicted if they are the "
-    f"other way. Fewer than {statistics.least_pairs(3)} seeds cannot tell three orders."
+    "An order is reproduced if paired differences over seeds are statistically significant by the sign-flip test after "
+    "Holm's correction (a family is one claim in a setting) and by the bootstrap interval, contradicted if they are "
+    f"significant the other way, and inconclusive otherwise. Fewer than {statistics.least_pairs(3)} seeds cannot tell "
+    "three orders."
+)
+NUMBERS = (
+    "A number agrees if the whole 95 % interval of ours minus the paper's lies within the equivalence margin; "
+    "otherwise it differs if the interval leaves out zero, and is inconclusive if it contains zero. The margins, "
+    f"{ACCURACY_MARGIN:g} for accuracies and {100 * ROUNDS_MARGIN:g} % of the paper's number for rounds, were set "
+    "after the first runs (until then a number agreed wherever the interval contained zero)."
 )
 
 
@@ -35,21 +46,23 @@ class Judged(NamedTuple):
     verdict: str
 
 
-def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequence[float] | np.ndarray) -> Judged:
+def of_mean(
+    paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequence[float] | np.ndarray, margin: float
+) -> Judged:
     """Return whether a mean over seeds agrees with a published one.
 
-    With a published deviation: Welch's interval of the difference of means, 95 %. Without one: whether it lies where
-    the mean of as many further seeds here would, by the 95 % prediction interval. "agrees" where zero is inside.
+    With a published deviation: Welch's interval of the difference of means, 95 %. Without one: the 95 % prediction
+    interval of the mean of as many further seeds here.
 
     Args:
         paper: the published mean, or single value.
         paper_sd: its standard deviation over seeds; None where it is not published.
         paper_seeds: over how many.
         ours: one value a seed, finite.
+        margin: equivalence margin, in the unit of the number.
 
     Returns:
-        The difference, its interval, and the verdict; "not comparable" with fewer than two seeds, "too few seeds"
-        with fewer than FEWEST.
+        The difference, its interval, and the verdict of `of_number`; "not comparable" with fewer than two seeds.
     """
     values = np.asarray(ours, np.float64)
     n, difference = len(values), float(values.mean()) - paper
@@ -63,12 +76,50 @@ def of_mean(paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequen
         total = own + theirs
         freedom = total**2 / (own**2 / (n - 1) + theirs**2 / (paper_seeds - 1)) if total > 0 else 1.0
         half = float(stats.t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(total))
-    return _judged(difference, difference - half, difference + half, n)
+    low, high = difference - half, difference + half
+    return Judged(difference, low, high, of_number(low, high, n, 0.0, 0.0, margin))
 
 
-def _judged(difference: float, low: float, high: float, count: int) -> Judged:
-    verdict = AGREES if low <= 0 <= high else DIFFERS
-    return Judged(difference, low, high, if_enough(verdict, count))
+def of_number(low: float, high: float, count: int, least: float, most: float, margin: float = 0.0) -> str:
+    """Return whether a number agrees with a claimed one, by its interval.
+
+    Args:
+        low: end of its 95 % interval; NaN with one seed.
+        high: the other one.
+        count: values of which it is the mean.
+        least: lower end of what is claimed; -inf for "at most".
+        most: upper end of it; the same as `least` for a single number.
+        margin: equivalence margin around the claim; 0 where the claim is a range.
+
+    Returns:
+        "agrees" where the whole interval lies within the claim and its margin; otherwise "differs" where it leaves out
+        the claim, and "inconclusive" where it overlaps it; "not comparable" with one value, "too few seeds" with fewer
+        than FEWEST.
+    """
+    if np.isnan(low) or np.isnan(high):
+        return NOT_COMPARABLE
+    if count < FEWEST:
+        return statistics.TOO_FEW_SEEDS
+    if least - margin <= low and high <= most + margin:
+        return AGREES
+    return INCONCLUSIVE if low <= most and high >= least else DIFFERS
+
+
+def of_share(successes: int, trials: int, bound: float) -> tuple[float, float, str]:
+    """Return Wilson's 95 % interval of a share, and whether the share exceeds a bound as claimed.
+
+    Args:
+        successes: trials with the property.
+        trials: all of them, counted as independent.
+        bound: agrees where the whole interval lies above it, differs where it lies below.
+    """
+    low, high = stats.binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
+    return float(low), float(high), AGREES if low > bound else DIFFERS if high < bound else INCONCLUSIVE
+
+
+def by_construction(verdict: str) -> str:
+    """Return "by construction" for a positive verdict on what the reading or the data were chosen to give."""
+    return BY_CONSTRUCTION if verdict in (AGREES, REPRODUCED) else verdict
 
 
 def of_mean_curve(
@@ -83,8 +134,8 @@ def of_mean_curve(
 
     It lies later than the mean of the rounds in which the seeds are there, which cross and fall back, and it is one
     number. So its scatter is that of drawing with replacement from our seeds: as many as ours, and as many as the
-    paper's. "agrees" where our difference is within the middle 95 % of the differences of such draws, widened as an
-    interval of so few is by Student's t.
+    paper's. The interval is the middle 95 % of the differences of such draws, widened as an interval of so few is by
+    Student's t; the margin is ROUNDS_MARGIN of the paper's number.
 
     Args:
         paper: the published round.
@@ -97,8 +148,8 @@ def of_mean_curve(
             would be later, nobody knows by how much. None: as many as they have.
 
     Returns:
-        The difference, its interval, and the verdict, as of `of_mean`; "not told from chance" where it depends on
-        when those draws would be there.
+        The difference, its interval, and the verdict, as of `of_mean`; "inconclusive" where it depends on when those
+        draws would be there.
     """
     n, last = len(ours), ours.shape[1]
     difference = float(statistics.restricted(first(ours.mean(axis=0, keepdims=True)), last)[0]) - paper
@@ -116,21 +167,10 @@ def of_mean_curve(
     # What was run bounds both draws; those of a run that ended early may be later.
     soonest, latest = ([statistics.restricted(one, end) for one in (here, there)] for end in (last, horizon))
     apart = soonest[0] - soonest[1]
-    judged = _judged(difference, *interval(apart, apart), n)
+    ends_here = interval(apart, apart)
     open_ended = interval(soonest[0] - latest[1], latest[0] - soonest[1])
-    if judged.verdict == DIFFERS and open_ended[0] <= 0 <= open_ended[1]:
-        return judged._replace(verdict=UNDECIDED)
-    return judged
-
-
-def if_enough(verdict: str, count: int) -> str:
-    """Return a verdict that follows from the interval of a mean; "too few seeds" of fewer than FEWEST.
-
-    Args:
-        verdict: of a number.
-        count: values of which it is the mean.
-    """
-    return verdict if count >= FEWEST or verdict == NOT_COMPARABLE else statistics.TOO_FEW_SEEDS
+    verdict, later = (of_number(*of, n, 0.0, 0.0, ROUNDS_MARGIN * paper) for of in (ends_here, open_ended))
+    return Judged(difference, *ends_here, verdict if verdict == later else INCONCLUSIVE)
 
 
 def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] | np.ndarray) -> str:
@@ -146,7 +186,7 @@ def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] |
 
     Returns:
         "agrees" where some seed does not arrive, here and there; "differs" where all do on one side, and that has a
-        probability of at most 5 %; else "not told from chance".
+        probability of at most 5 %; else "inconclusive".
     """
     late, seeds = int(np.sum(~np.asarray(arrived, bool))), len(arrived)
     if late and not paper_reaches:
@@ -155,7 +195,7 @@ def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] |
         probability = float(stats.hypergeom.pmf(late, seeds + paper_seeds, late, seeds))
     else:
         probability = paper_seeds / (seeds + paper_seeds)
-    return DIFFERS if probability <= 1 - LEVEL else UNDECIDED
+    return DIFFERS if probability <= 1 - LEVEL else INCONCLUSIVE
 
 
 def of_bound(
@@ -179,7 +219,7 @@ def of_bound(
         whole: whether the runs have all their rounds.
 
     Returns:
-        "reproduced" or "contradicted"; in between "not told from chance", or "not reproduced" where there are two
+        "reproduced" or "contradicted"; in between "inconclusive", or "not reproduced" where there are two
         bounds; "not comparable" with one value or fewer rounds, "too few seeds" with fewer than FEWEST.
     """
     if np.isnan(low) or np.isnan(high) or not whole:
@@ -191,7 +231,7 @@ def of_bound(
         return REPRODUCED
     if high < beyond if above else low > beyond:
         return CONTRADICTED
-    return UNDECIDED if other is None else NOT_REPRODUCED
+    return INCONCLUSIVE if other is None else NOT_REPRODUCED
 
 
 def of_closeness(low: float, high: float, count: int, margin: float) -> str:
@@ -204,8 +244,9 @@ def of_closeness(low: float, high: float, count: int, margin: float) -> str:
         margin: what counts as small.
 
     Returns:
-        "reproduced" where all of the interval is within the margin, "contradicted" where all is beyond it on one side,
-        else "not told from chance"; "not comparable" with one value, "too few seeds" with fewer than FEWEST.
+        "reproduced" where all of the interval is within the margin, "contradicted" where all is beyond it on one side;
+        between them "not shown to be smaller than the margin" where the interval leaves out zero, else "inconclusive";
+        "not comparable" with one value, "too few seeds" with fewer than FEWEST.
     """
     if np.isnan(low) or np.isnan(high):
         return NOT_COMPARABLE
@@ -213,7 +254,9 @@ def of_closeness(low: float, high: float, count: int, margin: float) -> str:
         return statistics.TOO_FEW_SEEDS
     if low >= -margin and high <= margin:
         return REPRODUCED
-    return CONTRADICTED if low > margin or high < -margin else UNDECIDED
+    if low > margin or high < -margin:
+        return CONTRADICTED
+    return INCONCLUSIVE if low <= 0 <= high else NOT_SHOWN_CLOSE
 
 
 def of_order(found: Comparison, whole: bool = True) -> str:
@@ -224,10 +267,10 @@ def of_order(found: Comparison, whole: bool = True) -> str:
         whole: whether the runs have all their rounds.
 
     Returns:
-        "reproduced" where the winner is better, "contradicted" where it is worse, else "not told from chance" or
-        "too few seeds"; "not comparable" with fewer rounds.
+        "reproduced" where the winner is better, "contradicted" where it is worse, else "inconclusive" or "too few
+        seeds"; "not comparable" with fewer rounds.
     """
     if not whole:
         return NOT_COMPARABLE
-    words = {statistics.BETTER: REPRODUCED, statistics.WORSE: CONTRADICTED, statistics.WITHIN_CHANCE: UNDECIDED}
+    words = {statistics.BETTER: REPRODUCED, statistics.WORSE: CONTRADICTED, statistics.WITHIN_CHANCE: INCONCLUSIVE}
     return words.get(found.verdict, found.verdict)

@@ -52,7 +52,7 @@ def test_its_commands_name_entries():
 
 def test_every_verdict_is_explained():
     said = {value for name, value in vars(verdicts).items() if name.isupper() and isinstance(value, str)}
-    words = said - {verdicts.ORDER}  # a sentence of the rules
+    words = said - {verdicts.ORDER, verdicts.NUMBERS}  # sentences of the rules
     section = TEXT.split("## The words")[1].split("## Table by table")[0]
     assert all(word in section for word in {*words, "too few seeds"})
 
@@ -74,6 +74,24 @@ def test_a_finding_counts_verdicts(tmp_path):
     assert "| [2 agree, 1 differs](results/papers/fedgp/fig1/README.md) |" in text
     assert "| [1 differs (3 of 4 runs)](results/papers/fedgp/fig2/README.md) |" in text
     assert text.count(overview.NOT_RUN) == len(ENTRIES) - 2
+
+
+def test_a_comparison_that_several_figures_share_is_counted_once(tmp_path):
+    """The main comparison's run has another name in each study, and its p-value another family."""
+    papers = tmp_path / overview.PAPERS / "fedcor"
+
+    def row(what, p, paper="yes", verdict="reproduced"):
+        return Row("fmnist-dir", what, paper, f"0.635 against 0.559 (p = {p})", 10, "+0.076", verdict)
+
+    page.write(papers / "fig4", [], Page([row("fedcor ends above random", 0.02), row("ours", 0.1, "", "better")]))
+    page.write(
+        papers / "fig5", [], Page([row("interval=10 ends above random", 0.01), row("interval=20 ends above random", 1)])
+    )
+    variants = [row(f"beta={beta} ends above random", 0.03) for beta in (0.75, 0.95)]
+    page.write(papers / "fig8", [], Page([*variants, row("beta=0.5 ends above random", 1, verdict="inconclusive")]))
+    text = overview.markdown(ENTRIES, tmp_path, "results")
+    assert "6 rows with a verdict, which are 4 distinct comparisons" in text
+    assert "share runs: 3 reproduced, 1 inconclusive." in text
 
 
 def test_looks_stand_beside_what_the_whole_entry_found(tmp_path):

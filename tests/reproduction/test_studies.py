@@ -123,7 +123,7 @@ def test_only_the_papers_momentum_is_judged():
 @pytest.mark.parametrize(
     "after,expected",
     [
-        ((1.2, 0.52, 0.5), [verdicts.REPRODUCED] * 3),
+        ((1.2, 0.52, 0.5), [verdicts.BY_CONSTRUCTION, verdicts.REPRODUCED, verdicts.REPRODUCED]),
         ((0.9, 0.6, 0.5), [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.NOT_REPRODUCED]),
         ((0.6, 0.9, 0.5), [verdicts.CONTRADICTED, verdicts.CONTRADICTED, verdicts.NOT_REPRODUCED]),
     ],
@@ -200,7 +200,7 @@ def test_by_writer_the_stand_in_is_not_held_against_the_paper():
 def test_what_gpfls_table_copied_is_not_judged():
     rng = np.random.default_rng(0)
     runs = {
-        Cell(column, row): made_up.result(rng.normal(0.5, 0.001, (8, 20)))
+        Cell(column, row): made_up.result(rng.normal(0.9, 0.001, (8, 20)))
         for column in ("cifar10-1spc", "cifar10-dir")
         for row in ("random", "fedcor", "gpfl")
     }
@@ -272,7 +272,7 @@ def test_tails_and_peaks():
     [
         ((3, 6, 9, 12), verdicts.REPRODUCED),
         ((12, 9, 6, 3), verdicts.CONTRADICTED),
-        ((5, 5, 5, 5), verdicts.UNDECIDED),
+        ((5, 5, 5, 5), verdicts.INCONCLUSIVE),
     ],
 )
 def test_distance_and_speed_go_together(rounds, verdict):
@@ -321,8 +321,12 @@ def test_seconds_in_order():
 
     # Power-of-choice may take as much less as a random run does.
     assert verdicts_of(1.0, 2.0, 3.0 + 1.0, 5.0) == [verdicts.REPRODUCED] * 3
-    assert verdicts_of(2.0, 1.0, 3.0 + 2.0, 5.0) == [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.UNDECIDED]
-    assert verdicts_of(0.95, 1.0, 0.95 + 0.95, 3.0) == [verdicts.UNDECIDED, verdicts.UNDECIDED, verdicts.REPRODUCED]
+    assert verdicts_of(2.0, 1.0, 3.0 + 2.0, 5.0) == [verdicts.CONTRADICTED, verdicts.REPRODUCED, verdicts.INCONCLUSIVE]
+    assert verdicts_of(0.95, 1.0, 0.95 + 0.95, 3.0) == [
+        verdicts.INCONCLUSIVE,
+        verdicts.INCONCLUSIVE,
+        verdicts.REPRODUCED,
+    ]
     assert verdicts_of(1.0, 2.0, 3.0 + 1.0, 5.0, rounds=4) == [verdicts.NOT_COMPARABLE] * 3
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0)} == {1}
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0, seeds=3)} == {3}

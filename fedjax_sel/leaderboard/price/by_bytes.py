@@ -50,7 +50,8 @@ def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mappin
     of_settings = [f"{wording.times_random(most_rows[0], [name], boards):.2f}" for name in names]
     return [
         f"Significantly better ({SIGNS[statistics.BETTER]}) or worse ({SIGNS[statistics.WORSE]}) than random "
-        f"selection, or within chance ({WITHIN_CHANCE}), after the same {rounds} rounds:",
+        f"selection, or within chance ({WITHIN_CHANCE}), after the same {rounds} rounds. A sign may be false. "
+        f"{across.false_verdicts(len(names))}",
         _matrix("last_rounds_accuracy", names, boards, tables),
         f"The same at equal megabytes. A number is how many of the {rounds} rounds a row gets for them, where it sends "
         f"more than {wording.DEAR:g} times random's:",

@@ -47,11 +47,12 @@ def configuration(column: str, algo: str, **numbers: Any) -> Config:
 
 _ROUNDS = dict.fromkeys(configuration(column, "random").run.rounds for column in COLUMNS)
 TABLE = (
-    f"A mean agrees if zero is in Welch's 95 % interval of ours minus the paper's. {tables.ARRIVAL} An N/A agrees if "
-    "some seed here does not reach the target either, in all of the entry's rounds, and is not told from chance if all "
+    f"Means are compared by Welch's interval. {verdicts.NUMBERS} {tables.ARRIVAL} An N/A agrees if some seed here does "
+    "not reach the target either, in all of the entry's rounds, and is inconclusive if all "
     f"do. {tables.restriction(*_ROUNDS)} How much faster than power-of-choice the text says that it is, a range over "
-    "the settings, agrees in a setting if the 95 % interval of the ratio of the mean rounds, with all rounds for who "
-    "does not arrive, overlaps the range (added after the first runs). The orders are those of rounds to the target, "
+    "the settings, agrees in a setting if the whole 95 % interval of the ratio of the mean rounds, with all rounds for "
+    "who does not arrive, lies within the range, differs if it lies outside, and is inconclusive otherwise (added "
+    "after the first runs; at first an overlap agreed). The orders are those of rounds to the target, "
     "the paper's own strategy before each of its baselines, where a seed that does not arrive counts all rounds. "
     f"{verdicts.ORDER}"
 )

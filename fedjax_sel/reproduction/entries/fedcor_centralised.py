@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedjax_sel.papers import preset, published
-from fedjax_sel.reproduction import tables
+from fedjax_sel.reproduction import tables, verdicts
 from fedjax_sel.reproduction.entries.fedcor import PAPER_SEEDS, about, accuracy
 from fedjax_sel.reproduction.entry import Cell, Entry, Results, Scale
 from fedjax_sel.reproduction.page import Page
@@ -11,8 +11,8 @@ from fedjax_sel.reproduction.page import Page
 PASSES = 100
 RULE = (
     f"One client holds all data and makes {PASSES} passes with the federated runs' optimizer; the accuracy is the best "
-    "after any pass, for the paper does not say when it stopped. It agrees if the paper's lies in the 95 % prediction "
-    "interval of a run of ours."
+    "after any pass, for the paper does not say when it stopped. The interval is the prediction interval of a run of "
+    f"ours. {verdicts.NUMBERS}"
 )
 
 

@@ -28,8 +28,9 @@ THROUGHOUT = (
     "differs otherwise."
 )
 MOSTLY = (
-    f"{ABOUT} More than 0.9 in most cases agrees if more than half of the pairs of all seeds of a setting lie above "
-    "it, and differs otherwise."
+    f"{ABOUT} More than 0.9 in most cases agrees if Wilson's 95 % interval of the share of pairs above it, of all "
+    "seeds of a setting, lies above one half, differs if it lies below, and is inconclusive if it contains one half. "
+    "It counts pairs as independent. (Until the first runs were judged, the share itself had to be above one half.)"
 )
 
 
@@ -107,8 +108,9 @@ def _judge_mostly(results: Results, scale: Scale) -> Page:
     assert value is not None
     found, rows = _found(results, scale), []
     for column, one in found.items():
-        verdict = verdicts.AGREES if (one.cosines > value.value).mean() > 0.5 else verdicts.DIFFERS
-        words = f"{_share(one, value.value)}; median {np.median(one.cosines):.3f}, least {one.cosines.min():.3f}"
+        low, high, verdict = verdicts.of_share(int((one.cosines > value.value).sum()), one.cosines.size, 0.5)
+        share = f"{_share(one, value.value)} ({100 * low:.0f} to {100 * high:.0f} %)"
+        words = f"{share}; median {np.median(one.cosines):.3f}, least {one.cosines.min():.3f}"
         rows.append(_row(column, one, f"share of pairs with a cosine above {value.value:g}", "most", words,
                          _comparable(verdict, one, results, column, scale)))  # fmt: skip
         rows += _beside(column, one)

@@ -1,6 +1,7 @@
 """FedCor and FedGP: how often the process is updated, and how it anneals."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedjax_sel.reproduction.page import Page, Row
 from fedjax_sel.runs.records import Result
 from fedjax_sel.strategies.fedcor import presets
 
-MARGIN = 0.03
+MARGIN = verdicts.ACCURACY_MARGIN  # of these claims it was written down before the runs
 MEASURES: dict[str, Callable[[Result], np.ndarray]] = {
     "ends": tables.last_accuracy,
     "has an accuracy over all rounds": tables.mean_accuracy,
@@ -23,8 +24,9 @@ MEASURES: dict[str, Callable[[Result], np.ndarray]] = {
 _CLOSE = (
     "Accuracies are the means of the last ten rounds, for where a run ends, and of all rounds, for how fast it got "
     'there. "Hardly changes" is reproduced if the 95 % interval of the paired difference to the main comparison\'s '
-    f"value lies within {MARGIN} of zero, and contradicted if all of it lies beyond. Being above random is an order, "
-    "of each accuracy a claim."
+    f"value lies within {MARGIN} of zero, and contradicted if all of it lies beyond; an interval that reaches from "
+    "within the margin to beyond it is inconclusive if it contains zero, and else the difference is not shown to be "
+    "smaller than the margin. Being above random is an order, of each accuracy a claim."
 )
 _FREQUENCY = (
     "Reproduced if the standard deviation over clients of the selection counts is smaller with each coefficient than "
@@ -39,6 +41,24 @@ def _main(task: str) -> tuple[str, str]:
     """Return what the rows of the main comparison's interval and coefficient are called."""
     numbers = presets.look_up("fedcor", "paper", task)
     return f"interval={numbers.interval}", f"beta={numbers.anneal}"
+
+
+def of_main_names(algo: str, column: str, what: str) -> str:
+    """Return what a row of this module compares, in the words that the main comparison's page has for its own run.
+
+    Args:
+        algo: "fedcor" or "fedgp", whose page it is.
+        column: the row's setting.
+        what: the row's quantity.
+    """
+    main = _main(task_of(column))
+
+    def named(match: re.Match[str]) -> str:
+        return algo if match[0] in main else f"{algo} {match[0]}"
+
+    return re.sub(r"\b(?:interval|beta)=\S+", named, what).replace(
+        "has an accuracy over all rounds above", "has a higher accuracy over all rounds than"
+    )
 
 
 def _judge_close(results: Results, scale: Scale) -> Page:

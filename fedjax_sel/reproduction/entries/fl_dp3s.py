@@ -46,18 +46,17 @@ EARLY = (
 )
 ROUNDS_TO = (
     f"{EARLY}Of {PAPERS} the paper gives the round in which the mean over its {PAPER_SEEDS} seeds, which the figure "
-    f"shows, is at {_AIM}. Ours agrees if the difference is within the middle 95 % of those of two means over draws "
+    f"shows, is at {_AIM}. The interval is the middle 95 % of the differences of two means over draws "
     f"with replacement from our seeds, of as many as ours and of {PAPER_SEEDS}, widened by Student's t for so few; "
     "ours may be as late as it is measured, and a draw that does not arrive counts all rounds run (where the run ended "
-    "early, and the answer depends on when such a draw would have, nothing is told); it is not "
+    "early, and the answer depends on when such a draw would have, it is inconclusive); it is not "
     f"comparable if ours does not arrive and the paper's lies beyond {100 * tables.LATE:.4g} % of the rounds run, or "
     f"if these are fewer than the entry's; of fewer than {verdicts.FEWEST} seeds nothing is told (until two seeds were "
     "judged: the mean of the rounds in which each seed is there was held against the paper's number, which that is "
-    f"not; FedSAE's differed, the others agreed). {tables.restriction(ROUNDS)} The orders of {PAPERS} are those of the "
-    "rounds in which each seed is at "
-    f"{_AIM}, where one that does not arrive counts all rounds; those of all settings are of accuracy over the rounds, "
-    "FL-DP3S above each other, and of its lead over random under each skewness against the next lower one, where a "
-    "family is this claim in a data set. "
+    f"not; FedSAE's differed, the others agreed). {verdicts.NUMBERS} {tables.restriction(ROUNDS)} The orders of "
+    f"{PAPERS} are those of the rounds in which each seed is at {_AIM}, where one that does not arrive counts all "
+    "rounds; those of all settings are of accuracy over the rounds, FL-DP3S above each other, and of its lead over "
+    "random under each skewness against the next lower one, where a family is this claim in a data set. "
     f"{verdicts.ORDER}"
 )
 LOWER = (
@@ -74,9 +73,9 @@ PROFILES = (
 INITIAL = (
     f"{EARLY}Rounds to {_AIM} under the four initialisations, where a seed that does not arrive counts all rounds, and "
     "accuracy over the rounds are each compared by Friedman's test, whose blocks are seeds, two or more; the range of "
-    "a strategy is that of its four means. "
-    f"Reproduced if random's initialisations are told apart (p < {LEVEL:g}) and FL-DP3S's range is smaller, "
-    "contradicted if FL-DP3S's are told apart and its range is the greater one, else not told from chance."
+    f"a strategy is that of its four means. Reproduced if random's initialisations are told apart (p < {LEVEL:g}) and "
+    "FL-DP3S's range is smaller, contradicted if FL-DP3S's are told apart and its range is the greater one, else "
+    "inconclusive."
 )
 
 
@@ -289,7 +288,7 @@ def _range_row(values: dict[str, np.ndarray], what: str, digits: int, scale: Sca
     seeds = values["random"].shape[1]
     tests = {algo: initializers_differ(values[algo]) if seeds > 1 else math.nan for algo in LEADERS}
     ranges = {algo: float(np.ptp(values[algo].mean(axis=1))) for algo in LEADERS}
-    verdict = verdicts.UNDECIDED
+    verdict = verdicts.INCONCLUSIVE
     if tests["random"] < LEVEL and ranges["fl_dp3s"] < ranges["random"]:
         verdict = verdicts.REPRODUCED
     elif tests["fl_dp3s"] < LEVEL and ranges["fl_dp3s"] > ranges["random"]:

@@ -39,18 +39,18 @@ WITHOUT_DROPOUT: dict[str, dict[str, Any]] = {
     f"{row} without dropout": {**AS_THEY_RAN[row], "model_dropout": 0.0} for row in ("random", "gpfl")
 }
 TABLE = (
-    "The table has one run a cell: it agrees if it lies in the 95 % prediction interval of a run of ours. The orders "
-    "are those of the last ten rounds' accuracy, GPFL above each baseline: once with all as its authors ran them, once "
-    "with all as published and GPFL in the coherent reading, which is our question and no claim of the paper's; the "
-    f"claim leaves {WITHOUT} out. That GPFL fluctuates least is an order, too, of the greatest deviation of the last "
-    "ten rounds from their mean (added after the first runs). FedCor's numbers under cifar10-dir at 15 and 50 % are "
-    "copies of those under 2SPC, and not comparable. The text's gains over the best baseline agree if they lie in the "
-    'prediction interval of a run\'s, whose best baseline is that of the mean over seeds; "no more than 4 %" between '
-    "GPFL's last ten rounds and their mean agrees if the 95 % interval of the mean over seeds does not lie above it. "
-    "Added after the other runs, to look for a cause: GPFL and random selection without the network's dropout; whether "
-    "the table's numbers of GPFL agree with these, and whether GPFL is above random selection there, which is no claim "
-    "either: such rows have nothing in the paper's column, are told better or worse, and are not counted in the "
-    f"overview. {verdicts.ORDER}"
+    "The table has one run a cell: the interval is the prediction interval of a run of ours. "
+    f"{verdicts.NUMBERS} The orders are those of the last ten rounds' accuracy, GPFL above each baseline: once with "
+    "all as its authors ran them, once with all as published and GPFL in the coherent reading, which is our question "
+    f"and no claim of the paper's; the claim leaves {WITHOUT} out. That GPFL fluctuates least is an order, too, of "
+    "the greatest deviation of the last ten rounds from their mean (added after the first runs). FedCor's numbers "
+    "under cifar10-dir at 15 and 50 % are copies of those under 2SPC, and not comparable. The text's gains over the "
+    'best baseline, which is that of the mean over seeds, are such numbers; "no more than 4 %" between GPFL\'s last '
+    "ten rounds and their mean agrees if the whole 95 % interval of the mean over seeds lies below it, differs if it "
+    "lies above, and is inconclusive otherwise. Added after the other runs, to look for a cause: GPFL and random "
+    "selection without the network's dropout; whether the table's numbers of GPFL agree with these, and whether "
+    "GPFL is above random selection there, which is no claim either: such rows have nothing in the paper's column, "
+    f"are told better or worse, and are not counted in the overview. {verdicts.ORDER}"
 )
 BY_WRITER = (
     f"{CURVES} By writer the baselines are as published and GPFL is the coherent reading, on LEAF's files "
@@ -172,12 +172,11 @@ def _text_rows(results: Results, gains: Numbers, steadiness: Numbers, scale: Sca
             continue
         swing = _swing(gpfl)
         low, high = map(float, statistics.mean_interval(swing))
-        verdict = verdicts.AGREES if low <= most.value else verdicts.DIFFERS
+        verdict = verdicts.of_number(low, high, len(swing), -np.inf, most.value)
         rows.append(
             Row(column, "gpfl: greatest deviation of the last ten rounds from their mean", f"at most {most.value:g}",
                 f"{tables.mean_and_sd(swing, 3)} ({low:.3f} to {high:.3f})", len(swing), "",
-                verdicts.if_enough(verdict, len(swing)) if scale.whole_rounds and not np.isnan(low) else
-                verdicts.NOT_COMPARABLE)
+                verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE)
         )  # fmt: skip
         baselines = [results.get(Cell(column, row)) for row in AS_THEY_RAN if row != "gpfl"]
         value = gains.cell("gpfl", column)

@@ -16,12 +16,13 @@ RULE = (
     "Only the order is judged: random before GPFL before power-of-choice before FedCor, of the seconds of a run of one "
     'seed without compilation; "slightly" and "by far" are not. One timing a setting tells nothing of differences of a '
     f"few per cent: reproduced if it holds in all three settings by more than {100 * LEAST:g} % of the longer time, "
-    "contradicted if it is the other way in all by as much (before the last runs: by any difference). A machine with "
-    "other work tells nothing. Power-of-choice as its authors ran it chooses by its candidates' training, which the "
-    "selected ones need not repeat and here do: its time lies between what is measured and that less the time of the "
-    "run with random selection, and its orders are judged where they hold at both ends (added after the runs of a "
-    "first page, which had it before FedCor contradicted, and GPFL before it reproduced). Every round is a chunk of "
-    "its own, so that all but the first count; on the first page the first ten did not, in which FedCor measures most."
+    "contradicted if it is the other way in all by as much, else inconclusive (before the last runs: by any "
+    "difference). A machine with other work tells nothing. Power-of-choice as its authors ran it chooses by its "
+    "candidates' training, which the selected ones need not repeat and here do: its time lies between what is "
+    "measured and that less the time of the run with random selection, and its orders are judged where they hold at "
+    "both ends (added after the runs of a first page, which had it before FedCor contradicted, and GPFL before it "
+    "reproduced). Every round is a chunk of its own, so that all but the first count; on the first page the first ten "
+    "did not, in which FedCor measures most."
 )
 TWICE = "pow_d"  # trains its selected candidates a second time
 
@@ -52,7 +53,7 @@ def _judge(results: Results, scale: Scale) -> Page:
         )
         if not len(both):
             continue
-        verdict = verdicts.UNDECIDED
+        verdict = verdicts.INCONCLUSIVE
         if len(both) < len(COLUMNS) or np.isnan(both).any() or not scale.whole_rounds:
             verdict = verdicts.NOT_COMPARABLE
         elif (both[:, 0] < (1 - LEAST) * low[:, 1]).all():

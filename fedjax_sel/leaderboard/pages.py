@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedjax_sel import statistics
 from fedjax_sel.core import whole_files
 from fedjax_sel.core.texts import cell

@@ -3,7 +3,9 @@
 The columns headed FEMNIST are Fashion-MNIST (the released logs say so): 500 rounds, one seed, no held-out data. The
 model is FedCor's MLP with its dropout of 0.5, which the text does not mention and the code has (joapolarbear/PBFL takes
 `fedcor.models.MLP`). Those headed CIFAR-10 have 2000 rounds of 40 steps and the CNN of section V, which is FedCor's;
-momentum is named for Fashion-MNIST alone and is zero here. Clients hold all of their data. FedCor as they ran it is `--algo fedcor --algo-args preset=gpfl-port`, power-of-choice
+momentum is named for Fashion-MNIST alone and is zero here. Clients hold out no data.
+
+FedCor as they ran it is `--algo fedcor --algo-args preset=gpfl-port`, power-of-choice
 `--algo pow_d --algo-args variant=train-first`.
 """
 

@@ -65,7 +65,8 @@ SMOOTH = (
 MOST_OF_ALL = (
     f'{CURVES} {SMOOTH} (How smooth the curves are, and "most of all under 1SPC", was added after the last run of 500 '
     "rounds; a page without such rows is older. results/leaderboard/papers_curves.csv has them for the leaderboard's "
-    "curves: 150 rounds, and clients share 95 % of the data, for the server holds the rest.) The loss is not judged: the picture shows it."
+    "curves: 150 rounds, and clients share 95 % of the data, for the server holds the rest.) The "
+    "loss is not judged: the picture shows it."
 )
 Curves: TypeAlias = Mapping[Cell, np.ndarray]  # test accuracies, [seeds, rounds]
 

@@ -216,9 +216,9 @@ UNCORRELATED, OVERLAP = 0.1, 0.5
 COHORTS = (
     "FedCor's cohort in the first round after the warm-up, in which all alpha are one, and the covariance that it was "
     "selected with. Nearly zero correlations: reproduced if the 95 % interval over seeds of the mean absolute "
-    f"correlation of the cohort's pairs lies below {UNCORRELATED:g}, contradicted if it lies above. That the proxy (the "
-    "K clients with the largest sum_i p_i Sigma_ik, Eq. 59, under the same covariance) approximates FedCor: reproduced "
-    f"if the 95 % interval of the share of FedCor's cohort that the proxy selects, too, lies above {OVERLAP:g}, "
+    f"correlation of the cohort's pairs lies below {UNCORRELATED:g}, contradicted if it lies above. That the proxy "
+    "(the K clients with the largest sum_i p_i Sigma_ik, Eq. 59, under the same covariance) approximates FedCor: "
+    f"reproduced if the 95 % interval of the share of FedCor's cohort that the proxy selects, too, lies above {OVERLAP:g}, "
     "contradicted if it lies below."
 )
 _RUNS = {

@@ -242,27 +242,27 @@ FEDCOR_TARGETS = {  # Table 1
     "cifar10": {"2spc": 0.62, "1spc": 0.36, "dir": 0.54},
 }
 EXPERIMENTS = """
-setting                  | fedcor/fmnist | fedcor/cifar10 | fl_dp3s   | gpfl/fmnist   | source
-dataset                  | fashion_mnist | cifar10        | None      | fashion_mnist | FedCor 5.1; FL-DP3S 4; PBFL, save/overall/fmnist_*.csv
-num_clients              | 100           | 100            | 100       | 100           | FedCor 5.1; FL-DP3S 4.1; GPFL VI-B
-num_selected             | None          | None           | 10        | None          | FL-DP3S 4.1
-model                    | mlp           | cnn            | cnn_small | mlp           | FedCor C.1; flsim, models/mnist; GPFL VI-B
-model_dropout            | 0.5           | 0.0            | 0.0       | 0.5           | models.py of FedCor, which PBFL uses, too
-local_epochs             | 3             | 5              | 5         | None          | FedGP, appendix (20, 40 steps in FedCor C.1); flsim
-local_steps              | None          | None           | None      | 20            | GPFL VI-B
-batch_size               | 64            | 50             | 10        | 64            | FedCor C.1; flsim; GPFL VI-B
-learning_rate            | 0.005         | 0.01           | 0.01      | 0.005         | FedCor C.1; flsim; GPFL VI-B
-learning_rate_milestones | (150, 300)    | ()             | ()        | ()            | FedCor C.1
-learning_rate_decay      | 0.5           | 0.5            | 0.5       | 0.5           | FedCor C.1: halved; of no effect without milestones
-momentum                 | 0.0           | 0.0            | 0.5       | 0.1           | FedCor C.1; flsim; GPFL VI-B
-weight_decay             | 1e-4          | 3e-4           | 0.0       | 1e-4          | FedCor C.1; flsim; GPFL VI-B
-aggregation              | uniform       | uniform        | samples   | uniform       | FedCor Eq. 4; FL-DP3S Eq. 6; GPFL II
-holdout                  | 0.2           | 0.2            | 0.0       | 0.0           | update.py of FedCor: 80 / 20
-loss_on                  | holdout       | holdout        | train     | train         | update.py of FedCor
-rounds                   | 500           | 2000           | 150       | 500           | FedCor, Table 1; FL-DP3S, Fig. 1 (shown there); GPFL VI-C
-seeds                    | (0, 1, 2, 3, 4) | (0, 1, 2, 3, 4) | (0,)   | (0,)          | FedCor 5.1: five; FL-DP3S 4.1 has 50, a preset one; PBFL: one
-train_metrics_every      | 0             | 0              | 1         | 0             | FL-DP3S 4.1: accuracy on the training set
-eval_every               | 1             | 1              | 1         | 1             | FedCor, Table 1 counts rounds
+setting                  | fedcor/fmnist | fedcor/cifar10 | fl_dp3s   | gpfl/fmnist   | gpfl/cifar10 | source
+dataset                  | fashion_mnist | cifar10        | None      | fashion_mnist | cifar10      | FedCor 5.1; FL-DP3S 4; PBFL, save/overall/fmnist_*.csv
+num_clients              | 100           | 100            | 100       | 100           | 100          | FedCor 5.1; FL-DP3S 4.1; GPFL VI-B
+num_selected             | None          | None           | 10        | None          | None         | FL-DP3S 4.1
+model                    | mlp           | cnn            | cnn_small | mlp           | cnn          | FedCor C.1; flsim, models/mnist; GPFL VI-B
+model_dropout            | 0.5           | 0.0            | 0.0       | 0.5           | 0.0          | models.py of FedCor, which PBFL uses, too
+local_epochs             | 3             | 5              | 5         | None          | None         | FedGP, appendix (20, 40 steps in FedCor C.1); flsim
+local_steps              | None          | None           | None      | 20            | 40           | GPFL VI-B
+batch_size               | 64            | 50             | 10        | 64            | 50           | FedCor C.1; flsim; GPFL VI-B
+learning_rate            | 0.005         | 0.01           | 0.01      | 0.005         | 0.01         | FedCor C.1; flsim; GPFL VI-B
+learning_rate_milestones | (150, 300)    | ()             | ()        | ()            | ()           | FedCor C.1
+learning_rate_decay      | 0.5           | 0.5            | 0.5       | 0.5           | 0.5          | FedCor C.1: halved; of no effect without milestones
+momentum                 | 0.0           | 0.0            | 0.5       | 0.1           | 0.0          | FedCor C.1; flsim; GPFL VI-B
+weight_decay             | 1e-4          | 3e-4           | 0.0       | 1e-4          | 3e-4         | FedCor C.1; flsim; GPFL VI-B
+aggregation              | uniform       | uniform        | samples   | uniform       | uniform      | FedCor Eq. 4; FL-DP3S Eq. 6; GPFL II
+holdout                  | 0.2           | 0.2            | 0.0       | 0.0           | 0.0          | update.py of FedCor: 80 / 20
+loss_on                  | holdout       | holdout        | train     | train         | train        | update.py of FedCor
+rounds                   | 500           | 2000           | 150       | 500           | 2000         | FedCor, Table 1; FL-DP3S, Fig. 1 (shown there); GPFL VI-C
+seeds                    | (0, 1, 2, 3, 4) | (0, 1, 2, 3, 4) | (0,)   | (0,)          | (0,)         | FedCor 5.1: five; FL-DP3S 4.1 has 50, a preset one; PBFL: one
+train_metrics_every      | 0             | 0              | 1         | 0             | 0            | FL-DP3S 4.1: accuracy on the training set
+eval_every               | 1             | 1              | 1         | 1             | 1            | FedCor, Table 1 counts rounds
 """  # noqa: E501
 OUR_OWN = {"chunk"}  # how often the host looks
 
@@ -272,7 +272,7 @@ def experiments():
     columns = read(EXPERIMENTS)
     typed = {}
     for family, parts in (("fedcor/fmnist", FEDCOR_PARTITIONS), ("fedcor/cifar10", FEDCOR_PARTITIONS),
-                          ("gpfl/fmnist", FEDCOR_PARTITIONS)):  # fmt: skip
+                          ("gpfl/fmnist", FEDCOR_PARTITIONS), ("gpfl/cifar10", FEDCOR_PARTITIONS)):  # fmt: skip
         for name, part in parts.items():
             paper, data = family.split("/")
             target = {"target_accuracy": FEDCOR_TARGETS[data][name]} if paper == "fedcor" else {}

@@ -21,10 +21,23 @@ from fedjax_sel.papers.published import LONGEST_QUOTE, PICTURE, Cell, Numbers, R
 ENTRIES = published.ENTRIES.values()
 BLOCKS = [pytest.param(block, id=f"{entry.id}: {block.what}") for entry in ENTRIES for block in entry.numbers or ()]
 TABLES = {  # every table and figure with an experiment behind it, and the numbers of the running text
-    "fedgp": ["table1", *(f"fig{number}" for number in range(1, 7))],
-    "fedcor": ["table1", *(f"fig{number}" for number in range(1, 14)), "centralised", "hours", "appendix_b"],
-    "gpfl": ["table1", "table2", "fig1", *(f"fig{number}" for number in range(3, 8))],  # Fig. 2 draws a definition
-    "fl_dp3s": [f"fig{number}" for number in range(1, 7)],
+    "fedgp": ["table1", *(f"fig{number}" for number in range(1, 7)), "linearity"],
+    "fedcor": [
+        "table1",
+        *(f"fig{number}" for number in range(1, 14)),
+        "centralised",
+        "hours",
+        "appendix_b",
+        "appendix_b2",
+    ],
+    "gpfl": [
+        "table1",
+        "table2",
+        "fig1",
+        *(f"fig{number}" for number in range(3, 8)),
+        "theorem1",
+    ],  # Fig. 2 draws a definition
+    "fl_dp3s": [*(f"fig{number}" for number in range(1, 7)), "gemd", "theorem1"],
 }
 FILES = {"fedcor": ("fedcor", "fedcor_supplement")}  # else one of the paper's own name
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedjax_sel import statistics
 from fedjax_sel.core import whole_files
 from fedjax_sel.core.texts import cell
@@ -14,6 +16,10 @@ from fedjax_sel.leaderboard.grids import GRIDS
 from fedjax_sel.leaderboard.measures import LAST_SHARE
 from fedjax_sel.leaderboard.standings import Standings
 from fedjax_sel.reporting import png
+from fedjax_sel.reproduction.entries import fedcor
+from fedjax_sel.reproduction.entry import Cell
+from fedjax_sel.reproduction.page import Row as PaperRow
+from fedjax_sel.reproduction.page import as_csv
 
 NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
 seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
@@ -192,8 +198,21 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
             "## Beside it",
             "\n".join(f"* [{held.about['title']}]({name}/README.md)" for name, held in others.items()),
         ]
+    if rows := _papers_curves(boards):
+        files["papers_curves.csv"] = as_csv(rows)
     page.append(NOTES)
     return {**files, "README.md": "\n\n".join(page) + "\n"}
+
+
+def _papers_curves(boards: Mapping[str, series.Setting]) -> list[PaperRow]:
+    """Judge claims about FedCor's and FedGP's curves, by the rules of fedcor/fig4 and fedgp/fig2, on these curves."""
+    curves = {
+        Cell(name, row): one.test_accuracy.astype(np.float64)
+        for name, held in boards.items()
+        if name in fedcor.COLUMNS
+        for row, one in held.rows.items()
+    }
+    return [row for winner in ("fedcor", "fedgp") for row in fedcor.smooth_rows(curves, winner)]
 
 
 def _under_fedavg(rows: Mapping[str, series.Series]) -> dict[str, series.Series]:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.models.output import Output
 from fedjax_sel.models.output_layer import Paths
 from fedjax_sel.models.weights import Weights
@@ -42,7 +43,7 @@ class Model(NamedTuple):
 
     def shapes(self) -> Params:
         """Return the shapes of the trained weights."""
-        return jax.eval_shape(self.init, jax.random.key(0)).trained
+        return jax.eval_shape(self.init, jax_settings.key(0)).trained
 
     @property
     def size(self) -> int:

@@ -10,6 +10,13 @@ SOURCES = {
     "gpfl": "GPFL's Table II (Na, Liang, Yiu)",
 }
 """Where a preset comes from, by what stands before the first slash of its name."""
+NOT_FROM_THE_PAPER = {
+    "fedcor/fmnist": "dropout, hold-out and epochs come from the released code, the paper has 20 steps",
+    "fedcor/cifar10": "hold-out and epochs come from the released code, the paper has 40 steps",
+    "fl_dp3s/": "widths, optimizer, batches and epochs come from flsim's code, the paper has none",
+    "gpfl/fmnist": "dropout comes from the released code",
+}
+"""What a preset takes from code and not from its paper, by how its name begins."""
 _DATA = {
     "digits": "the embedded digits", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
 }  # fmt: skip
@@ -29,12 +36,15 @@ def sentence(name: str) -> str:
     parts = [
         f"{_DATA.get(config.data.dataset, config.data.dataset)} {_dealt(config)}",
         f"{config.selection.num_selected} of {config.partition.num_clients} clients a round",
-        f"model {config.model.model}",
+        f"model {config.model.model}"
+        + (f" with dropout {dropout:g}" if (dropout := config.model.model_dropout) else ""),
         _local_work(config),
+        *([f"{100 * held:.4g} % of each client's data held out"] if (held := config.data.holdout) else []),
         f"{run.rounds} rounds, {seeds} seed{'s' if seeds > 1 else ''}",
     ]
     if run.target_accuracy is not None:
         parts.append(f"target {100 * run.target_accuracy:.4g} %")
+    parts += [words for begins, words in NOT_FROM_THE_PAPER.items() if name.startswith(begins)]
     return f"{SOURCES[name.partition('/')[0]]}: {'; '.join(parts)}."
 
 

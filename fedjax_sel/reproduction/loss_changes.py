@@ -57,6 +57,11 @@ def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
     return {round: arrays[_CHANGES] for round, arrays in _kept(result, scale).items()}
 
 
+def drawn(result: Result, scale: Scale) -> dict[int, np.ndarray]:
+    """Return the random cohorts of what `read` returns, by round, int32 [seeds, cohorts, K]."""
+    return {round: arrays[_COHORTS] for round, arrays in _kept(result, scale).items()}
+
+
 def is_there(result: Result, scale: Scale) -> bool:
     """Return whether all that is measured of a run is there."""
     return len(_kept(result, scale)) == len(rounds_of(result.config))

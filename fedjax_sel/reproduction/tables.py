@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -167,10 +168,13 @@ def best_rows(
     return contest_rows(results, winner, last_accuracy, "ends above", 3, True, against, whole, claimed)
 
 
+Run = TypeVar("Run")
+
+
 def contest_rows(
-    results: Results,
+    results: Mapping[Cell, Run],
     winner: str,
-    values: Callable[[Result], np.ndarray],
+    values: Callable[[Run], np.ndarray],
     words: str,
     digits: int,
     higher_is_better: bool = True,
@@ -183,7 +187,7 @@ def contest_rows(
     A family of Holm's correction is one column.
 
     Args:
-        results: finished runs.
+        results: finished runs, or what is known of them.
         winner: the row of the strategy that the paper claims to be best.
         values: of a run, one a seed, finite.
         words: that stand between the winner and another.
@@ -261,7 +265,7 @@ def number_row(
     return Row(setting, what, in_words.format(paper), words, len(ours), difference, verdict)
 
 
-def _columns(results: Results) -> list[str]:
+def _columns(results: Mapping[Cell, object]) -> list[str]:
     return list(dict.fromkeys(cell.column for cell in results))
 
 

@@ -8,14 +8,18 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.errors import DamagedRunError
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.reproduction import state, verdicts
 from fedjax_sel.reproduction.entries import (
     ENTRIES,
     embeddings,
+    fedcor,
+    fedcor_normality,
     fedcor_proxy,
     fedcor_toy,
     fl_dp3s,
     fl_dp3s_profiles,
+    fl_dp3s_untrained,
     gpfl_descent,
     gpfl_selections,
     gpfl_statistics,
@@ -330,3 +334,85 @@ def test_seconds_in_order():
     assert verdicts_of(1.0, 2.0, 3.0 + 1.0, 5.0, rounds=4) == [verdicts.NOT_COMPARABLE] * 3
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0)} == {1}
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0, seeds=3)} == {3}
+
+
+def test_bytes_until_the_target():
+    accuracy = np.array([[0.1, 0.95, 0.95], [0.1, 0.2, 0.3]])
+    found = made_up.result(accuracy, train_accuracy=accuracy)  # a byte down and one up in each round
+    np.testing.assert_allclose(fl_dp3s._megabytes(found) * 1e6, [4, 6])
+
+
+def test_a_smooth_curve_rises_and_a_rough_one_jumps():
+    smooth, rough = np.array([[0.1, 0.2, np.nan, 0.3]]), np.array([[0.1, 0.3, np.nan, 0.1]])
+    np.testing.assert_allclose([fedcor.roughness(one)[0] for one in (smooth, rough)], [0.1, 0.2])
+
+
+def test_curves_are_judged_by_smoothness_and_by_the_lead_under_1spc():
+    noise = 0.1 * np.random.default_rng(0).random((8, 30))
+    curves = {}
+    for column, lead in (("fmnist-1spc", 0.3), ("fmnist-2spc", 0.1), ("fmnist-dir", 0.4)):
+        curves |= {Cell(column, row): 0.3 + noise + 0.01 * np.arange(8)[:, None] for row in fedcor.BASELINES}
+        curves[Cell(column, "fedcor")] = 0.3 + lead + noise / 10
+    rows = fedcor.smooth_rows(curves, "fedcor")
+    assert [row.verdict for row in rows] == [verdicts.REPRODUCED] * 10 + [verdicts.CONTRADICTED]
+    assert "larger under fmnist-1spc than under fmnist-dir" in rows[-1].what
+    unfinished = fedcor.smooth_rows(curves, "fedcor", whole=False)
+    assert {row.verdict for row in unfinished} == {verdicts.NOT_COMPARABLE}
+    curves.pop(Cell("fmnist-1spc", "afl"))
+    assert not [row for row in fedcor.smooth_rows(curves, "fedcor") if "lead" in row.what]
+
+
+def test_cohorts_of_the_proxy_and_their_correlations_by_hand():
+    embeddings = np.array([[2.0, 2.0, 0.0, 0.0], [0.0, 0.0, 1.0, -0.5]])  # two alike, two opposite, no others
+    covariance = fedcor_proxy.covariance_of(embeddings)
+    np.testing.assert_allclose(covariance[0, :3], [4 + 1e-4, 4, 0])
+    assert fedcor_proxy.mean_correlation(covariance, np.array([0, 1])) == pytest.approx(1, abs=1e-4)
+    assert fedcor_proxy.mean_correlation(covariance, np.array([0, 2])) == 0
+    assert fedcor_proxy.mean_correlation(covariance, np.array([2, 3])) == pytest.approx(1, abs=1e-3)
+    assert set(fedcor_proxy.proxy_cohort(covariance, np.full(4, 0.25), 2)) == {0, 1}
+    found = fedcor_proxy._of_seed(embeddings, np.full(4, 0.25), np.array([0, 2]))
+    assert found.overlap == 0.5 and found.fedcor == 0 and found.proxy == pytest.approx(1, abs=1e-4)
+
+
+def test_what_a_linear_function_of_the_cohort_explains():
+    rng = np.random.default_rng(0)
+    cohorts = rng.permuted(np.tile(np.arange(8), (400, 1)), axis=1)[:, :3]
+    of_client = rng.normal(size=(8, 8))
+    linear = of_client[cohorts].sum(axis=1)  # [M, N]
+    assert fedcor_normality.explained(linear - 7, cohorts) == pytest.approx(1)
+    assert fedcor_normality.explained(rng.normal(size=linear.shape), cohorts) < 0.1
+    assert 0.3 < fedcor_normality.explained(linear + rng.normal(size=linear.shape) * linear.std(), cohorts) < 0.7
+
+
+def test_the_bound_on_gpfls_regret_divides_by_a_negative_number():
+    assert gpfl_descent.denominator(np.array(4.0), np.array(2.0)) == pytest.approx(1 - 5 / 2)
+    counted, _ = ENTRIES["gpfl/theorem1"].judge({}, Scale()).rows
+    assert counted.ours == "500500 of 500500" and counted.verdict == verdicts.CONTRADICTED
+
+
+def test_cohorts_at_the_initial_model_are_those_of_a_run(tmp_path):
+    """Neither random selection nor FL-DP3S looks at what training found."""
+    config = SMALL.replace(seeds=(3, 4), rounds=5, dataset="digits", partition="skewness", skewness="1")
+    for algo in fl_dp3s.LEADERS:
+        run = fedjax_sel.run(config.replace(algo=algo, local_steps=3))
+        problem = pose(run.config)
+        for number, seed in enumerate(run.seeds):
+            outputs = fl_dp3s_untrained.first_layer(problem, seed)
+            profiles = np.stack([outputs[own].mean(axis=0) for own in problem.partitions[number].indices])
+            found = fl_dp3s_untrained.cohorts(problem, algo, profiles, seed, 5)
+            np.testing.assert_array_equal(found, run.cohorts[number])
+
+
+def test_what_is_measured_at_the_initial_model(tmp_path):
+    cell = next(iter(ENTRIES["fl_dp3s/gemd"].runs))
+    assert cell.column == "mnist"
+    small = SMALL.replace(seeds=2, rounds=1, partition="skewness", skewness="1", out=str(tmp_path / "run"))
+    result = fedjax_sel.run(small)
+    (measure,) = {ENTRIES[name].measure for name in ("fl_dp3s/gemd", "fl_dp3s/theorem1")}
+    scale = Scale(share=0.1)
+    assert not measure.is_there(result, scale) and len(list(measure.take(result, scale))) == 2
+    assert measure.is_there(result, scale) and not list(measure.take(result, scale))
+    lower = ENTRIES["fl_dp3s/gemd"].judge({cell: result}, scale).rows
+    assert [row.setting for row in lower] == ["mnist-xi1", "mnist-xih", "mnist-xi0.8", "mnist-xi0.5"]
+    distance, share = ENTRIES["fl_dp3s/theorem1"].judge({cell: result}, scale).rows
+    assert distance.setting == share.setting == "mnist-xi1" and 0 <= float(share.ours.split()[0]) <= 1

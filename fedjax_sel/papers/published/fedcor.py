@@ -323,4 +323,14 @@ ENTRIES = (
             "of the selected clients; that to the optimum of all is its conclusion. Both are looked at."
         ),
     ),
+    Published(
+        id="fedcor/appendix_b2",
+        title="Cohorts of FedCor and of the proxy strategy, appendix B.2",
+        claim="FedCor selects clients with nearly zero correlations with each other, and the proxy approximates it.",
+        source="theorem",
+        reading=(
+            "The text predicts both and measures neither. They are measured where all alpha are one, which the proxy "
+            "leaves out: in the first round after the warm-up."
+        ),
+    ),
 )

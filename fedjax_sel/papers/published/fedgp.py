@@ -236,4 +236,14 @@ ENTRIES = (
         settings={**TASKS, **METHOD, **BETAS},
         reading=f"The interval is not given here; the 10 rounds of the main comparison are taken. {AS_IN_TABLE1}",
     ),
+    Published(
+        id="fedgp/linearity",
+        title="Loss changes as a linear function of the model's update, Assumption 3.2",
+        claim="In any round the update is so small that a client's loss change is nearly a linear function of it.",
+        source="theorem",
+        reading=(
+            "Eq. 10 takes the client's gradient; any affine function of the update is allowed here, which is weaker. "
+            "The update is the mean of the cohort's, so that such a function is one of who is in the cohort."
+        ),
+    ),
 )

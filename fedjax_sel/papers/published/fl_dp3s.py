@@ -115,4 +115,25 @@ ENTRIES = (
         settings={**SETTINGS, "skewness": Stated("1", (r"on MNIST with $\xi = 1$ in Fig. 6",))},
         reading=f"The settings are fig1's, as the text says; {ASSUMED}.",
     ),
+    Published(
+        id="fl_dp3s/gemd",
+        title="Group earth mover's distance of cohorts that do not depend on training (Fig. 2)",
+        claim="FL-DP3S's cohorts have a lower distance than random selection's at every degree of skewness.",
+        source=PICTURE,
+        settings={**SETTINGS, **EVERY_SKEWNESS},
+        reading=(
+            "The paper draws the distance of four strategies; two of them select without looking at what clients "
+            "train, so that their distances are had at the initial model. The other two stand in fig2."
+        ),
+    ),
+    Published(
+        id="fl_dp3s/theorem1",
+        title="Outputs of the first fully connected layer, Theorem 1",
+        claim="The outputs of each unit of the first fully connected layer tend to follow a Gaussian distribution.",
+        source="theorem",
+        reading=(
+            "The theorem is a limit in the number of input features, so the paper's own layer (800 features here) is "
+            "looked at. Its formula of the variance, which takes the features as independent, is not."
+        ),
+    ),
 )

@@ -337,4 +337,14 @@ ENTRIES = (
             "it."
         ),
     ),
+    Published(
+        id="gpfl/theorem1",
+        title="Bound on the regret of the selection, Theorem 1",
+        claim="The expected regret is at most t exp(-tau / 2) / (1 - (t + 1) exp(-tau / 2)), tau = 2 ln n / n_i.",
+        source="theorem",
+        reading=(
+            "n is not defined; it is read as the round t, as in the upper confidence bound that the paper cites, so "
+            "that exp(-tau/2) is t^(-1/n_i)."
+        ),
+    ),
 )

@@ -14,6 +14,7 @@ from fedjax_sel.reproduction.entries import (
     fedgp_toy,
     fl_dp3s,
     fl_dp3s_profiles,
+    fl_dp3s_untrained,
     gpfl,
     gpfl_descent,
     gpfl_exploration,
@@ -25,8 +26,8 @@ from fedjax_sel.reproduction.entry import Entry
 
 _MODULES = (
     *(embeddings, fedcor, fedcor_centralised, fedcor_hours, fedcor_normality, fedcor_proxy, fedcor_stationarity),
-    *(fedcor_toy, fedcor_variants, fedgp_toy, fl_dp3s, fl_dp3s_profiles, gpfl, gpfl_descent),
-    *(gpfl_exploration, gpfl_selections, gpfl_statistics, gpfl_time),
+    *(fedcor_toy, fedcor_variants, fedgp_toy, fl_dp3s, fl_dp3s_profiles, fl_dp3s_untrained),
+    *(gpfl, gpfl_descent, gpfl_exploration, gpfl_selections, gpfl_statistics, gpfl_time),
 )
 _FOUND = {entry.name: entry for module in _MODULES for entry in module.ENTRIES}
 ENTRIES: dict[str, Entry] = {name: _FOUND[name] for name in published.ENTRIES if name in _FOUND}

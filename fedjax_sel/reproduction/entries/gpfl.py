@@ -65,9 +65,6 @@ def configuration(column: str, changes: dict[str, Any]) -> Config:
         column: the setting.
         changes: of the preset's values, by flat name.
     """
-    if column in CIFAR10:  # FedCor's, with 40 steps on all of a client's data
-        whole = {"holdout": 0.0, "loss_on": "train", "local_epochs": None, "local_steps": 40, "target_accuracy": None}
-        return preset(f"fedcor/{column}").replace(seeds=SEEDS, **whole, **changes)
     return preset(f"gpfl/{column}").replace(seeds=SEEDS, **changes)
 
 

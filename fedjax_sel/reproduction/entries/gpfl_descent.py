@@ -1,4 +1,4 @@
-"""GPFL Fig. 1: descent with momentum against plain gradient descent, on an ill-conditioned quadratic."""
+"""GPFL without training: momentum on an ill-conditioned quadratic (Fig. 1), and the bound on the regret (Theorem 1)."""
 
 from typing import Any
 
@@ -19,6 +19,13 @@ RULE = (
     "stand beside them without a verdict: the paper names none. (Until the first "
     "run was judged, each with its best numbers was the other pair that had one: fewer steps there were reproduced, "
     "less oscillation was contradicted.) There is no randomness."
+)
+
+MOST_ROUNDS = 1000
+BOUND = (
+    f"The denominator of the bound is computed for all rounds t up to {MOST_ROUNDS} and all selections n_i of a client "
+    "from 1 to t. A bound on a regret has to be positive: reproduced if no denominator is negative, contradicted if "
+    "all are, else not reproduced. There is no randomness."
 )
 
 
@@ -98,4 +105,36 @@ def _figure() -> Any:
     return figure
 
 
-ENTRIES = (Entry("gpfl/fig1", RULE, {}, _judge, "seconds"),)
+def denominator(t: np.ndarray, selections: np.ndarray) -> np.ndarray:
+    """Return 1 - (t + 1) exp(-tau / 2), by which Theorem 1 divides: 1 - (t + 1) t^(-1 / n_i).
+
+    Args:
+        t: rounds, n of the paper.
+        selections: of the client until then, n_i.
+    """
+    return 1 - (t + 1) * np.exp(-np.log(t) / selections)
+
+
+def _judge_bound(results: Results, scale: Scale) -> Page:
+    t, selections = np.meshgrid(np.arange(1, MOST_ROUNDS + 1), np.arange(1, MOST_ROUNDS + 1))
+    below = denominator(t, selections)[selections <= t]
+    vacuous = int((below < 0).sum())
+    verdict = verdicts.CONTRADICTED if vacuous == below.size else verdicts.NOT_REPRODUCED
+    verdict = verdicts.REPRODUCED if vacuous == 0 else verdict
+    rows = [
+        Row(f"1 <= n_i <= t <= {MOST_ROUNDS}", "pairs with a negative denominator", "0 (a bound on regret)",
+            f"{vacuous} of {below.size}", 0, "", verdict),
+        Row(f"1 <= n_i <= t <= {MOST_ROUNDS}", "largest denominator", "", f"{below.max():.3g}", 0, "", ""),
+    ]  # fmt: skip
+    note = (
+        "t^(1 / n_i) is at most t for n_i >= 1, and so less than t + 1: the denominator 1 - (t + 1) t^(-1 / n_i) is "
+        "negative for every t and n_i, and the bound is below zero. A regret is not. The proof needs delta = (t + 1) "
+        "exp(-tau / 2) below one, which holds nowhere."
+    )
+    return Page(rows, [note])
+
+
+ENTRIES = (
+    Entry("gpfl/fig1", RULE, {}, _judge, "seconds"),
+    Entry("gpfl/theorem1", BOUND, {}, _judge_bound, "seconds"),
+)

@@ -59,7 +59,7 @@ def train_cohorts(
     job_keys = jax.vmap(lambda s, k: keys.of_client(context.streams.training[s], round, k))(replicates, clients)
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
     averages = subset_loss.requested(plan.strategy) is not None
-    keep_updates = keep_updates or averages
+    keep_updates = reads.updates or averages
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
     def train(shared: ToTrain, job):
@@ -78,7 +78,7 @@ def train_cohorts(
         trained = jax.tree.map(jnp.add, received, result.update)
         finite = server.is_finite(sums)
         of_client = Trained(
-            result.update.trained if reads.updates else None,
+            result.update.trained if keep_updates else None,
             finite,
             client.loss(plan.trainer, federation, received, part),
             client.loss(plan.trainer, federation, trained, part),
@@ -94,7 +94,7 @@ def train_cohorts(
     factors = Sums(weights, jnp.where(reports.mask, 1.0 / num_clients, 0.0))
     of_jobs, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.clients_at_once, factors)
     trained: Trained = devices.unflatten(of_jobs, num_replicates)
-    if not reads.updates:
+    if not keep_updates:
         nothing = jax.tree.map(
             lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), context.carry.params.trained
         )

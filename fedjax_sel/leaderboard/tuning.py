@@ -173,7 +173,7 @@ def arguments(algo: str, number: int) -> dict[str, Any]:
         algo: the strategy.
         number: of the draw, from 1; 0: the usual settings.
     """
-    return FIXED.get(algo, {}) | ({} if number == USUAL else drawn(algo)[number - 1])
+    return {**FIXED.get(algo, {}), **({} if number == USUAL else drawn(algo)[number - 1])}
 
 
 def numbers(algo: str) -> range:

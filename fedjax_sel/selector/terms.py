@@ -135,7 +135,9 @@ def _model(params: Any, output_layer: Any) -> ModelShapes:
             None if path is None else (path,) if isinstance(path, str) else tuple(path) for path in output_layer
         )
         layer = OutputLayer(weight, bias)  # pyright: ignore[reportArgumentType]
-        layer.weight_of(shapes), bias is None or layer.bias_of(shapes)
+        layer.weight_of(shapes)
+        if bias is not None:
+            layer.bias_of(shapes)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise UserError(
             f"output_layer: {shown(output_layer)} are no paths of a weight and a bias in params; give, for example, "

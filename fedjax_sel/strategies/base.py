@@ -133,7 +133,7 @@ class Env:
     def tree_unflatten(cls, static, arrays):
         """Make the Env that `tree_flatten` took apart."""
         counts, shapes, structure, output_layer = static
-        return cls(*counts, *arrays, jax.tree.unflatten(structure, shapes), output_layer)
+        return cls(*counts, *arrays, params=jax.tree.unflatten(structure, shapes), output_layer=output_layer)
 
 
 def _key(key: Any) -> Any:

@@ -45,7 +45,8 @@ class SubsetLoss:
     def tree_unflatten(cls, static, reports):
         """Make the function that `tree_flatten` took apart."""
         loss, subsets = static
-        return cls(loss, *reports, subsets)
+        (own,) = reports
+        return cls(loss, own, subsets)
 
 
 def requested(strategy: Strategy) -> Request | None:

@@ -196,7 +196,7 @@ def _of_seed(embeddings: np.ndarray, importance: np.ndarray, cohort: np.ndarray)
     covariance = covariance_of(embeddings)
     proxy = proxy_cohort(covariance, importance, len(cohort))
     of = [mean_correlation(covariance, who) for who in (cohort, np.arange(len(covariance)), proxy)]
-    return Cohorts(*of, np.isin(cohort, proxy).mean())
+    return Cohorts(*of, overlap=float(np.isin(cohort, proxy).mean()))
 
 
 def _number_row(

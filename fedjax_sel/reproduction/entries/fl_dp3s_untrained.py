@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -130,7 +131,9 @@ def _look(problem: Problem, settings: list[Problem], number: int, rounds: int) -
         counts = dealt.label_counts(labels, problem.dataset.num_classes)
         for row, algo in enumerate(LEADERS):
             chosen = counts[cohorts(setting, algo, profiles, seed, rounds)]  # [T, K, C]
-            gemd[place, row] = jax.vmap(metrics.group_earth_movers_distance, (0, None))(chosen, counts.sum(axis=0))
+            gemd[place, row] = jax.vmap(metrics.group_earth_movers_distance, (0, None))(
+                jnp.asarray(chosen), jnp.asarray(counts.sum(axis=0))
+            )
     indices = settings[SKEWNESSES.index("1")].partitions[number].indices[:CLIENTS]
     own = np.stack([outputs[one].T for one in indices])  # [clients, Q, examples]
     return Found(gemd, normality.distance(own), normality.anderson_darling_test(own))

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 

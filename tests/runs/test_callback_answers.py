@@ -63,7 +63,7 @@ class Interrupting:
 
 
 def test_an_interruption_by_a_callback_loses_no_round(tmp_path):
-    experiment = of(rounds=9, chunk=1, names={"model": "line-1", "task": "line-1"}, out=str(tmp_path / "run"))
+    experiment = of(rounds=9, chunk=1, names={"model": "line-1"}, out=str(tmp_path / "run"))
     result = run_experiment(experiment, watching=[Interrupting()])
     assert result.stopped_by == signal.SIGINT and 0 < result.num_rounds < 9
     assert reading.load(tmp_path / "run").num_rounds == result.num_rounds

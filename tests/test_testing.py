@@ -532,9 +532,10 @@ def test_worlds_are_what_their_names_say():
     same = synthetic_clients.alike(world)
     assert (same.facts["update"] == same.facts["update"][:, :1]).all() and (same.sizes == same.sizes[0]).all()
     doubled = synthetic_clients.twins(world)
-    np.testing.assert_array_equal(doubled.updates["kernel"][:, 2], doubled.updates["kernel"][:, 8])
+    kernel = doubled.updates["Dense_1"]["kernel"]
+    np.testing.assert_array_equal(kernel[:, 2], kernel[:, 8])
     broken = synthetic_clients.diverging(world)
-    finite = np.isfinite(broken.updates["kernel"]).all(axis=(2, 3))
+    finite = np.isfinite(broken.updates["Dense_1"]["kernel"]).all(axis=(2, 3))
     np.testing.assert_array_equal(finite, broken.finite)
     assert not broken.finite[4].any() and broken.finite[:4].any() and (~broken.finite).any(axis=0).all()
     few = synthetic_clients.sparse(world, 3).available

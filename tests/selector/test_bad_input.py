@@ -3,12 +3,13 @@
 import copy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
-from fedjax_sel.strategies.base import Selection
+from fedjax_sel.strategies.base import SERVER, Request, Selection, Static, Strategy, always
 
 NAMES = ("ann", "bob", 3, ("c", 4), "eve", "fay")
 N, K, T, P = 6, 2, 3, 5
@@ -279,3 +280,54 @@ def test_a_strategy_that_names_nobody():
 
     selector = make(strategies.make("random")._replace(select=lambda *a: jax.tree.map(jax.numpy.asarray, select(*a))))
     refused(selector, lambda s: s.select(), "[1, 9]")
+
+
+MODEL = {"Dense_0": {"bias": np.zeros(4), "kernel": np.zeros((2, 4))}}
+LAYER = (("Dense_0", "kernel"), ("Dense_0", "bias"))
+
+
+def shapley():
+    """A strategy that reads the output layer's bias and the losses of subsets."""
+
+    def init(key, env):
+        return {"layer": Static(env.output_layer), "found": jnp.zeros((K, env.num_classes)), "losses": jnp.zeros(3)}
+
+    def select(key, state, info, round, available):
+        return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
+
+    def update(state, info, round, selection, outcome):
+        losses = outcome.subset_loss(jnp.array([[True, True], [False, True], [False, False]]))
+        return {**state, "found": state["layer"].value.bias_of(outcome.updates), "losses": losses}
+
+    request = Request("subset_loss", SERVER, always(), (("subsets", 3),))
+    return Strategy("shapley", init, select, (request,), update=update)
+
+
+def test_the_output_layer_and_losses_of_subsets():
+    selector = make(shapley(), params=MODEL, output_layer=LAYER, num_classes=4)
+    assert selector.reads == ("updates", "subset_loss")
+    cohort, _ = selector.select()
+    bias = np.arange(8.0).reshape(K, 4)
+    updates = {"Dense_0": {"bias": bias, "kernel": np.ones((K, 2, 4))}}
+    refused(selector, lambda s: s.update(updates=updates), "reads subset_loss")
+    refused(selector, lambda s: s.update(updates={"w": np.ones((K, 12))}, subset_loss=len), "same arrays as params")
+    refused(selector, lambda s: s.update(updates=updates, subset_loss=lambda names: np.nan), "subset_loss", "NaN")
+    asked = []
+    selector.update(updates=updates, subset_loss=lambda names: asked.append(names) or 1.0 + len(names))
+    assert asked == [cohort, cohort[1:], ()]
+    np.testing.assert_array_equal(selector._now.state["found"][0], bias)
+    assert selector._now.state["losses"][0].tolist() == [3.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "given,words",
+    [
+        ({"params": MODEL, "output_layer": ("Dense_1", None)}, "no paths"),
+        ({"params": MODEL, "output_layer": 7}, "no paths"),
+        ({"params": 7}, "params"),
+        ({"params": MODEL, "num_params": 7}, "12 numbers"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(given, words):
+    with pytest.raises(UserError, match=words):
+        make("gpfl", **given)

@@ -30,7 +30,7 @@ _INTERVAL = (
 
 
 def false_verdicts(settings: int) -> str:
-    """Return how many families may hold a false verdict, where as many settings are compared in all tested measures."""
+    """Return the expected number of families with a false verdict, for a number of settings and all tested measures."""
     families = settings * len(TESTED)
     return (
         f"Better and worse are corrected within a family (one measure in one setting), and not over the {families} "

@@ -105,3 +105,8 @@ def test_which_settings_are_looked_at_together():
         "CIFAR-10": ["cifar10-2spc", "cifar10-dir"],
     }
     assert across.groups(["fmnist-dir"]) == {}
+
+
+def test_how_many_families_may_hold_a_false_verdict():
+    words = across.false_verdicts(8)
+    assert "24 families (8 settings x 3 measures)" in words and "24 x 0.05 = 1.2 families" in words

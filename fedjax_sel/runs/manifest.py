@@ -8,6 +8,7 @@ from typing import Any
 from fedjax_sel.core import files, whole_files
 
 FORMAT = 1
+_KINDS = {"rounds": int, "metrics": dict, "cohorts": str, "config": dict, "data": dict, "source": str}
 
 Manifest = dict[str, Any]
 
@@ -41,7 +42,7 @@ def read(path: Path) -> Manifest:
         What it says.
 
     Raises:
-        DamagedError: it is missing, was changed, cannot be read, or is of another format.
+        DamagedError: it is missing, was changed, cannot be read, holds values of other types, or is of another format.
     """
     try:
         content = files.read_json(path)
@@ -49,6 +50,11 @@ def read(path: Path) -> Manifest:
             raise DamagedError(f"{path.name} was changed")
         if content["format"] != FORMAT:
             raise DamagedError(f"it is of format {content['format']}, and this version reads {FORMAT}")
+        for name, kind in _KINDS.items():
+            if not isinstance(content.get(name, kind()), kind):
+                raise DamagedError(f"its {name} is a {type(content[name]).__name__} and no {kind.__name__}")
+        if not isinstance(content.get("metrics", {"bytes": 0})["bytes"], int):
+            raise DamagedError("its number of bytes is none")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise DamagedError(f"{path.name} cannot be read ({message})") from error

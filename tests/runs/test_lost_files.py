@@ -277,3 +277,13 @@ def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
         plots.curves({"random": whole[1]}, tmp_path / name)
     assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("edited", [
+    {"rounds": "4"}, {"rounds": None}, {"rounds": 4.5}, {"metrics": 7}, {"metrics": {}}, {"metrics": {"bytes": "x"}},
+    {"cohorts": 1}, {"config": []}, {"data": "x"}, {"source": None},
+])  # fmt: skip
+def test_a_manifest_with_values_of_other_types_is_damaged(tmp_path, edited):
+    manifest.write(tmp_path / "result.json", edited)  # with a digest that fits
+    with pytest.raises(manifest.DamagedError):
+        manifest.read(tmp_path / "result.json")

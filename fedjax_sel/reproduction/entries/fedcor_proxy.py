@@ -218,8 +218,8 @@ COHORTS = (
     "selected with. Nearly zero correlations: reproduced if the 95 % interval over seeds of the mean absolute "
     f"correlation of the cohort's pairs lies below {UNCORRELATED:g}, contradicted if it lies above. That the proxy "
     "(the K clients with the largest sum_i p_i Sigma_ik, Eq. 59, under the same covariance) approximates FedCor: "
-    f"reproduced if the 95 % interval of the share of FedCor's cohort that the proxy selects, too, lies above {OVERLAP:g}, "
-    "contradicted if it lies below."
+    "reproduced if the 95 % interval of the share of FedCor's cohort that the proxy selects, too, lies above "
+    f"{OVERLAP:g}, contradicted if it lies below."
 )
 _RUNS = {
     Cell(column, "fedcor"): configuration(column, "fedcor").replace(rounds=NUMBERS.warmup + 1)

@@ -55,11 +55,10 @@ ROUNDS_TO = (
     "judged: the mean of the rounds in which each seed is there was held against the paper's number, which that is "
     f"not; FedSAE's differed, the others agreed). {tables.restriction(ROUNDS)} The orders of {PAPERS} are those of the "
     "rounds in which each seed is at "
-    f"{_AIM}, where one that does not arrive counts all rounds, and of the megabytes (10^6 bytes) that are sent until "
-    "then, down and up, with those of the profiles (the abstract claims a smaller communication overhead; added after "
-    "the runs of two seeds); those of all settings are of accuracy over the rounds, "
-    "FL-DP3S above each other, and of its lead over random under each skewness against the next lower one, where a "
-    "family is this claim in a data set. "
+    f"{_AIM}, where one that does not arrive counts all rounds, and of the megabytes (10^6 bytes) sent until then, "
+    "down and up, profiles included (the abstract claims a smaller communication overhead; added after the runs of two "
+    "seeds); those of all settings are of accuracy over the rounds, FL-DP3S above each other, and of its lead over "
+    "random under each skewness against the next lower one, where a family is this claim in a data set. "
     f"{verdicts.ORDER}"
 )
 LOWER = (

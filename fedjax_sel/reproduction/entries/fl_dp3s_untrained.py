@@ -34,9 +34,9 @@ FOLDER = "untrained"
 COLUMNS = ("mnist", "fmnist")
 LOWER = (
     f"No client trains: random selection and FL-DP3S do not look at what training found, so the cohorts of {ROUNDS} "
-    "rounds follow from the seed and from the profiles at the initial model; they are those of full runs. Clustered "
-    "selection and FedSAE look at what clients train and stand in fl_dp3s/fig2 alone. The orders are those of the mean "
-    "GEMD of all rounds, FL-DP3S below random selection under each skewness; a family is one data set and skewness. "
+    "rounds follow from the seed and from the profiles at the initial model, and equal the cohorts of full runs. "
+    "Clustered selection and FedSAE do look at it; fl_dp3s/fig2 alone has them. The orders compare the mean GEMD of "
+    "all rounds, FL-DP3S below random selection under each skewness; a family is one data set and skewness. "
     f"{verdicts.ORDER}"
 )
 GAUSSIAN = (

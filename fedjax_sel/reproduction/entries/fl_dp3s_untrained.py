@@ -86,19 +86,19 @@ def first_layer(problem: Problem, seed: int) -> np.ndarray:
     return np.concatenate([np.asarray(piece) for piece in pieces])
 
 
-def cohorts(problem: Problem, algo: str, profiles: np.ndarray, seed: int, rounds: int) -> np.ndarray:
+def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, rounds: int) -> np.ndarray:
     """Return the cohorts that a strategy selects without looking at training, int32 [T, K].
 
     Args:
         problem: whose counts the strategy knows.
         algo: its name.
         profiles: of the clients, float32 [N, Q].
-        seed: of the replicate.
+        number: of the seed.
         rounds: T.
     """
     config, (strategy, select) = problem.config, _strategy(algo)
-    stream = keys.streams(keys.roots([seed], {})).selection[0]
-    sizes = jnp.full((config.partition.num_clients,), len(problem.dataset.train_labels) // len(profiles), jnp.int32)
+    stream = keys.streams(keys.roots([config.run.seeds[number]], {})).selection[0]
+    sizes = jnp.asarray(problem.partitions[number].sizes, jnp.int32)
     counts = (len(profiles), config.selection.num_selected, rounds, problem.dataset.num_classes)
     env = Env(*counts, problem.model.num_params, sizes, sizes / sizes.sum())
     facts = {"profile": Fact(jnp.asarray(profiles), jnp.zeros((len(profiles),), jnp.int32))}
@@ -129,7 +129,7 @@ def _look(problem: Problem, settings: list[Problem], number: int, rounds: int) -
         profiles = np.stack([outputs[own].mean(axis=0) for own in dealt.indices])
         counts = dealt.label_counts(labels, problem.dataset.num_classes)
         for row, algo in enumerate(LEADERS):
-            chosen = counts[cohorts(setting, algo, profiles, seed, rounds)]  # [T, K, C]
+            chosen = counts[cohorts(setting, algo, profiles, number, rounds)]  # [T, K, C]
             gemd[place, row] = jax.vmap(metrics.group_earth_movers_distance, (0, None))(chosen, counts.sum(axis=0))
     indices = settings[SKEWNESSES.index("1")].partitions[number].indices[:CLIENTS]
     own = np.stack([outputs[one].T for one in indices])  # [clients, Q, examples]

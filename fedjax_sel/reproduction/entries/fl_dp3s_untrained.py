@@ -15,6 +15,7 @@ from jax import lax
 from fedjax_sel import metrics, statistics, strategies
 from fedjax_sel.core import files, whole_files
 from fedjax_sel.experiment.problem import Problem, pose
+from fedjax_sel.models import Model, Weights
 from fedjax_sel.papers import preset
 from fedjax_sel.reproduction import state, tables, verdicts
 from fedjax_sel.reproduction.entries.fl_dp3s import LEADERS, PAPER_SEEDS, SKEWNESSES
@@ -70,20 +71,21 @@ def first_layer(problem: Problem, seed: int) -> np.ndarray:
         problem: data and model.
         seed: of the replicate.
     """
-    key = keys.streams(keys.roots([seed], {})).model[0]
-    weights = problem.model.init(key)
-    images = problem.dataset.train_images
+    weights = problem.model.init(keys.streams(keys.roots([seed], {})).model[0])
     mean, std = (np.asarray(moment, np.float32) for moment in (problem.dataset.mean, problem.dataset.std))
-
-    @jax.jit
-    def outputs(pixels: jax.Array) -> jax.Array:
-        found = problem.model.apply(weights, (pixels / 255 - mean) / std, None).profile
-        assert found is not None
-        return found
-
-    size = problem.model.cpu_block
-    pieces = (outputs(jnp.asarray(images[first : first + size])) for first in range(0, len(images), size))
+    images, size = problem.dataset.train_images, problem.model.cpu_block
+    pieces = (
+        _outputs(problem.model, weights, (images[first : first + size] / np.float32(255) - mean) / std)
+        for first in range(0, len(images), size)
+    )
     return np.concatenate([np.asarray(piece) for piece in pieces])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _outputs(model: Model, weights: Weights, inputs: jax.Array) -> jax.Array:
+    found = model.apply(weights, inputs, None).profile
+    assert found is not None, "the presets' models have such a layer"
+    return found
 
 
 def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, rounds: int) -> np.ndarray:
@@ -210,7 +212,7 @@ def _judge_outputs(results: Results, scale: Scale) -> Page:
 
 _RUNS = {
     Cell(column, "initial model"): preset(f"fl_dp3s/{column}-xi1").replace(
-        seeds=PAPER_SEEDS, local_epochs=None, local_steps=1, rounds=1, train_metrics_every=0
+        algo="random", seeds=PAPER_SEEDS, local_epochs=None, local_steps=1, rounds=1, train_metrics_every=0
     )
     for column in COLUMNS
 }

@@ -58,7 +58,7 @@ def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
 
 
 def drawn(result: Result, scale: Scale) -> dict[int, np.ndarray]:
-    """Return the random cohorts of what `read` returns, by round, int32 [seeds, cohorts, K]."""
+    """Return the random cohorts behind the loss changes of `read`, by round, int32 [seeds, cohorts, K]."""
     return {round: arrays[_COHORTS] for round, arrays in _kept(result, scale).items()}
 
 

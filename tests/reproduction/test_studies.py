@@ -390,7 +390,7 @@ def test_the_bound_on_gpfls_regret_divides_by_a_negative_number():
     assert counted.ours == "500500 of 500500" and counted.verdict == verdicts.CONTRADICTED
 
 
-def test_cohorts_at_the_initial_model_are_those_of_a_run(tmp_path):
+def test_cohorts_at_the_initial_model_are_those_of_a_run():
     """Neither random selection nor FL-DP3S looks at what training found."""
     config = SMALL.replace(seeds=(3, 4), rounds=5, dataset="digits", partition="skewness", skewness="1")
     for algo in fl_dp3s.LEADERS:
@@ -399,7 +399,7 @@ def test_cohorts_at_the_initial_model_are_those_of_a_run(tmp_path):
         for number, seed in enumerate(run.seeds):
             outputs = fl_dp3s_untrained.first_layer(problem, seed)
             profiles = np.stack([outputs[own].mean(axis=0) for own in problem.partitions[number].indices])
-            found = fl_dp3s_untrained.cohorts(problem, algo, profiles, seed, 5)
+            found = fl_dp3s_untrained.cohorts(problem, algo, profiles, number, 5)
             np.testing.assert_array_equal(found, run.cohorts[number])
 
 

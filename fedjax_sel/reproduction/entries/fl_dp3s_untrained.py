@@ -15,6 +15,7 @@ from jax import lax
 from fedjax_sel import metrics, statistics, strategies
 from fedjax_sel.core import files, whole_files
 from fedjax_sel.experiment.problem import Problem, pose
+from fedjax_sel.models import Model, Weights
 from fedjax_sel.papers import preset
 from fedjax_sel.reproduction import state, tables, verdicts
 from fedjax_sel.reproduction.entries.fl_dp3s import LEADERS, PAPER_SEEDS, SKEWNESSES
@@ -34,9 +35,9 @@ FOLDER = "untrained"
 COLUMNS = ("mnist", "fmnist")
 LOWER = (
     f"No client trains: random selection and FL-DP3S do not look at what training found, so the cohorts of {ROUNDS} "
-    "rounds follow from the seed and from the profiles at the initial model; they are those of full runs. Clustered "
-    "selection and FedSAE look at what clients train and stand in fl_dp3s/fig2 alone. The orders are those of the mean "
-    "GEMD of all rounds, FL-DP3S below random selection under each skewness; a family is one data set and skewness. "
+    "rounds follow from the seed and from the profiles at the initial model, and equal the cohorts of full runs. "
+    "Clustered selection and FedSAE do look at it; fl_dp3s/fig2 alone has them. The orders compare the mean GEMD of "
+    "all rounds, FL-DP3S below random selection under each skewness; a family is one data set and skewness. "
     f"{verdicts.ORDER}"
 )
 GAUSSIAN = (
@@ -70,35 +71,36 @@ def first_layer(problem: Problem, seed: int) -> np.ndarray:
         problem: data and model.
         seed: of the replicate.
     """
-    key = keys.streams(keys.roots([seed], {})).model[0]
-    weights = problem.model.init(key)
-    images = problem.dataset.train_images
+    weights = problem.model.init(keys.streams(keys.roots([seed], {})).model[0])
     mean, std = (np.asarray(moment, np.float32) for moment in (problem.dataset.mean, problem.dataset.std))
-
-    @jax.jit
-    def outputs(pixels: jax.Array) -> jax.Array:
-        found = problem.model.apply(weights, (pixels / 255 - mean) / std, None).profile
-        assert found is not None
-        return found
-
-    size = problem.model.cpu_block
-    pieces = (outputs(jnp.asarray(images[first : first + size])) for first in range(0, len(images), size))
+    images, size = problem.dataset.train_images, problem.model.cpu_block
+    pieces = (
+        _outputs(problem.model, weights, (images[first : first + size] / np.float32(255) - mean) / std)
+        for first in range(0, len(images), size)
+    )
     return np.concatenate([np.asarray(piece) for piece in pieces])
 
 
-def cohorts(problem: Problem, algo: str, profiles: np.ndarray, seed: int, rounds: int) -> np.ndarray:
+@functools.partial(jax.jit, static_argnums=0)
+def _outputs(model: Model, weights: Weights, inputs: jax.Array) -> jax.Array:
+    found = model.apply(weights, inputs, None).profile
+    assert found is not None, "the presets' models have such a layer"
+    return found
+
+
+def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, rounds: int) -> np.ndarray:
     """Return the cohorts that a strategy selects without looking at training, int32 [T, K].
 
     Args:
         problem: whose counts the strategy knows.
         algo: its name.
         profiles: of the clients, float32 [N, Q].
-        seed: of the replicate.
+        number: of the seed.
         rounds: T.
     """
     config, (strategy, select) = problem.config, _strategy(algo)
-    stream = keys.streams(keys.roots([seed], {})).selection[0]
-    sizes = jnp.full((config.partition.num_clients,), len(problem.dataset.train_labels) // len(profiles), jnp.int32)
+    stream = keys.streams(keys.roots([config.run.seeds[number]], {})).selection[0]
+    sizes = jnp.asarray(problem.partitions[number].sizes, jnp.int32)
     counts = (len(profiles), config.selection.num_selected, rounds, problem.dataset.num_classes)
     env = Env(*counts, problem.model.num_params, sizes, sizes / sizes.sum())
     facts = {"profile": Fact(jnp.asarray(profiles), jnp.zeros((len(profiles),), jnp.int32))}
@@ -129,7 +131,7 @@ def _look(problem: Problem, settings: list[Problem], number: int, rounds: int) -
         profiles = np.stack([outputs[own].mean(axis=0) for own in dealt.indices])
         counts = dealt.label_counts(labels, problem.dataset.num_classes)
         for row, algo in enumerate(LEADERS):
-            chosen = counts[cohorts(setting, algo, profiles, seed, rounds)]  # [T, K, C]
+            chosen = counts[cohorts(setting, algo, profiles, number, rounds)]  # [T, K, C]
             gemd[place, row] = jax.vmap(metrics.group_earth_movers_distance, (0, None))(
                 jnp.asarray(chosen), jnp.asarray(counts.sum(axis=0))
             )
@@ -212,7 +214,7 @@ def _judge_outputs(results: Results, scale: Scale) -> Page:
 
 _RUNS = {
     Cell(column, "initial model"): preset(f"fl_dp3s/{column}-xi1").replace(
-        seeds=PAPER_SEEDS, local_epochs=None, local_steps=1, rounds=1, train_metrics_every=0
+        algo="random", seeds=PAPER_SEEDS, local_epochs=None, local_steps=1, rounds=1, train_metrics_every=0
     )
     for column in COLUMNS
 }

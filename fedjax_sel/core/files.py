@@ -4,11 +4,12 @@ What cannot be read raises OSError or ValueError with half a sentence; who asked
 """
 
 import json
-import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fedjax_sel.core import whole_files
 
 MOST_BYTES = 2**30
 _NPY = b"\x93NUMPY"
@@ -47,22 +48,10 @@ def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
         status = path.stat()
     except ValueError as error:  # a NUL in the name
         raise ValueError("its name cannot be that of a file") from error
-    if (wrong := not_a_file(status.st_mode)) is not None:
+    if (wrong := whole_files.not_a_file(status.st_mode)) is not None:
         raise ValueError(wrong)
     if status.st_size > most_bytes:
         raise ValueError(f"it is larger than {most_bytes / 2**20:.4g} MB")
-
-
-def not_a_file(mode: int) -> str | None:
-    """Return half a sentence that says what a path is instead of a regular file; None for a regular file.
-
-    Args:
-        mode: `st_mode` of its status.
-    """
-    if stat.S_ISREG(mode):
-        return None
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-    return f"it is {kinds.get(stat.S_IFMT(mode), 'something else')} and not a file"
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:

@@ -8,10 +8,9 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-
-from fedjax_sel.core import files
 
 
 def temporary(path: Path, own: str = "") -> Path:
@@ -33,6 +32,18 @@ def unfinished(folder: Path) -> Iterator[Path]:
     yield from (path for path in folder.glob(".*.tmp") if path.is_file())
 
 
+def not_a_file(mode: int) -> str | None:
+    """Return half a sentence that says what a path is instead of a regular file; None for a regular file.
+
+    Args:
+        mode: `st_mode` of its status.
+    """
+    if stat.S_ISREG(mode):
+        return None
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return f"it is {kinds.get(stat.S_IFMT(mode), 'something else')} and not a file"
+
+
 def write(path: Path, content: bytes, sync: bool = False) -> None:
     """Write a file, whole or not at all; of several who write it at once one is the last.
 
@@ -48,7 +59,7 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if (wrong := files.not_a_file(path.stat().st_mode)) is not None:
+        if (wrong := not_a_file(path.stat().st_mode)) is not None:
             raise OSError(errno.EINVAL, wrong, str(path))
     written = temporary(path, secrets.token_hex(4))
     try:

@@ -18,7 +18,7 @@ from fedjax_sel.strategies import protocol
 from fedjax_sel.training import optimizers
 
 PLATFORMS = {  # custom calls that XLA has there; mhlo.erf is in what JAX 0.7 makes
-    "tpu": r"mhlo.erf|Sharding|SPMD\w+|TopK|ApproxTopK|Qr|ProductOfElementaryHouseholderReflectors",
+    "tpu": r"mhlo.erf|Sharding|SPMD\w+|TopK|ApproxTopK|Eigh|Qr|ProductOfElementaryHouseholderReflectors",
     "cuda": r"mhlo.erf|Sharding|SPMD\w+|TopK|cusolver_\w+|cublas_\w+|cu_threefry2x32\w*",
 }
 # XLA makes a TPU's float64 of two float32: what that reaches.

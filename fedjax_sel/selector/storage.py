@@ -70,7 +70,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
         return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
     except OSError as error:
         raise UserError(f"load: {path} cannot be read ({error.strerror or error}); give the path of `save`") from error
-    except Exception as error:  # whatever somebody's bytes make a parser raise
+    except Exception as error:  # parsers raise many kinds on damaged bytes
         raise broken(path) from error
 
 

@@ -20,9 +20,9 @@ KIND = "subset_loss"
 class SubsetLoss:
     """A function of subsets: `outcome.subset_loss(mask)` with bool [M, K] gives float32 [M].
 
-    A subset's model is the average, with the aggregation's weights, of the models of those of its members whose report
-    arrived and is finite; the round's model where there is none. M is the request's option `subsets`, which is what a
-    round is billed: call it once in `update`.
+    A subset's model is the average, with the aggregation's weights, of its members' models. Lost and nonfinite reports
+    are left out; an empty subset has the round's model. M is the request's option `subsets`, for which each round is
+    billed: call it once in `update`.
     """
 
     def __init__(self, loss: Callable[[Any, jax.Array], jax.Array], reports: Any, subsets: int):
@@ -69,7 +69,7 @@ def of(strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports:
 
 
 def stand_in(strategy: Strategy, losses: Any) -> SubsetLoss | Unrequested:
-    """Return one that gives the mean of its members' losses [K], and 0 of nobody's, without any model."""
+    """Return a function that gives the mean of the members' losses [K], 0 for an empty subset, without any model."""
     return of(strategy, _mean, losses)
 
 

@@ -338,6 +338,7 @@ ELSEWHERE = {  # scripts that other tests run
     "benchmarks/rivals/ours.py": "tests/test_benchmarks.py",
     "tools/build_site.py": "tests/documents/test_site.py",
     "tools/test_versions.py": "tests/test_pins.py",
+    "tools/typed_settings.py": "tests/test_config.py",
 }
 RIVALS_ONLY = {
     "install.py",

@@ -161,7 +161,9 @@ def test_one_run_in_a_notebook(tmp_path):
     notebook = execute(QUICKSTART, tmp_path, [('("random", "fl_dp3s")', '("random",)')])
     assert pictures(notebook) == 2
     (line,) = (text for text in shown(notebook) if text.startswith("random: "))  # one output, and its last state
-    assert re.fullmatch(r"random: round 4/4  accuracy 0\.\d{3}  loss \d\.\d{3}  [\d.]+ s", line)
+    assert re.fullmatch(
+        r"random: devices: \d+ x \w+\nrandom: round 4/4  accuracy 0\.\d{3}  loss \d\.\d{3}  [\d.]+ s", line
+    )
     assert not [one for one in psutil.Process().children(recursive=True) if "ipykernel" in " ".join(one.cmdline())]
 
 

@@ -30,7 +30,7 @@ KEPT = {
     "random": "0dbc1e",
     "fedgp": "249cc1",
     "fedcor": "af3e8e",
-    "gpfl": "e7669d",
+    "gpfl": "b8151b",
     "fl_dp3s": "705fb8",
     "afl": "a881db",
     "pow_d": "e1b20d",

@@ -17,6 +17,7 @@ _dot = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 _LAST = 0xFFFFFFFF  # in any order
 _SMALLEST_VARIANCE = 1e-12
+_ROUNDING = 16 * 2.0**-24  # of a score, relative: processors round sums of equal clients differently
 _KNOWN = 1e-10  # a client whose variance is below is as good as known: it is picked when nobody else is left
 
 
@@ -50,7 +51,7 @@ def select_greedily(
         scale: alpha, [N]; a common factor changes nothing.
         num_selected: K, at most N.
         noise: a standard deviation.
-        key: breaks ties at random; without it the lowest index wins.
+        key: breaks ties (equal up to rounding) at random; without it the lowest index wins.
         available: bool [N]; the others come last. They are part of the Gaussian all the same.
 
     Returns:
@@ -67,7 +68,8 @@ def select_greedily(
         tier = jnp.where(pool.taken, 0, jnp.where(reachable, jnp.where(pool.variance >= _KNOWN, 3, 2), 1))
         allowed = tier == tier.max()
         scores = jnp.where(allowed & ~jnp.isnan(scores), scores, -jnp.inf)
-        best = allowed & (scores == scores.max())
+        largest = scores.max()
+        best = allowed & (scores >= largest - _ROUNDING * jnp.abs(largest))
         client = jnp.argmin(jnp.where(best, order, jnp.uint32(_LAST))).astype(jnp.int32)
         return _condition(pool, embeddings, importance, noise, client), client
 

@@ -85,8 +85,8 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
     ):
         together, messages = _seeds_at_once(problem)
         laid_out = layout.lay_out(problem, together)
-        reporter.say(f"devices: {devices.in_words(laid_out.plan.mesh)}")
         start, writer = _open(out, problem, laid_out, lock, reporter)
+        reporter.say(f"devices: {devices.in_words(laid_out.plan.mesh)}")
         for message in (*messages, *start.messages):
             reporter.say(message)
         reporter.goes_on_after(start.rounds)

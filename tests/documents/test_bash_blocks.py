@@ -17,7 +17,7 @@ from tests.documents import pages
 
 BASH = [block for page in pages.everywhere() for block in pages.blocks(page, "bash")]
 OTHERS = {  # programs whose flags are not ours
-    ".", ".ci/run", "cd", "dask", "eval", "export", "gcloud", "git", "pip", "pre-commit", "pyright", "pytest",
+    ".", ".ci/run", "cd", "dask", "eval", "export", "flwr", "gcloud", "git", "pip", "pre-commit", "pyright", "pytest",
     "python3", "ruff", "tools/test_versions.py",
 }  # fmt: skip
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")

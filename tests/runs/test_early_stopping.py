@@ -111,7 +111,7 @@ def test_each_seed_gets_its_best_weights(every_round, tmp_path):
 
 def test_a_damaged_file_of_best_weights_is_one_sentence(tmp_path):
     config = SMALL.replace(rounds=4, out=str(tmp_path / "run"), checkpoint_every=1)
-    fedjax_sel.run(config.replace(rounds=8), callbacks=[EarlyStopping(9, restore_best=True), StopAtTarget(0.0)])
+    fedjax_sel.run(config.replace(rounds=8), callbacks=[EarlyStopping(9, restore_best=True), StopAtTarget(1e-6)])
     (tmp_path / "run" / "best.npz").write_bytes(b"no")
     with pytest.raises(UserError, match=r"best.npz: cannot read the best weights .*; remove the file"):
         fedjax_sel.run(config.replace(rounds=8), callbacks=EarlyStopping(9, restore_best=True))
@@ -128,7 +128,7 @@ def test_weights_of_another_structure_are_rejected():
 
 def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_path):
     ended, stopped = tmp_path / "ended", tmp_path / "stopped"
-    result = fedjax_sel.run(SMALL, out=str(ended), callbacks=StopAtTarget(0.0))
+    result = fedjax_sel.run(SMALL, out=str(ended), callbacks=StopAtTarget(1e-6))
     assert not result.finished
     for which in ("final", "latest"):
         found = fedjax_sel.load(ended, weights=which)
@@ -151,7 +151,7 @@ def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_p
 
 def test_a_comparison_takes_callbacks_and_returns_weights(tmp_path):
     config = SMALL.replace(rounds=6)
-    first = fedjax_sel.run_comparison(["random", "oort"], config, out=tmp_path, callbacks=StopAtTarget(0.0))
+    first = fedjax_sel.run_comparison(["random", "oort"], config, out=tmp_path, callbacks=StopAtTarget(1e-6))
     assert first.finished and [row.rounds for row in first.rows] == [2, 2]
     assert first.result("oort").params is not None
     fedjax_sel.run_comparison("random", config, out=tmp_path)

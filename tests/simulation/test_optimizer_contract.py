@@ -36,7 +36,7 @@ BROKEN = {
         {"gradient": lambda *_: 5},
         "`gradient` answers something else than a pytree of the model's shapes",
     ),
-    "half a gradient": ({"gradient": lambda g, *_: {"bias": g["bias"]}}, "`gradient` answers something else"),
+    "half a gradient": ({"gradient": lambda g, *_: {"Dense_0": g["Dense_0"]}}, "`gradient` answers something else"),
     "no report": ({"report": lambda *_: 5}, "`report` answers a .*; return Report"),
     "another memory": (
         {"report": lambda finished, memory: Report(finished.update, own=finished.update)},
@@ -70,11 +70,11 @@ BROKEN = {
         {"report": lambda finished, memory: Report((finished.update, True)), "combine": lambda averaged: averaged[0]},
         r"`report` makes averaged\[1\] bool, of which the server takes weighted sums; return it as float32",
     ),
-    "no mean": ({"combine": lambda averaged: averaged["bias"]}, "`combine` answers something else"),
+    "no mean": ({"combine": lambda averaged: averaged["Dense_0"]}, "`combine` answers something else"),
     "no server": ({"server": lambda rate: rate}, "`server` answers a float; return an optax.GradientTransformation"),
     "a memory of texts": ({"init_own": lambda params: "text"}, "`init_own` cannot be traced"),
     "a memory of models alone": (
-        {"init_own": lambda params: {name: 0.0 * leaf for name, leaf in params.items()}},
+        {"init_own": lambda params: {name: jax.tree.map(jnp.zeros_like, leaf) for name, leaf in params.items()}},
         "`init_own of a scalar` cannot be traced: AttributeError",
     ),
     "a rate of nothing": ({"server_learning_rate": 0}, "`server_learning_rate` is 0; give a positive number"),

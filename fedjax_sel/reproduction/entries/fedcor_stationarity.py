@@ -30,7 +30,7 @@ THROUGHOUT = (
 MOSTLY = (
     f"{ABOUT} More than 0.9 in most cases agrees if Wilson's 95 % interval of the share of pairs above it, of all "
     "seeds of a setting, lies above one half, differs if it lies below, and is inconclusive if it contains one half. "
-    "It counts pairs as independent. (Until the first runs were judged, the share itself had to be above one half.)"
+    "It counts pairs as independent. Until the first runs were judged, the share itself had to be above one half."
 )
 
 

@@ -33,7 +33,7 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
     "random as published": {"algo": "random"},
     "pow_d as published": {"algo": "pow_d"},
     "fedcor as published": {"algo": "fedcor"},
-    COHERENT: {"algo": "gpfl", "algo_args": {"preset": "gpfl-c", "accuracy_on": "test"}},
+    COHERENT: {"algo": "gpfl", "algo_args": {"preset": "gpfl-c", "scale": "update", "accuracy_on": "test"}},
 }
 WITHOUT_DROPOUT: dict[str, dict[str, Any]] = {
     f"{row} without dropout": {**AS_THEY_RAN[row], "model_dropout": 0.0} for row in ("random", "gpfl")

@@ -33,7 +33,7 @@ RULE = (
 
 
 def _runs() -> dict[Cell, Any]:
-    coherent, released = {"preset": "gpfl-c", "accuracy_on": "test"}, {"preset": "gpfl-ref"}
+    coherent, released = {"preset": "gpfl-c", "scale": "update", "accuracy_on": "test"}, {"preset": "gpfl-ref"}
     found = {
         Cell(SELECTIONS, name): as_published(SELECTIONS, {"algo": "gpfl", "algo_args": {**coherent, **numbers}})
         for name, numbers in {**CONSTANTS, **SLOPES}.items()

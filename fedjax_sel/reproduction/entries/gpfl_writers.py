@@ -19,7 +19,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "random": {"algo": "random"},
     "pow_d": {"algo": "pow_d"},
     "fedcor": {"algo": "fedcor"},
-    "gpfl": {"algo": "gpfl", "algo_args": {"preset": "gpfl-c", "accuracy_on": "test"}},
+    "gpfl": {"algo": "gpfl", "algo_args": {"preset": "gpfl-c", "scale": "update", "accuracy_on": "test"}},
 }
 
 

@@ -1,1 +1,1 @@
-"""The commands: they parse, call and print."""
+"""The command-line interface: argument parsing and printed output."""

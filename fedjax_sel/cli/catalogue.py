@@ -1,4 +1,4 @@
-"""What there is to choose from, gathered from the tables and docstrings that the code itself uses."""
+"""The catalogue behind `fedjax-sel list`, built from the package's own registries and docstrings."""
 
 import dataclasses
 import inspect
@@ -20,64 +20,66 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 
 class Given(NamedTuple):
-    """A parameter as a command line gives it."""
+    """A parameter's default and allowed values, as the command line shows them."""
 
     default: str  # e.g. "profile=fc1" or "--alpha 0.2"
     allowed: str  # e.g. "fc1, fc1-relu"
 
 
 class Item(NamedTuple):
-    """Something with a name."""
+    """A catalogue entry: a strategy, an optimizer, a model, ..."""
 
-    about: str  # a sentence
+    about: str  # one sentence
     facts: Mapping[str, str] = types.MappingProxyType({})
     parameters: Mapping[str, Given] = types.MappingProxyType({})
-    meanings: Mapping[str, str] = types.MappingProxyType({})  # parameter -> what it is
-    page: str = ""  # all that its author wrote about it
+    meanings: Mapping[str, str] = types.MappingProxyType({})  # parameter -> description
+    page: str = ""  # the full docstring
 
 
 class Section(NamedTuple):
-    """Things of one kind."""
+    """The catalogue entries of one kind."""
 
     title: str
-    flag: str  # that takes their names
+    flag: str  # the command-line flag that takes the entries' names
     items: Mapping[str, Item]
     note: str = ""
 
 
 def sections() -> dict[str, Section]:
-    """Return all that there is, by the words that `list` takes."""
+    """Return all sections, keyed by the section names that `fedjax-sel list` accepts."""
     return {
         "strategies": Section("Strategies", "--algo", _strategies(), _STRATEGIES),
         "optimizers": Section("Federated optimizers", "--optimizer", _optimizers(), _OPTIMIZERS),
         "models": Section("Models", "--model", _models(), "Any Flax module of your own: docs/your_own_experiment.md."),
         "datasets": Section("Data sets", "--dataset", _DATASETS, _MORE_DATA),
-        "partitions": Section("Partitions", "--partition", _partitions(), "fedjax-sel data shows who holds what."),
+        "partitions": Section(
+            "Partitions", "--partition", _partitions(), "fedjax-sel data shows each client's labels and sizes."
+        ),
         "tasks": Section("Tasks", "--task", _tasks()),
-        "presets": Section("Presets", "--preset", _presets(), "A flag beside a preset wins over it."),
+        "presets": Section("Presets", "--preset", _presets(), "Explicit flags override the preset."),
     }
 
 
 _STRATEGIES = (
-    "Letters: N clients, K selected, d candidates, P parameters of a model, Q numbers of a profile. Every strategy "
-    "sends K models down and K up a round; what stands behind 'sends' comes on top. A client that is asked and then "
-    "selected in one round downloads the model once. --algo mypackage.module:factory runs a strategy of your own "
+    "Symbols: N clients, K selected clients, d candidates, P model parameters, Q profile entries. Each round sends K "
+    "models down and K up under every strategy; 'sends' lists the additional traffic. A client that is queried and "
+    "then selected in the same round downloads the model once. --algo mypackage.module:factory runs your own strategy "
     "(docs/add_a_strategy.md)."
 )
 _OPTIMIZERS = (
-    "--client-optimizer and --server-optimizer take sgd or any of Optax by name. docs/optimizers.md says which "
-    "strategies and optimizers go together."
+    "--client-optimizer and --server-optimizer take sgd or the name of any Optax optimizer. docs/optimizers.md lists "
+    "which strategies and optimizers can be combined."
 )
 _MORE_DATA = (
-    "Also leaf:FOLDER, any image-classification set that is prepared for TFDS (--data-dir), and "
-    "mypackage.module:factory; docs/your_own_data.md."
+    "Also leaf:FOLDER, any image-classification data set prepared for TFDS (--data-dir), and "
+    "mypackage.module:factory (docs/your_own_data.md)."
 )
 _DATASETS = {
-    "digits": Item("8x8 digits, 1,797 images, embedded in scikit-learn: the default; no download."),
+    "digits": Item("8x8 digits, 1,797 images, bundled with scikit-learn (the default); no download."),
     "synthetic": Item("Gaussian class blobs of any size: synthetic:train_size=..,image_size=..; no download."),
     "mnist": Item("28x28 digits, 60,000 training images; downloaded at first use, or read from --data-dir."),
     "fashion_mnist": Item("28x28 clothes, 60,000 training images; downloaded at first use, or read from --data-dir."),
-    "cifar10": Item("32x32 colour images, 50,000 for training; downloaded at first use, or read from --data-dir."),
+    "cifar10": Item("32x32 color images, 50,000 for training; downloaded at first use, or read from --data-dir."),
     "cifar100": Item("The same with 100 classes; downloaded at first use, or read from --data-dir."),
 }
 
@@ -87,13 +89,13 @@ def _strategies() -> dict[str, Item]:
 
 
 def strategy(name: str) -> Item:
-    """Return what is known of a strategy.
+    """Return a strategy's catalogue entry.
 
     Args:
-        name: one of those that are listed, or `mypackage.module:factory`.
+        name: a registered strategy's name, or `mypackage.module:factory`.
 
     Raises:
-        UserError: there is no such strategy.
+        UserError: If the strategy does not exist.
     """
     factory = strategies.REGISTRY.factory(name)
     page = inspect.getdoc(sys.modules[getattr(factory, "__module__", __name__)]) or ""
@@ -122,7 +124,7 @@ def _optimizers() -> dict[str, Item]:
 
 
 def sends(optimizer: FederatedOptimizer) -> str:
-    """Return what a cohort's client receives and sends beside models, e.g. "K x P floats down, K x P floats up"."""
+    """Return the cohort's traffic in addition to models, e.g. "K x P floats down, K x P floats up"."""
     counts = {
         "K x P floats down": optimizer.vectors_down,
         "K x P floats up": optimizer.vectors_up,
@@ -136,7 +138,9 @@ def _models() -> dict[str, Item]:
     return {
         name: Item(
             f"{entry.about[0].upper()}{entry.about[1:]}.",
-            {} if entry.smallest_image is None else {"images": f"of {entry.smallest_image} pixels a side and more"},
+            {}
+            if entry.smallest_image is None
+            else {"images": f"at least {entry.smallest_image} x {entry.smallest_image} pixels"},
             page=_prose(inspect.getdoc(entry.module) or ""),
         )
         for name, entry in entries.items()
@@ -178,13 +182,13 @@ def _presets() -> dict[str, Item]:
     for name, sentence in about.all_sentences().items():
         changed = {key: value for key, value in PRESETS[name].flat().items() if value != plain[key]}
         lines = [f"  {_flag(key)} {shown(value)}" for key, value in changed.items() if value is not None]
-        page = "\n".join(["It sets, other than quickstart:", *lines]) if lines else "Everything has its default."
+        page = "\n".join(["Differences from quickstart:", *lines]) if lines else "All settings have their defaults."
         found[name] = Item(sentence, page=page)
     return found
 
 
 def shown(value: Any) -> str:
-    """Return a value as a command line has it."""
+    """Format a value as on a command line."""
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
@@ -205,7 +209,7 @@ def _values(parameters: Mapping[str, Parameter]) -> dict[str, Given]:
 
 
 def allowed(kind: Any) -> str:
-    """Return what a parameter of a type may be: "fc1, fc1-relu", or "a whole number, none"."""
+    """Describe a type's values: "fc1, fc1-relu", or "a whole number, none"."""
     if typing.get_origin(kind) is Literal:
         return ", ".join(map(str, typing.get_args(kind)))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
@@ -215,7 +219,7 @@ def allowed(kind: Any) -> str:
 
 
 def _meanings(factory: Callable[..., Any]) -> dict[str, str]:
-    """Return what a function's docstring says of its arguments."""
+    """Return the descriptions in a docstring's `Args:` section: argument -> text."""
     text = inspect.getdoc(factory) or ""
     section = re.search(r"^Args:\n((?:(?: .*)?\n?)*)", text, re.MULTILINE)
     found: dict[str, str] = {}
@@ -229,7 +233,7 @@ def _meanings(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def _prose(text: str) -> str:
-    """Return a docstring without what only those read who call the function."""
+    """Return a docstring without its Args, Attributes, Returns and Raises sections."""
     return re.sub(r"^(Args|Attributes|Returns|Raises):\n(?: .*\n?|\n(?= ))*", "", text, flags=re.MULTILINE)
 
 

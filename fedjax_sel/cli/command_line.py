@@ -1,6 +1,6 @@
-"""The command line, derived from the configuration's dataclasses: one flag a field, its help beside the field.
+"""Command-line flags derived from the configuration dataclasses: one flag per field.
 
-Precedence: a flag, then the preset, then the default.
+Precedence: flag, then --config file, then preset, then default.
 """
 
 import argparse
@@ -26,28 +26,29 @@ UNEXPECTED, USER_ERROR = 1, 2  # exit codes
 
 
 def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:
-    """Make a parser with one flag for every field of the configuration, and --preset and --debug.
+    """Make a parser with one flag per configuration field, plus --preset, --config and --debug.
 
     Args:
-        command: e.g. "fedjax-sel train".
-        description: what it does.
-        epilog: examples.
-        only: the fields that the command takes, by flat name; all without it.
+        command: the command as typed, e.g. "fedjax-sel train".
+        description: the text above the flags.
+        epilog: the text below the flags, such as examples.
+        only: the flat names of the fields to include; None includes all.
     """
     parser = Parser(prog=command, usage=f"{command} [flags]", description=description, epilog=epilog)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    start = parser.add_argument_group("start from", "settings that the flags below change one by one")
+    start = parser.add_argument_group("base settings", "the flags below override these one by one")
     start.add_argument(
         "--preset",
         metavar="NAME",
         default="quickstart",
-        help="a published experiment, e.g. fedcor/fmnist-1spc; fedjax-sel list presets shows all (default: quickstart)",
+        help="published experiment, e.g. fedcor/fmnist-1spc; list them with fedjax-sel list presets (default: "
+        "quickstart)",
     )
     start.add_argument(
         "--config",
         metavar="FILE",
         type=path,
-        help="settings in a .json or .toml file, such as a run's config.json (default: none)",
+        help=".json or .toml file of settings, such as a run's config.json (default: none)",
     )
     hints = flat_types()
     for concern, kind in concerns().items():
@@ -67,7 +68,7 @@ def add_log(group: Any) -> None:
         default=[],
         choices=list(logs.NAMES),
         metavar="NAME",
-        help=f"also follow the run in other tools: {', '.join(logs.NAMES)} (docs/logging.md; default: none)",
+        help=f"also log the run to external tools: {', '.join(logs.NAMES)} (docs/logging.md; default: none)",
     )
 
 
@@ -95,10 +96,9 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
 
 
 def _default(field: dataclasses.Field) -> str:
-    """Return what stands behind a flag's help: its default, unless the help itself says what holds without the flag."""
+    """Return the default to append to a flag's help; empty if the help already describes the default."""
     if field.default in (None, ()):
-        told = any(words in field.metadata["help"] for words in ("(default", "(else", "(this or"))
-        return "" if told else " (default: none)"
+        return "" if "(default" in field.metadata["help"] else " (default: none)"
     return f" (default: {_shown(field.default)})"
 
 
@@ -107,17 +107,17 @@ def _shown(value: Any) -> str:
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
-    """Read a command line.
+    """Parse a command line into a configuration.
 
     Args:
-        parser: from `make_parser`, perhaps with flags added.
-        arguments: without the program's name.
+        parser: a parser from `make_parser`, possibly with extra flags.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
-        The resolved configuration, and all flags as given.
+        The resolved configuration, and the parsed flags.
 
     Raises:
-        UserError: an unknown flag (the nearest is offered) or a value of the wrong type.
+        UserError: If a flag is unknown or a value has the wrong type.
     """
     parsed = parser.parse_args(arguments)
     names = {name: value for name, value in vars(parsed).items() if name in flat_types()}
@@ -131,38 +131,45 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
 
 
 def path(text: str) -> Path:
-    """Return a path on a command line, for argparse; an empty one would be the working folder, which nobody meant."""
+    """Convert a command-line argument to a path (an argparse type).
+
+    An empty path is rejected: it would silently mean the working folder.
+    """
     if not text:
-        raise argparse.ArgumentTypeError("it is empty; name a file or folder")
+        raise argparse.ArgumentTypeError("the path is empty; name a file or folder")
     if text.startswith("~"):
-        raise argparse.ArgumentTypeError(f"{shown(text)} begins with ~, which a shell did not replace; write all of it")
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} starts with ~, which the shell did not expand; write the full path"
+        )
     try:
-        text.encode()  # what is no UTF-8 could be neither printed nor written into a file
+        text.encode()  # a path that is not UTF-8 can be neither printed nor written to a file
         Path(text).exists()
     except UnicodeEncodeError as error:
-        raise argparse.ArgumentTypeError(f"{text!a} is no UTF-8; rename it") from error
+        raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8; rename it") from error
     except OSError as error:
-        raise argparse.ArgumentTypeError(f"{shown(text)} cannot be used ({error.strerror}); give another") from error
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is unusable ({error.strerror}); choose another path"
+        ) from error
     return Path(text)
 
 
 def picture(text: str) -> Path:
-    """Return the path of a picture on a command line, for argparse; without an ending it becomes a PNG."""
+    """Convert a command-line argument to an image path (an argparse type); the default suffix is .png."""
     chosen = path(text)
     if chosen.is_dir():
-        raise argparse.ArgumentTypeError(f"{shown(text)} is a folder; name a picture in it, such as curves.png")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is a folder; name an image file in it, such as curves.png")
     return chosen if chosen.suffix else chosen.with_suffix(".png")
 
 
 def refuse_idle(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
-    """Refuse flags of a command line that change nothing.
+    """Reject flags that have no effect.
 
     Args:
-        flags: all flags as given, from `parse`.
-        configs: of the runs that the command line stands for; a flag may matter to one of them alone.
+        flags: the parsed flags, from `parse`.
+        configs: the configurations of all runs of this command; a flag is accepted if any run uses it.
 
     Raises:
-        UserError: a flag is of no effect in any of them; it says what it needs.
+        UserError: If a flag has no effect in any run; the message names the missing requirement.
     """
     configs = list(configs)
     for name in flat_types():
@@ -170,33 +177,32 @@ def refuse_idle(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
         if name in flags and needed is not None and not any(map(needed.holds, configs)):
             flag = "--" + name.replace("_", "-")
             value = _shown(getattr(flags, name))
-            raise UserError(f"{flag} {value}: this changes nothing without {needed.words}; leave it out, or add that")
+            raise UserError(f"{flag} {value}: has no effect without {needed.words}; add that, or remove {flag}")
 
 
 def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
-    """Run a command: a UserError becomes one sentence on stderr and exit code 2, any other error one and exit code 1.
+    """Run a command and print any error as one line on stderr.
 
-    A reader that leaves (`| head -1`, `| tee` after Ctrl-C, a closed terminal) changes neither what the command does
-    nor its exit code. Output that does not arrive for another reason, such as a full disk, is an error.
+    A UserError gives exit code 2, any other error exit code 1. A closed output pipe (`| head -1`, `| tee` after
+    Ctrl-C, a closed terminal) changes neither the command's work nor its exit code. Output that fails for another
+    reason, such as a full disk, is an error.
 
     Args:
-        main: the command: arguments -> exit code.
-        arguments: without the program's name; those of the process by default.
+        main: the command, a function arguments -> exit code.
+        arguments: the command-line arguments, without the program name; default: those of the process.
 
     Returns:
         The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has not all characters
+        sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack characters
     with terminal.unbroken() as out:
         code = _guarded(main, arguments)
         out.flush()
         if code == 0 and out.error is not None and not out.left:
             reason = out.error.strerror or out.error
-            print(
-                f"error: standard output cannot be written ({reason}); make room, or send it elsewhere", file=sys.stderr
-            )
+            print(f"error: cannot write standard output ({reason}); free disk space or redirect it", file=sys.stderr)
             return USER_ERROR
         return code
 
@@ -213,16 +219,16 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
         inside = [place for place in _places(error) if not place.startswith(commands)]
         if not inside:
-            raise  # the parser's own: --help, a wrong flag
+            raise  # raised by the parser: --help, --version
         print(
-            f"error: {inside[-1]} tried to end the process ({texts.reason(error)}); raise an exception there instead",
+            f"error: {inside[-1]} called sys.exit ({texts.reason(error)}); raise an exception there instead",
             file=sys.stderr,
         )
         return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BaseException as error:  # somebody's own code may raise what is no Exception
+    except BaseException as error:  # plug-in code may raise a BaseException that is no Exception
         if "--debug" in arguments:
             traceback.print_exc()
         code, sentence = _unforeseen(error)
@@ -231,22 +237,21 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
 
 
 def _places(error: BaseException) -> list[str]:
-    """Return the functions that an error came through, the outermost first."""
+    """Return the qualified names of the functions in an error's traceback, outermost first."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
 
 
 def _unforeseen(error: BaseException) -> tuple[int, str]:
-    """Return the exit code and a sentence for an error that nobody thought of, or that too small a machine causes."""
+    """Return the exit code and message of an out-of-memory or unexpected error."""
     text = texts.reason(error)
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return USER_ERROR, (
-            f"there is not enough memory ({text}); choose fewer --seeds-at-once, a smaller --cohort-batch, or smaller "
-            "data or a smaller model"
+            f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"
         )
     places = _places(error)
     own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
     return UNEXPECTED, (
-        f"{text}, in {(own or places)[-1]}; nobody thought of this: please report it with what --debug shows (what was "
-        "written until now stays as it is)"
+        f"{text}, in {(own or places)[-1]}; unexpected error: please report it with the output of --debug (files "
+        "written so far are kept)"
     )

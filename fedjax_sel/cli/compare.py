@@ -1,4 +1,4 @@
-"""`fedjax-sel compare`: several strategies under the same conditions, in tables and their pictures."""
+"""`fedjax-sel compare`: several strategies under the same conditions, with tables and plots."""
 
 import itertools
 import sys
@@ -13,8 +13,8 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.runs.jobs import Job, make_jobs
 
 DESCRIPTION = """Runs several selection strategies under the same conditions: the same partitions, initial models and
-random streams. They differ in their cohorts, and in the weights of the updates only where a strategy derives them. With
---optimizers every strategy runs under every federated optimizer as well."""
+random streams. Runs differ only in their cohorts and, for strategies that define them, in the weights of the updates.
+With --optimizers, every strategy runs under every federated optimizer."""
 EPILOG = """examples:
   fedjax-sel compare --algos random fl_dp3s --out runs/digits
                                                       two strategies on the embedded digits
@@ -25,30 +25,29 @@ EPILOG = """examples:
   fedjax-sel compare --algos random fedcor --optimizers fedavg "fedprox[mu=1]" scaffold --out runs/both
                                                       every strategy under every optimizer
 
-An item of --algos is a name (fedjax-sel list strategies) or mypackage.module:factory, with its parameters in
-brackets; quote it, for brackets mean something to most shells. Items of --optimizers are written likewise. A flag wins
-over the presets.
+Each --algos item is a strategy name (fedjax-sel list strategies) or mypackage.module:factory, with parameters in
+brackets. Quote items with brackets, because most shells expand them. --optimizers takes the same syntax. Explicit flags
+override the presets.
 
-Each run has its folder: DIR/ALGO, or DIR/PRESET/OPTIMIZER/ALGO where several are given. Everything is checked before
-the first run starts. Finished runs are read, not repeated: the same command goes on after an interruption, and one with
-more strategies adds them. If one needs examples of the server's own (gpfl does), all runs leave the server the same
-share, so that the clients' parts stay equal: give --server-validation 0.05 from the start if you mean to add such a
-strategy later.
-DIR then holds comparison.md, comparison.csv and PNGs; what they count is explained below the tables. Below each table,
-and in comparison_pairs.csv, stand the differences to random (or to the first strategy), paired by seed, with what can
-be told from chance: give --seeds 10 or more for that.
+Each run has its own folder: DIR/ALGO, or DIR/PRESET/OPTIMIZER/ALGO if several are given. All settings are checked
+before the first run starts. Finished runs are reused: repeat the command after an interruption, or with more strategies
+to add them. If any strategy needs server-side examples (gpfl does), every run holds out the same share for the server,
+so that the clients' data stay equal. To add such a strategy later, pass --server-validation 0.05 from the start.
+DIR then holds comparison.md, comparison.csv and PNGs. Notes below the tables explain the columns. Below each table, and
+in comparison_pairs.csv, are the differences to random (or to the first strategy), paired by seed, with significance
+tests. Use at least --seeds 10 for these.
 
-Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
-others are in the table); 129 the terminal was closed, 130 interrupted.
+Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input or environment; 3 some runs failed (the
+others are in the table); 129 terminal closed; 130 interrupted.
 """
-NOT_FLAGS = {"algo", "algo_args", "out"}  # --algos and this command's own --out stand for them
+NOT_FLAGS = {"algo", "algo_args", "out"}  # replaced by --algos and by this command's own --out
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         The exit code.
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         # the last --preset wins, and every other flag over it
         settings = {name: command_line.parse(parser, [*arguments, "--preset", name])[0] for name in flags.presets}
         if len(settings) < len(flags.presets):
-            raise UserError(f"--presets: {' '.join(flags.presets)} names a setting twice; give each once")
+            raise UserError(f"--presets: {' '.join(flags.presets)} contains a duplicate; give each preset once")
         _refuse_equal(settings)
     if flags.optimizers is not None:
         _give_one_of(arguments, "--optimizer", "--optimizers")
@@ -80,24 +79,31 @@ def make_parser() -> Parser:
     parser = command_line.make_parser("fedjax-sel compare", DESCRIPTION, EPILOG, only=fields)
     what = parser.add_argument_group("what to compare")
     what.add_argument(
-        "--algos", nargs="+", required=True, metavar="ALGO", help='strategies, e.g. random "fl_dp3s[profile=gradient]"'
+        "--algos",
+        nargs="+",
+        required=True,
+        metavar="ALGO",
+        help='strategies to compare, e.g. random "fl_dp3s[profile=gradient]"',
     )
-    what.add_argument("--presets", nargs="+", metavar="NAME", help="several settings instead of one --preset")
+    what.add_argument("--presets", nargs="+", metavar="NAME", help="several presets, instead of one --preset")
     what.add_argument(
-        "--optimizers", nargs="+", metavar="NAME", help='several instead of --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
+        "--optimizers",
+        nargs="+",
+        metavar="NAME",
+        help='several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"',
     )
-    what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="folder of the comparison")
+    what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="output folder")
     command_line.add_log(what)
     return parser
 
 
 def _refuse_equal(settings: dict[str, Config]) -> None:
-    """Refuse presets that other flags have made one: a file of a whole run says everything that a preset does."""
+    """Reject presets that other flags make identical; a --config file of a whole run overrides every preset field."""
     for (one, config), (other, its) in itertools.combinations(settings.items(), 2):
         if config == its:
             raise UserError(
-                f"--presets: {one} and {other} are the same setting here, for the other flags say all in which they "
-                "differ; give one of them, or leave out what outranks them (--config?)"
+                f"--presets: {one} and {other} are identical here, because other flags override their differences; "
+                "give one of them, or remove the overriding flags (--config?)"
             )
 
 
@@ -112,12 +118,12 @@ def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Seque
     from fedjax_sel.reporting import compared
     from fedjax_sel.runs.interruption import exit_code
 
-    logs.make(log, out)  # a package that is missing is found before the first run
+    logs.make(log, out)  # report a missing package before the first run
     command = on_a_page.command("compare", arguments)
     found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
     if found.stopped:
-        then = f"{'without --resume never ' * (jobs[0].config.run.resume == 'never')}the same command goes on"
-        print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {then}")
+        how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
+        print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {how} resumes")
         return exit_code(found.stopped_by)
     if found.rows:
         print(found.as_markdown())

@@ -1,7 +1,7 @@
-"""What the TAB key offers, through the optional package argcomplete: commands, flags, and the values of flags.
+"""Shell completion of commands, flags and flag values, through the optional package argcomplete.
 
-A shell asks by starting the command with the variable `_ARGCOMPLETE`. The names of what JAX has to be imported for are
-written down here a second time, since TAB has no second to wait; a test holds them against the tables.
+The shell requests completions by running the command with the variable `_ARGCOMPLETE` set. The registries' names are
+duplicated here, because reading the registries imports JAX, which is too slow for the TAB key. A test compares the two.
 """
 
 import argparse
@@ -25,12 +25,12 @@ def complete(
     commands: Iterable[str],
     make_parser: Callable[[str], argparse.ArgumentParser],
 ) -> None:
-    """Answer a shell that asks what could come next, and end; do nothing where none asks.
+    """Print completions and exit if a shell requests them; otherwise do nothing.
 
     Args:
-        make_first: makes the parser of what stands before a command.
-        commands: their names.
-        make_parser: makes the parser of a command.
+        make_first: factory of the top-level parser.
+        commands: the command names.
+        make_parser: factory of a command's parser, by command name.
     """
     if "_ARGCOMPLETE" not in os.environ:
         return
@@ -39,11 +39,11 @@ def complete(
     except ImportError:
         return
     line = os.environ.get("COMP_LINE", "")
-    skipped = int(os.environ["_ARGCOMPLETE"]) - 1  # words in front of the program's name, such as python -m
+    skipped = int(os.environ["_ARGCOMPLETE"]) - 1  # words before the program name, such as python -m
     words = line[: int(os.environ.get("COMP_POINT", len(line)))].split(" ")
     before = [word for word in words[:-1] if word][skipped:]
     if len(before) > 1 and before[1] in commands:
-        os.environ["_ARGCOMPLETE"] = str(skipped + 2)  # the command's name belongs to the program's
+        os.environ["_ARGCOMPLETE"] = str(skipped + 2)  # argcomplete then counts the command as part of the program name
         parser = make_parser(before[1])
     else:
         parser = make_first()
@@ -53,7 +53,7 @@ def complete(
 
 
 def offer(parser: argparse.ArgumentParser) -> None:
-    """Tell argcomplete which values flags have, where the parser itself does not say it."""
+    """Attach completers to the flags whose values argparse does not know."""
     for action in parser._actions:
         found = names().get(_LIKE.get(action.dest, action.dest)) or _listed(action.metavar)
         if found and not hasattr(action, "completer"):
@@ -61,13 +61,13 @@ def offer(parser: argparse.ArgumentParser) -> None:
 
 
 def names() -> dict[str, tuple[str, ...]]:
-    """Return the names that flags take, by flag."""
+    """Return the known values of flags: flag -> names."""
     from fedjax_sel.papers import PRESETS
 
     return {**NAMES, "preset": tuple(PRESETS)}
 
 
 def _listed(metavar: Any) -> tuple[str, ...]:
-    """Return the values of a flag whose help says `{a,b}`."""
+    """Return the values in a metavar of the form `{a,b}`."""
     text = metavar if isinstance(metavar, str) else ""
     return tuple(text[1:-1].split(",")) if text.startswith("{") else ()

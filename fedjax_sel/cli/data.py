@@ -1,4 +1,4 @@
-"""`fedjax-sel data`: look at a partition before training on it."""
+"""`fedjax-sel data`: a preview of a partition, before training on it."""
 
 import argparse
 import dataclasses
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from fedjax_sel.data.partition import Partition
     from fedjax_sel.data.preview import Summary
 
-DESCRIPTION = "Shows who holds what under a partition, before training on it: a table, a heat map in text, a picture."
+DESCRIPTION = "Shows each client's examples and labels under a partition: a table, a text heat map and a plot."
 EPILOG = """examples:
   fedjax-sel data --partition dirichlet_qp --num-clients 60 --alpha 2
-  fedjax-sel data --preset fedcor/fmnist-2spc --out who_holds_what.png
+  fedjax-sel data --preset fedcor/fmnist-2spc --out partition-2spc.png
 """
 
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         The exit code.
@@ -53,7 +53,7 @@ def make_parser() -> Parser:
         metavar="FILE",
         type=command_line.picture,
         default=Path("partition.png"),
-        help="picture to write (default: partition.png)",
+        help="image file to write (default: partition.png)",
     )
     return parser
 
@@ -64,7 +64,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     from fedjax_sel import strategies
     from fedjax_sel.data import partition, preview
     from fedjax_sel.experiment.checking import server_validation
-    from fedjax_sel.experiment.dealing import deal, load_data  # the same partition as in a run of this seed
+    from fedjax_sel.experiment.dealing import deal, load_data  # the partition of a run with this seed
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -87,11 +87,11 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
 
 
 def _about_labels(summary: "Summary") -> dict[str, str]:
-    """Return the rows of the table that there are where targets are classes."""
+    """Return the table rows that require class targets."""
     fewest, mean, largest = summary.labels_per_client
     return {
-        "labels a client": f"{fewest} to {largest}, mean {mean:.2f}",
-        "distance to all data": f"{summary.total_variation:.3f} (mean total variation, 0 is alike, 1 is disjoint)",
+        "labels per client": f"{fewest} to {largest}, mean {mean:.2f}",
+        "distance to all data": f"{summary.total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
         f"GEMD of {summary.num_selected} at random": f"{summary.random_gemd:.3f} (expected; 0 to 2, low is diverse)",
     }
 
@@ -101,13 +101,13 @@ def _print(dataset: "Dataset", parts: "Partition", seed: int, about_labels: dict
     from rich.console import Console
 
     sizes = parts.sizes
-    labels = f"{dataset.num_classes} labels" if dataset.has_classes else "targets that are no classes"
+    labels = f"{dataset.num_classes} labels" if dataset.has_classes else "targets without classes"
     rows = {
         "data set": f"{dataset.name} ({dataset.source}), {dataset.num_train_examples:,} training examples, {labels}",
         "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {seed}",
-        "examples a client": f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
+        "examples per client": f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
         **about_labels,
-        "the server keeps": f"{dataset.num_server_examples:,} examples",
+        "server-side examples": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
         "left over": f"{len(parts.remainder):,} examples",
         "digest": parts.digest(),

@@ -1,4 +1,4 @@
-"""What a run would be and take, before it starts: ten lines for a person, and on request all there is to know."""
+"""`fedjax-sel train --dry-run`: a run's settings, traffic, memory and time, estimated before it starts."""
 
 import json
 import time
@@ -24,37 +24,37 @@ from fedjax_sel.training import schedule
 
 
 class Timed(NamedTuple):
-    """A chunk of rounds of one group of seeds, compiled and run."""
+    """The timing of one chunk of rounds of one group of seeds."""
 
     problem: Problem
     program: run.Program
     compile_seconds: float
-    seconds: float  # of the chunk, without compilation
-    peak_bytes: int  # a device
+    seconds: float  # run time of the chunk, without compilation
+    peak_bytes: int  # peak memory per device
 
     @property
     def seeds(self) -> int:
-        """Seeds of the group."""
+        """Number of seeds in the group."""
         return len(self.program.federation.train_sizes)
 
     @property
     def turns(self) -> int:
-        """How many groups take turns."""
+        """Number of groups, which run one after another."""
         return -(-len(self.problem.config.run.seeds) // self.seeds)
 
     @property
     def total_seconds(self) -> float:
-        """Of the whole run, compilation included."""
+        """Estimated time of the whole run, compilation included, in seconds."""
         rounds = self.problem.config.run.rounds
         return self.compile_seconds + self.turns * rounds * self.seconds / self.program.length
 
 
 def dry_run(config: Config, verbose: bool = False) -> None:
-    """Print what a run would be, cost and take; compile one chunk and time it.
+    """Print a run's settings, traffic, memory and time; compile one chunk and time it.
 
     Args:
-        config: of the run.
-        verbose: whether details and the whole configuration follow.
+        config: the run's configuration.
+        verbose: whether to print details and the whole configuration, too.
     """
     timed = measure(config)
     _print(_in_short(timed))
@@ -67,7 +67,7 @@ def dry_run(config: Config, verbose: bool = False) -> None:
 
 
 def measure(config: Config) -> Timed:
-    """Compile a chunk of a run and time it twice; the faster time counts."""
+    """Compile a chunk of a run and time it twice; keep the faster time."""
     devices.use_every_core()
     problem = pose(config)
     together = config.run.seeds_at_once or memory_budget.seeds_that_fit(problem)[0]
@@ -93,7 +93,7 @@ def _print(lines: dict[str, str]) -> None:
 
 
 def _in_short(timed: Timed) -> dict[str, str]:
-    """Return the ten lines: name -> text."""
+    """Return the ten summary lines: name -> text."""
     problem, program = timed.problem, timed.program
     config, plan, data = problem.config, program.plan, problem.dataset
     sizes, steps, work = np.asarray(program.federation.train_sizes), _steps(timed), plan.trainer.work
@@ -101,23 +101,23 @@ def _in_short(timed: Timed) -> dict[str, str]:
     k, all_seeds = plan.num_selected, len(config.run.seeds)
     a_round = k * model_megabytes
     algo, optimizer = config.selection.algo, plan.trainer.optimizer
-    turns = "all at once" if timed.turns == 1 else f"{timed.seeds} at once, in {timed.turns} turns"
+    turns = "all at once" if timed.turns == 1 else f"{timed.seeds} at once, in {timed.turns} groups"
     speed = program.length * timed.seeds / timed.seconds
     total = config.run.rounds * all_seeds * a_round
     return {
         "experiment": f"{algo}: {plots.title(config, data.source)}",
-        "rounds": f"{config.run.rounds:,} of {all_seeds} seed{'s' if all_seeds > 1 else ''}, {turns}",
-        "clients": f"{config.partition.num_clients:,}, {k} a round; training examples {sizes.min():,} to "
+        "rounds": f"{config.run.rounds:,} for each of {all_seeds} seed{'s' if all_seeds > 1 else ''}, {turns}",
+        "clients": f"{config.partition.num_clients:,}, {k} per round; training examples per client {sizes.min():,} to "
         f"{sizes.max():,} (median {np.median(sizes):,.0f})",
         "model": f"{problem.model.name}, {problem.model.num_params:,} parameters, {model_megabytes:.3f} MB",
         "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
-        "bytes": f"{a_round:.2f} MB each way a round and seed, {total:,.0f} MB each way in all; {algo} adds: "
+        "bytes": f"{a_round:.2f} MB each way per round and seed, {total:,.0f} MB each way in total; {algo} adds: "
         f"{costs.costs(problem.strategy)}; {optimizer.name} adds: {catalogue.sends(optimizer)}",
         "mesh": f"{devices.in_words(plan.mesh)}, {_layout(plan)}",
-        "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB a device",
+        "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB per device",
         "time": f"about {_duration(timed.total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
         + progress.rate(speed),
-        "goes to": str(config.run.out or folder.default_path(config)),
+        "output": str(config.run.out or folder.default_path(config)),
     }
 
 
@@ -127,24 +127,24 @@ def _details(timed: Timed) -> dict[str, str]:
         "data": f"{data.name}, {data.source}: {data.num_train_examples:,} training and {data.num_test_examples:,} test "
         f"examples {data.image_shape}, {data.num_classes} classes",
         "padded work": f"{100 * padded_share(program.plan, _steps(timed)):.1f}% of the devices' training time",
-        "a chunk": f"{program.length} rounds in {timed.seconds:.3f} s",
+        "one chunk": f"{program.length} rounds in {timed.seconds:.3f} s",
     }
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds in the unit that a person would choose."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
 
 
 def _layout(plan: Plan) -> str:
-    """Return the mesh in the words of --mesh."""
+    """Return the mesh as a --mesh flag."""
     return "--mesh " + ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
 
 
 def _steps(timed: Timed) -> np.ndarray:
-    """Return how many steps each client takes, [S, N]; where its passes are drawn, in one draw of them."""
+    """Return each client's number of local steps, int [S, N]; random epoch counts are drawn once."""
     work, sizes = timed.program.plan.trainer.work, timed.program.federation.train_sizes
     low, high = work.epochs or (0, 0)
     passes = jax.random.randint(jax_settings.key(0), sizes.shape, low, high + 1)

@@ -1,4 +1,4 @@
-"""The flags that commands share which run many runs: how much of them, where, and by whom."""
+"""The flags shared by `reproduce` and `leaderboard`: amount of work, folders and workers."""
 
 import argparse
 from pathlib import Path
@@ -19,42 +19,49 @@ def add(parser: Parser, what: str, out: Path, out_help: str) -> None:
     """Add the flags to a parser.
 
     Args:
-        parser: of the command.
-        what: that is run, as "the entry's".
+        parser: the command's parser.
+        what: the owner of the default amounts, as a possessive: "the entry's".
         out: the default of --out.
-        out_help: what lies there.
+        out_help: the help text of --out, without its default.
     """
-    much = parser.add_argument_group("how much of it", f"less than {what} tells less, and the page says so")
-    much.add_argument("--seeds", nargs="+", metavar="N", help=f"a count or a list (default: {what})")
-    much.add_argument("--rounds", type=int, metavar="N", help=f"of training (default: {what})")
-    much.add_argument("--scale", type=float, default=1.0, metavar="SHARE", help=f"of {what} rounds (default: 1)")
-    place = parser.add_argument_group("where")
+    much = parser.add_argument_group(
+        "amount of work", f"results from less than {what} own amount are weaker, and are marked so"
+    )
+    much.add_argument("--seeds", nargs="+", metavar="N", help=f"number of seeds, or a list of seeds (default: {what})")
+    much.add_argument("--rounds", type=int, metavar="N", help=f"number of training rounds (default: {what})")
+    much.add_argument(
+        "--scale", type=float, default=1.0, metavar="SHARE", help=f"fraction of {what} rounds to run (default: 1)"
+    )
+    place = parser.add_argument_group("folders and workers")
     place.add_argument("--out", type=command_line.path, default=out, metavar="DIR", help=f"{out_help} (default: {out})")
     place.add_argument(
-        "--runs", type=command_line.path, metavar="DIR", help="the runs' own folders go to DIR/runs (default: OUT)"
+        "--runs",
+        type=command_line.path,
+        metavar="DIR",
+        help="folder whose subfolder runs/ holds the run folders (default: OUT)",
     )
     place.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="folder of prepared data, as for the train command (default: the cache, or a download)",
+        help="folder with prepared data, as in the train command (default: the cache, or a download)",
     )
     place.add_argument(
         "--jobs",
         type=int,
         default=0,
         metavar="N",
-        help="processes of this machine that take the runs (default: 0, this one)",
+        help="number of worker processes on this machine; 0 runs everything in this process (default: 0)",
     )
     place.add_argument(
-        "--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers take them (default: none)"
+        "--scheduler", metavar="ADDRESS", help="address of a Dask scheduler whose workers do the runs (default: none)"
     )
 
 
 def scale_of(flags: argparse.Namespace) -> "Scale":
-    """Return how much is to be run.
+    """Return the amount of work given by --seeds, --rounds and --scale.
 
     Raises:
-        UserError: a value is out of its range.
+        UserError: If a value is out of range.
     """
     from fedjax_sel.reproduction.entry import Scale
 
@@ -63,10 +70,10 @@ def scale_of(flags: argparse.Namespace) -> "Scale":
 
 
 def workers_of(flags: argparse.Namespace) -> "Workers | None":
-    """Return who takes the runs; None: this process.
+    """Return the workers given by --jobs and --scheduler; None means this process.
 
     Raises:
-        UserError: there cannot be so many.
+        UserError: If the number of jobs is invalid.
     """
     from fedjax_sel.runs import grid
 

@@ -1,4 +1,4 @@
-"""`fedjax-sel leaderboard`: every strategy under the same settings, and what their information costs."""
+"""`fedjax-sel leaderboard`: accuracy and communication cost of every strategy under the same settings."""
 
 import sys
 from collections.abc import Sequence
@@ -9,25 +9,26 @@ from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 
-DESCRIPTION = """Runs every strategy under the same settings and says what can be told from chance: accuracy, rounds and
-megabytes to a target, accuracy at equal megabytes, the worst-served clients, the time of selection."""
+DESCRIPTION = """Runs every strategy under the same settings and reports statistically significant differences in
+accuracy, rounds and megabytes to a target, accuracy at an equal communication budget, accuracy on the worst-served
+clients, and selection time."""
 EPILOG = """examples:
-  fedjax-sel leaderboard --list                      the parts, and what each takes on two free cores
+  fedjax-sel leaderboard --list                      all parts, with their run time on two free cores
   fedjax-sel leaderboard fmnist                      Fashion-MNIST in all its settings
   fedjax-sel leaderboard fmnist-2spc mnist           a part, and a group of parts
   fedjax-sel leaderboard fmnist-2spc --seeds 2 --scale 0.1 --out runs/look
-                                                               a look: two seeds, a tenth of the rounds
+                                                     a quick trial: two seeds, a tenth of the rounds
   fedjax-sel leaderboard --pages --out results/leaderboard
-                                                               pages, tables and pictures anew; nothing is run
+                                                     rewrite pages, tables and plots without any run
 
-DIR/PART then holds curves.csv.gz (accuracy and bytes of every round), and what is made of it: README.md, table.csv
-(means), seeds.csv (one line a seed), pairs.csv (what is told from chance), a picture; DIR the summary of all parts. The
-runs' own folders, which are large, go to --runs. What DIR/PART or --runs holds is not run again, and every finished run
-is kept at once: an interrupted command goes on when it is repeated. --jobs hands the runs to processes of this machine,
---scheduler to the workers of a Dask cluster, which see the same --runs.
+DIR/PART then holds curves.csv.gz (accuracy and bytes of every round) and the files derived from it: README.md,
+table.csv (means), seeds.csv (one line per seed), pairs.csv (significance tests) and a plot. DIR holds the summary of
+all parts. The run folders, which are large, go to --runs. Runs found in DIR/PART or --runs are reused, and every run is
+saved when it finishes: repeat an interrupted command to resume it. --jobs distributes the runs to processes on this
+machine, --scheduler to the workers of a Dask cluster. Dask workers must see the same --runs folder.
 
-Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
-others are in the tables); 129 the terminal was closed, 130 interrupted.
+Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input or environment; 3 some runs failed (the
+others are in the tables); 129 terminal closed; 130 interrupted.
 """
 
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         The exit code.
@@ -51,12 +52,12 @@ def main(arguments: Sequence[str]) -> int:
         _list()
         return 0
     if not flags.parts and not flags.pages:
-        raise UserError("no part is named; --list shows them all")
+        raise UserError("missing PART; --list shows all parts")
     if flags.parts and flags.pages:
-        raise UserError("--pages: it runs nothing, and writes the pages of all parts; leave the PARTs out")
+        raise UserError("--pages: rewrites the pages of all parts and runs nothing; remove the PARTs")
     if flags.pages and (idle := [name for name in _OF_RUNS if getattr(flags, name) != parser.get_default(name)]):
         flag = "--" + idle[0].replace("_", "-")
-        raise UserError(f"{flag}: this changes nothing with --pages, which runs nothing; leave it out")
+        raise UserError(f"{flag}: has no effect with --pages, which runs nothing; remove it")
     chosen = grids.chosen(flags.parts)
     from fedjax_sel.leaderboard import pages, running
     from fedjax_sel.leaderboard.settings import ALGOS
@@ -73,13 +74,13 @@ def main(arguments: Sequence[str]) -> int:
         written = pages.write(flags.out)
         if done.stopped:
             _say(f"Interrupted: {done.rows} of {len(grid.rows)} rows of {grid.name} are in {flags.out / grid.name}; "
-                 "the same command goes on")  # fmt: skip
+                 "the same command resumes")  # fmt: skip
             return exit_code(done.stopped_by)
         for name, why in done.failed.items():
             _say(f"failed: {grid.name}, {name}: {why}")
         failed = failed or bool(done.failed)
     if not written:
-        raise UserError(f"--pages: {flags.out} holds no part's curves; give the --out of an earlier command")
+        raise UserError(f"--pages: {flags.out} contains no curves.csv.gz of any part; give the --out of an earlier run")
     print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
     return grid_flags.SOME_FAILED if failed else 0
 
@@ -95,12 +96,12 @@ def make_parser() -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to run")
     what.add_argument("parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist")
-    what.add_argument("--list", action="store_true", help="show every part, and what it takes")
-    what.add_argument("--pages", action="store_true", help="write pages and pictures anew, without any run")
+    what.add_argument("--list", action="store_true", help="list all parts with their run time, and exit")
+    what.add_argument("--pages", action="store_true", help="rewrite pages, tables and plots without any run")
     what.add_argument(
-        "--algos", nargs="+", metavar="ALGO", help="some strategies now, others with a later command (default: all)"
+        "--algos", nargs="+", metavar="ALGO", help="strategies to run now; later commands add others (default: all)"
     )
-    grid_flags.add(parser, "the part's", Path("runs/leaderboard"), "results")
+    grid_flags.add(parser, "the part's", Path("runs/leaderboard"), "results folder")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`fedjax-sel list`: what there is to choose from, all of it in short, or a name in full."""
+"""`fedjax-sel list`: an overview of strategies, data sets, presets and more, or the details of one name."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,15 +11,15 @@ from fedjax_sel.errors import UserError
 if TYPE_CHECKING:
     from fedjax_sel.cli.catalogue import Item, Section
 
-DESCRIPTION = "Shows what there is to choose from; with a name, all about it."
+DESCRIPTION = "Lists strategies, optimizers, models, data sets, partitions, tasks and presets; or one name in full."
 EPILOG = """examples:
-  fedjax-sel list                        everything, in short
-  fedjax-sel list presets models         some of it
-  fedjax-sel list fedcor                 a strategy in full: idea, symbols, what it buys, every parameter
-  fedjax-sel list fedcor/fmnist-1spc     a preset, with the flags that it stands for
-  fedjax-sel list mypackage.module:factory   a strategy of your own
+  fedjax-sel list                            everything, briefly
+  fedjax-sel list presets models             two sections
+  fedjax-sel list fedcor                     one strategy in full: idea, symbols, information it queries, parameters
+  fedjax-sel list fedcor/fmnist-1spc         one preset, with the flags it sets
+  fedjax-sel list mypackage.module:factory   your own strategy
 
-The papers' tables and figures: fedjax-sel reproduce --list.
+For the papers' tables and figures, run fedjax-sel reproduce --list.
 """
 WITHOUT_ARGS = ("--partition", "--model", "--dataset", "--task", "--preset")
 SECTIONS = ("strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets")
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         The exit code.
@@ -45,7 +45,7 @@ def make_parser() -> Parser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to show")
     action = what.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name of theirs (default: all)"
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name listed there (default: all)"
     )
     known = (*SECTIONS, *(name for names in completion.names().values() for name in names))
     action.completer = lambda **_: known  # pyright: ignore[reportAttributeAccessIssue]
@@ -53,13 +53,13 @@ def make_parser() -> Parser:
 
 
 def text(names: Sequence[str] = ()) -> str:
-    """Return what the command prints.
+    """Return the command's output.
 
     Args:
-        names: of sections, or of what is in them; none: all sections.
+        names: section or entry names; empty means all sections.
 
     Raises:
-        UserError: there is no such name.
+        UserError: If a name is unknown.
     """
     from fedjax_sel.cli import catalogue
     from fedjax_sel.core import plugins
@@ -76,14 +76,12 @@ def text(names: Sequence[str] = ()) -> str:
             parts.append(_in_full(name, catalogue.strategy(name), found["strategies"], found))
         else:
             known = [*found, *(item for section in found.values() for item in section.items)]
-            raise UserError(f"list: there is no {name!r}; {did_you_mean(name, known)}")
+            raise UserError(f"list: unknown name {name!r}; {did_you_mean(name, known)}")
     return "\n\n".join(parts)
 
 
 def _section(section: "Section") -> str:
-    flags = (
-        section.flag if section.flag in WITHOUT_ARGS else f"{section.flag}, and {section.flag}-args for what it takes"
-    )
+    flags = section.flag if section.flag in WITHOUT_ARGS else f"{section.flag}; parameters: {section.flag}-args"
     lines = [paragraphs.fill(f"{section.title} ({flags})"), ""]
     column = max(map(len, section.items)) + 2
     for name, item in section.items.items():

@@ -1,4 +1,4 @@
-"""`fedjax-sel COMMAND ...`: which commands there are, and where each begins."""
+"""`fedjax-sel COMMAND ...`: the table of commands and their dispatch."""
 
 import importlib
 import itertools
@@ -11,45 +11,47 @@ from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core.names import did_you_mean
 from fedjax_sel.errors import UserError
 
-DESCRIPTION = "Which clients should train this round? Federated learning, simulated to answer that."
+DESCRIPTION = "Simulates client selection in federated learning: which clients should train in each round?"
 EXAMPLES = """examples:
   fedjax-sel train                                          FL-DP3S on the embedded digits, seconds
-  fedjax-sel train --preset fedcor/fmnist-1spc --dry-run    what a run would take, before it starts
+  fedjax-sel train --preset fedcor/fmnist-1spc --dry-run    memory, traffic and time of a run, before it starts
   fedjax-sel compare --algos random fl_dp3s --seeds 10 --out runs/digits
-  fedjax-sel list fedcor                                    all about one name
+  fedjax-sel list fedcor                                    one strategy in full
   fedjax-sel COMMAND --help                                 every flag of a command, with its default
 
-`python -m fedjax_sel COMMAND` and `python -m fedjax_sel.MODULE` are the same; MODULE is the command's name, and testing
-for test. TAB completes commands, flags and names once the package argcomplete is there:
+`python -m fedjax_sel COMMAND` and `python -m fedjax_sel.COMMAND` are equivalent (`test`: python -m fedjax_sel.testing).
+To complete commands, flags and names with TAB, install argcomplete:
   pip install "fedjax-sel[completion]" && eval "$(register-python-argcomplete fedjax-sel)"
 """
 
 
 class Command(NamedTuple):
-    """A command as it is listed."""
+    """A command's entry in the overview."""
 
     group: str
     about: str
-    module: str  # in this room, with `main(arguments) -> exit code` and `make_parser()`
+    module: str  # module of this package with `main(arguments) -> exit code` and `make_parser()`
 
 
 COMMANDS = {
-    "train": Command("run", "train a model whose cohorts a strategy chooses, all seeds at once", "train"),
-    "compare": Command("run", "run several strategies under the same conditions, in tables and pictures", "compare"),
-    "reproduce": Command("run", "run the papers' tables and figures again, each claim judged by a rule", "reproduce"),
-    "leaderboard": Command("run", "run every strategy under the same settings, told from chance or not", "leaderboard"),
-    "list": Command("look", "show what there is to choose from, or all about one name", "listing"),
-    "data": Command("look", "show who holds what under a partition, before training on it", "data"),
-    "report": Command("look", "put runs side by side that are there already", "report"),
-    "test": Command("check", "check whether a strategy of your own keeps the contract", "test"),
+    "train": Command("run", "train a federated model with one selection strategy, all seeds at once", "train"),
+    "compare": Command("run", "run several strategies under the same conditions, with tables and plots", "compare"),
+    "reproduce": Command("run", "re-run the papers' tables and figures and judge each claim", "reproduce"),
+    "leaderboard": Command(
+        "run", "rank all strategies under the same settings, with significance tests", "leaderboard"
+    ),
+    "list": Command("look", "list strategies, data sets, presets and more, or describe one name", "listing"),
+    "data": Command("look", "show each client's examples and labels under a partition", "data"),
+    "report": Command("look", "compare existing runs in a table, a plot or an HTML page", "report"),
+    "test": Command("check", "check that a strategy of your own satisfies the strategy contract", "test"),
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command, or show which there are.
+    """Run a command, or print the overview of commands.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         The exit code.
@@ -63,12 +65,12 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     name, *own = rest
     if name not in COMMANDS:
-        raise UserError(f"{name!r} is no command; {did_you_mean(name, COMMANDS)}")
+        raise UserError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)}")
     return module_of(name).main([*own, *flags])
 
 
 def module_of(name: str) -> ModuleType:
-    """Return the module of a command; its imports are light, those of its work come later."""
+    """Import a command's module, without its heavy dependencies such as JAX."""
     return importlib.import_module(f"fedjax_sel.cli.{COMMANDS[name].module}")
 
 
@@ -78,7 +80,7 @@ def parser_of(name: str) -> Parser:
 
 
 def make_parser() -> Parser:
-    """Make the parser of what stands in front of a command."""
+    """Make the top-level parser, whose help lists the commands."""
     width = max(map(len, COMMANDS))
     lines = []
     for group, commands in itertools.groupby(COMMANDS.items(), lambda item: item[1].group):

@@ -1,4 +1,4 @@
-"""A command as a committed page shows it: without where things lie on the machine that ran it."""
+"""Commands as committed pages quote them, without the local paths of the machine that ran them."""
 
 import shlex
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
 
 def command(name: str, arguments: Sequence[str]) -> str:
-    """Return a command that others can repeat once they have put in folders of their own.
+    """Return a command line with placeholders for local folders.
 
     Args:
-        name: of the command, such as "leaderboard".
-        arguments: as they were given.
+        name: the command's name, such as "leaderboard".
+        arguments: the command's arguments.
     """
     shown: list[str] = []
     left = iter(arguments)
@@ -24,6 +24,6 @@ def command(name: str, arguments: Sequence[str]) -> str:
             shown.append(argument)
             continue
         value = value if given else next(left, "")
-        of_project = flag == "--out" and not Path(value).is_absolute()  # says where in it the results lie
+        of_project = flag == "--out" and not Path(value).is_absolute()  # shows the results' place in the repository
         shown += [flag, value if of_project else PLACES[flag]]
-    return f"fedjax-sel {name} {shlex.join(map(texts.without_folders, shown))}"  # a --config lies somewhere, too
+    return f"fedjax-sel {name} {shlex.join(map(texts.without_folders, shown))}"  # --config has a path, too

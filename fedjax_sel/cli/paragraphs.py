@@ -1,4 +1,4 @@
-"""Text as wide as the terminal: wrapped, never cut."""
+"""Text wrapped to the terminal's width, without truncation."""
 
 import shutil
 import textwrap
@@ -8,34 +8,34 @@ WITHOUT_TERMINAL, NARROWEST = 100, 30  # columns
 
 
 def width() -> int:
-    """Return how many columns there are to write in."""
+    """Return the usable width, in columns."""
     return max(NARROWEST, shutil.get_terminal_size((WITHOUT_TERMINAL, 24)).columns)
 
 
 def hanging(label: str, text: str, column: int, indent: int = 0) -> str:
-    """Return a label and a text behind it, whose further lines begin where its first one does.
+    """Format a label with a wrapped text beside it, all lines of the text aligned.
 
     Args:
-        label: stands alone on its line where it is longer than the column.
-        text: is wrapped between words; a word that is longer than a line keeps its letters together.
-        column: where the text begins, counted from the indent.
-        indent: columns in front of the label.
+        label: the label; a label longer than the column gets its own line.
+        text: the text, wrapped between words; long words are not broken.
+        column: start of the text, in columns after the indent.
+        indent: columns before the label.
     """
     column = min(column, width() // 3)
     lead, margin = " " * indent, " " * (indent + column)
-    begin = f"{lead}{label:<{column}}"
+    start = f"{lead}{label:<{column}}"
     if len(label) >= column:
         return f"{lead}{label}\n{fill(text, margin)}" if text else f"{lead}{label}"
-    return begin.rstrip() if not text else begin + fill(text, margin)[len(margin) :]
+    return start.rstrip() if not text else start + fill(text, margin)[len(margin) :]
 
 
 def fill(text: str, margin: str = "", further: str | None = None) -> str:
-    """Return a text in lines that fit; a word that is longer than a line keeps its letters together.
+    """Wrap a paragraph between words; long words are not broken.
 
     Args:
         text: one paragraph.
-        margin: in front of its lines.
-        further: in front of all but the first; None: the same.
+        margin: prefix of the lines.
+        further: prefix of all lines but the first; None means `margin`.
     """
     further = margin if further is None else further
     return textwrap.fill(
@@ -44,12 +44,12 @@ def fill(text: str, margin: str = "", further: str | None = None) -> str:
 
 
 def page(text: str) -> str:
-    """Return a docstring in lines that fit: paragraphs are filled, tables and formulas keep their lines and indents."""
+    """Wrap a docstring's paragraphs; tables and formulas keep their lines and indents."""
     return "\n".join(_block(block) for block in _blocks(text.strip().splitlines()))
 
 
 def _blocks(lines: Iterable[str]) -> Iterable[list[str]]:
-    """Yield lines that belong together: a paragraph, an item of a list, a single line of a table, an empty one."""
+    """Yield blocks of lines: a paragraph, a list item, one line of a table, or an empty line."""
     block: list[str] = []
     for line in lines:
         goes_on = block and block[0] and line.strip() and not line.startswith("* ")

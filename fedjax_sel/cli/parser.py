@@ -1,4 +1,4 @@
-"""The parser of all commands: what is wrong is one sentence, and a flag by another program's name is told ours."""
+"""The argument parser of all commands, with one-line errors and suggestions for other programs' flag names."""
 
 import argparse
 import contextlib
@@ -13,21 +13,23 @@ from fedjax_sel.version import __version__
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are UserErrors, one sentence each, and that knows --version.
+    """An `argparse.ArgumentParser` that raises `UserError` and has --version.
 
-    It takes what `argparse.ArgumentParser` takes. Texts are shown as they are written, and flags are not abbreviated.
+    Description and epilog are printed unwrapped, and flags cannot be abbreviated.
     """
 
     def __init__(self, **settings: Any):
         super().__init__(**{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **settings})
         self._given: Sequence[str] = ()
-        self.add_argument("--version", action=_Version, nargs=0, help="show the version, and those beneath it, and end")
+        self.add_argument(
+            "--version", action=_Version, nargs=0, help="show the versions of fedjax_sel and its dependencies, and exit"
+        )
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        """Read a command line, and refuse what does not belong there.
+        """Parse a command line; reject unknown flags and unexpected words.
 
         Raises:
-            UserError: an unknown flag, with the right one or the nearest, or a word that is not expected.
+            UserError: If a flag is unknown (the message suggests one) or a positional argument is unexpected.
         """
         self._given = sys.argv[1:] if args is None else args
         parsed, unknown = self.parse_known_args(self._given, namespace)
@@ -36,8 +38,8 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        """Raise a UserError for what argparse refuses; argparse calls this."""
-        for argument in self._given:  # a flag that is missing may be there under another program's name
+        """Raise an argparse error as a UserError; argparse calls this."""
+        for argument in self._given:  # a missing flag may have been given under another program's name
             if argument.startswith("--") and argument.split("=")[0] not in (*self._option_string_actions, "--"):
                 self._refuse(argument)
         raise UserError(f"{message}; --help lists every flag")
@@ -46,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         flag = argument.split("=")[0]
         name = flag.lstrip("-")
         if not argument.startswith("-") or not name or name[0].isdigit():
-            raise UserError(f"{argument!r}: not expected here; --help lists every flag")
+            raise UserError(f"unexpected argument {argument!r}; --help lists every flag")
         flags = [option.lstrip("-") for option in self._option_string_actions]
         if found := other_names.ours(name, {option.replace("-", "_") for option in flags}):
             raise UserError(f"unknown flag {flag}; did you mean '--{found.replace('_', '-')}'?")
@@ -59,15 +61,15 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints what somebody who answers a question about a run needs to know; nothing is imported for it."""
+    """The --version action: prints the versions that a bug report needs, without importing the packages."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        import importlib.metadata  # these two take as long as the rest of a command's start
+        import importlib.metadata  # these two imports would double a command's start-up time
         import platform
 
-        beneath = [f"Python {platform.python_version()}"]
+        versions = [f"Python {platform.python_version()}"]
         for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                beneath.append(f"{package} {importlib.metadata.version(package)}")
-        print(f"fedjax_sel {__version__} ({', '.join(beneath)})")
+                versions.append(f"{package} {importlib.metadata.version(package)}")
+        print(f"fedjax_sel {__version__} ({', '.join(versions)})")
         parser.exit()

@@ -1,4 +1,4 @@
-"""`fedjax-sel report`: run folders -> a table and a picture for each setting, or one page with all."""
+"""`fedjax-sel report`: a table and a plot per setting, or one HTML page, from run folders."""
 
 import argparse
 import sys
@@ -11,26 +11,26 @@ from fedjax_sel.cli.parser import Parser
 from fedjax_sel.core import whole_files
 from fedjax_sel.errors import UserError
 
-DESCRIPTION = """Puts finished or interrupted runs side by side: a Markdown table on stdout and curves in a PNG, or with
---html all that is known of the runs on one page."""
+DESCRIPTION = """Compares finished or interrupted runs: a Markdown table on stdout and curves in a PNG, or with --html
+one page with all details."""
 EPILOG = """examples:
   fedjax-sel report runs/a runs/b --out comparison.png     a table and curves
   fedjax-sel report runs/digits --html report.html         all runs of a comparison, on one page
-  fedjax-sel report runs/a --html --watch                  a page that follows a run; Ctrl-C ends it
+  fedjax-sel report runs/a --html --watch                  a page that follows a run; stop with Ctrl-C
 
-Runs that differ in more than their strategy (data, partition, model, training, rounds, seeds, target, ...) get a table
-each, with what differs above it, and a picture each: comparison-1.png, comparison-2.png. On a page they stand in
-chapters of their own. A page is one file that needs no network; docs/reports.md shows one.
+Runs are grouped by setting (data, partition, model, training, rounds, seeds, target, ...). Each setting has its own
+table, headed by its differences, and its own plot: comparison-1.png, comparison-2.png. On an HTML page, each setting is
+a chapter. The page is one self-contained file; docs/reports.md shows one.
 """
 PAGE, PICTURE = Path("report.html"), Path("curves.png")
-SECONDS = 5  # between two looks at a run that is followed
+SECONDS = 5  # polling interval of --watch
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         The exit code.
@@ -70,12 +70,12 @@ def make_parser() -> Parser:
         metavar="FOLDER",
         help="run folders (--out of the train command), or folders of runs (--out of the compare command)",
     )
-    how = parser.add_argument_group("how")
+    how = parser.add_argument_group("output")
     how.add_argument(
         "--out",
         type=command_line.picture,
         metavar="FILE",
-        help=f"picture to write (default: {PICTURE}; none with --html)",
+        help=f"image file of the curves (default: {PICTURE}; none with --html)",
     )
     how.add_argument(
         "--html",
@@ -83,28 +83,28 @@ def make_parser() -> Parser:
         type=command_line.path,
         const=PAGE,
         metavar="FILE",
-        help=f"write one page with everything (default: none; alone: {PAGE}); needs pip install 'fedjax-sel[html]'",
+        help=f"write one HTML page (default: none; without FILE: {PAGE}); requires pip install 'fedjax-sel[html]'",
     )
-    how.add_argument("--watch", action="store_true", help="with --html: follow runs until they are finished, or Ctrl-C")
+    how.add_argument("--watch", action="store_true", help="with --html: update the page until all runs finish")
     how.add_argument(
-        "--quick", action="store_true", help="with --html: leave out what needs the runs' data (labels, every client)"
+        "--quick", action="store_true", help="with --html: skip the plots that need the runs' data (labels, per client)"
     )
     return parser
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    """Refuse what does not go together, before anything is read."""
+    """Reject incompatible flags before reading any run."""
     if parsed.html is None:
         for flag in ("watch", "quick"):
             if getattr(parsed, flag):
-                raise UserError(f"--{flag}: this changes nothing without --html; leave it out, or add that")
+                raise UserError(f"--{flag}: has no effect without --html; add that, or remove --{flag}")
         return
     if parsed.html.is_dir():
         raise UserError(f"--html: {parsed.html} is a folder; name a file in it, such as {parsed.html / PAGE}")
     if (parsed.html / "config.json").exists() or parsed.html.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--html: {parsed.html} does not end in .html; give it that ending, or put --html last")
+        raise UserError(f"--html: {parsed.html} does not end in .html; add that suffix, or put --html last")
     if parsed.watch and parsed.out is not None:
-        raise UserError("--out: a run that is followed has a page alone; leave it out, or --watch")
+        raise UserError("--out: --watch writes only the page; remove --out or --watch")
 
     from fedjax_sel.reporting.html import bundle
 
@@ -123,7 +123,7 @@ def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         whole_files.write(path, content)
     except OSError as error:
-        raise UserError(f"--html: cannot write {path} ({error.strerror or error}); give another file") from error
+        raise UserError(f"--html: cannot write {path} ({error.strerror or error}); choose another file") from error
 
 
 def _runs(given: list[Path]) -> list[Path]:
@@ -133,49 +133,52 @@ def _runs(given: list[Path]) -> list[Path]:
 
 
 def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
-    """Leave out runs of a folder of runs that have nothing to show: one that has just begun hides no other."""
+    """Skip runs without a complete round, unless they were named explicitly or no other run remains."""
     from fedjax_sel.runs import folder
 
     empty = [run for run in runs if run not in given and folder.shows_nothing(run)]
     for run in empty:
-        _say(f"{run} has no whole round, and is left out")
+        _say(f"{run} has no complete round yet; skipped")
     return [run for run in runs if run not in empty] or runs
 
 
 def _watch(given: list[Path], path: Path, with_data: bool) -> int:
-    """Write the page whenever there are new rounds, until all runs are finished or somebody has seen enough.
+    """Rewrite the page on every new round, until all runs finish or the user interrupts.
 
-    A folder of runs may get more of them: it is followed until somebody has seen enough.
+    A folder of runs may gain runs, so it is followed until the user interrupts.
     """
     from fedjax_sel.reporting.html import sources
     from fedjax_sel.runs import following, settings
 
     reader, before, last = sources.Reader(with_data, _say), None, None
-    _say(f"following {', '.join(map(str, given))}; Ctrl-C ends it")
+    _say(f"following {', '.join(map(str, given))}; stop with Ctrl-C")
     try:
         while True:
             folders = _runs(given)
             seen = {folder: following.so_far(folder) for folder in folders}
             results = {folder: result for folder, (result, _) in seen.items() if result.num_rounds}
-            known = {folder: seen[folder][1] for folder in results}
+            with_cohorts = {folder: seen[folder][1] for folder in results}
             rounds = {folder: result.num_rounds for folder, result in results.items()}
-            done = rounds == known and len(results) == len(folders) and all(one.finished for one in results.values())
-            finished = (
-                done and folders == given and before == (rounds, known)
-            )  # what is written behind the last round is there as well
-            if results and (finished or before != (rounds, known)):
+            done = (
+                rounds == with_cohorts
+                and len(results) == len(folders)
+                and all(one.finished for one in results.values())
+            )
+            # One more look after the last round: files written after it are complete by then.
+            finished = done and folders == given and before == (rounds, with_cohorts)
+            if results and (finished or before != (rounds, with_cohorts)):
                 found = settings.by_setting(list(results), results.__getitem__)
-                last = reader.chapters(found, known)
+                last = reader.chapters(found, with_cohorts)
                 _write(path, last, None if finished else SECONDS)
                 _say(f"{path}: " + ", ".join(f"{folder.name} {count}" for folder, count in rounds.items()) + " rounds")
-                before = rounds, known
+                before = rounds, with_cohorts
             if finished:
                 break
             time.sleep(SECONDS)
     except KeyboardInterrupt:
         if last is not None:
-            _write(path, last)  # a page that nobody writes any more is not read again and again
-    print(f"Report in {path}" if last is not None else "No run has a whole round yet; nothing was written")
+            _write(path, last)  # without the auto-reload of a page that is still updated
+    print(f"Report in {path}" if last is not None else "No run has a complete round yet; no report was written")
     return 0
 
 
@@ -191,7 +194,7 @@ def _tables_and_pictures(found: list, out: Path) -> None:
             first = next(iter(setting.results.values()))
             print(f"{'' if number == 1 else chr(10)}## {plots.title(first.config, first.data_source)}\n")
             if setting.differs:
-                print(f"Another setting: {setting.differs}\n")
+                print(f"Different setting: {setting.differs}\n")
         named = settings.named(setting)
         print(show.markdown(named))
         plots.curves(named, picture)

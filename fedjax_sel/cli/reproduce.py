@@ -1,4 +1,4 @@
-"""`fedjax-sel reproduce`: the papers' tables and figures, run again."""
+"""`fedjax-sel reproduce`: reproductions of the papers' tables and figures."""
 
 import sys
 from collections.abc import Sequence
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from fedjax_sel.reproduction.study import Folders, ReproductionResult
     from fedjax_sel.runs.grid import Workers
 
-DESCRIPTION = """Runs the tables and figures of FedGP, FedCor, GPFL and FL-DP3S again, and judges each of their claims
-by a rule that was written down before: the paper's number, ours with its spread over seeds, the difference with its
-interval, the verdict."""
+DESCRIPTION = """Re-runs the tables and figures of FedGP, FedCor, GPFL and FL-DP3S, and judges each claim by a
+preregistered rule. Each row shows the paper's number, ours with its spread over seeds, the difference
+with its confidence interval, and the verdict."""
 EPILOG = """examples:
-  fedjax-sel reproduce --list                         every table and figure, with its cost here
-  fedjax-sel reproduce fedgp/fig1                     one that trains nothing: seconds
+  fedjax-sel reproduce --list                         every table and figure, with its run time
+  fedjax-sel reproduce fedgp/fig1                     an entry without training: seconds
   fedjax-sel reproduce fedcor/table1 --columns fmnist --rows random fedcor --out runs/papers
-  fedjax-sel reproduce fl_dp3s/fig1 --scale 0.2       a fifth of the rounds: a look, not a reproduction
+  fedjax-sel reproduce fl_dp3s/fig1 --scale 0.2       a quick trial with a fifth of the rounds, not a reproduction
 
-DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs; DIR/runs, or that of --runs, the runs' own folders, which
-are large and which entries share. Finished runs are read, and an interrupted one goes on: repeat the command. A page is
-written after every run, and holds what is finished of the whole entry, whatever --columns and --rows ask for now.
---jobs hands the runs to processes of this machine, --scheduler to the workers of a Dask cluster, which see the same
-DIR.
+DIR/ENTRY then holds README.md (the page), rows.csv, and PNGs. The run folders, which are large and shared by entries,
+are in DIR/runs, or in the runs/ subfolder of --runs. Finished runs are reused and interrupted runs resume: repeat the
+command. The page is rewritten after every run. It covers all finished runs of the entry, including those outside
+--columns and --rows. --jobs distributes the runs to processes on this machine, --scheduler to the workers of a Dask
+cluster. Dask workers must see the same DIR.
 
-Exit codes: 0 done, or stopped by SIGTERM; 1 an error of the program's own; 2 something to mend; 3 some run failed (the
-others are on the page); 129 the terminal was closed, 130 interrupted.
+Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input or environment; 3 some runs failed (the
+others are on the page); 129 terminal closed; 130 interrupted.
 """
 
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         The exit code.
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         _list(ENTRIES)
         return 0
     if not flags.entries:
-        raise UserError("no table or figure is named; --list shows them all")
+        raise UserError("missing ENTRY; --list shows all tables and figures")
     from fedjax_sel.reproduction.entry import Part
     from fedjax_sel.reproduction.study import Folders
     from fedjax_sel.runs.interruption import exit_code
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     part = Part(*(None if given is None else tuple(given) for given in (flags.columns, flags.rows)))
     chosen = [ENTRIES[one_of("ENTRY", name, ENTRIES)] for name in flags.entries]
     for entry in chosen:
-        entry.of_part(part)  # or there is no such part
+        entry.of_part(part)  # raises if the part does not exist
     scale = grid_flags.scale_of(flags)
     workers = grid_flags.workers_of(flags)
     if flags.data_dir is not None:
@@ -84,18 +84,16 @@ def make_parser() -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    what = parser.add_argument_group("what to run again")
+    what = parser.add_argument_group("what to run")
     what.add_argument("entries", nargs="*", metavar="ENTRY", help="tables and figures, such as fedcor/table1")
-    what.add_argument("--list", action="store_true", help="show every table and figure, and what it takes")
+    what.add_argument("--list", action="store_true", help="list all tables and figures with their run time, and exit")
     what.add_argument(
         "--columns",
         nargs="+",
         metavar="NAME",
-        help="some settings, or how their names begin: fmnist (default: all that need no files of your own)",
+        help="settings to run, by name or prefix such as fmnist (default: all except those that need your own files)",
     )
-    what.add_argument(
-        "--rows", nargs="+", metavar="NAME", help="some strategies or variants, by their names (default: all)"
-    )
+    what.add_argument("--rows", nargs="+", metavar="NAME", help="strategies or variants to run, by name (default: all)")
     grid_flags.add(parser, "the entry's", Path("runs/papers"), "folder of all pages")
     return parser
 
@@ -104,9 +102,9 @@ def _list(entries: "dict[str, Entry]") -> None:
     for name, entry in entries.items():
         count = len(entry.runs)
         runs = (
-            f"{count} run{'s' if count > 1 else ''}; here: {entry.cost}"
+            f"{count} run{'s' if count > 1 else ''}; cost: {entry.cost}"
             if count
-            else f"trains nothing; here: {entry.cost}"
+            else f"no training; cost: {entry.cost}"
         )
         print(name)
         for text in (f"{entry.published.title}. {entry.published.claim}", runs):
@@ -126,7 +124,7 @@ def _reproduce(
     found = study.run(entry, part, folders, scale, command, _say, workers)
     if found.stopped:
         done = f"{len(found.results)} of {found.planned} runs of {entry.name} are finished and in {folders.of_runs}"
-        _say(f"Interrupted: {done}; the same command goes on")
+        _say(f"Interrupted: {done}; the same command resumes")
         return found
     for row in found.page.rows:
         print(f"{row.setting}: {row.what}: paper {row.paper or '-'}, here {row.ours}; {row.verdict or 'not published'}")

@@ -1,4 +1,4 @@
-"""What the commands print of runs that were run."""
+"""The result tables printed by the commands."""
 
 from collections.abc import Mapping
 
@@ -12,12 +12,12 @@ from fedjax_sel.runs.records import Result
 
 
 def _console() -> Console:
-    # Names are shown as they are: ":ok:" in one is no picture, and brackets are no style.
+    # Print names literally: no emoji for ":ok:", no style for brackets.
     return Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
 
 
 def result(outcome: Result) -> None:
-    """Print the closing table: mean and standard deviation over seeds."""
+    """Print a run's result table: mean and standard deviation over seeds."""
     table = Table(
         "", "mean", "sd", title=f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
     )
@@ -29,11 +29,7 @@ def result(outcome: Result) -> None:
 
 
 def markdown(results: Mapping[str, Result]) -> str:
-    """Return a Markdown table of several runs: mean and standard deviation over seeds; N/A where some seed fails.
-
-    Args:
-        results: name -> run.
-    """
+    """Return a Markdown table of several runs: mean and standard deviation over seeds, N/A if any seed is NaN."""
     tables = {name: dict(result.summary()) for name, result in results.items()}
     rows = list(dict.fromkeys(row for table in tables.values() for row in table))
     lines = ["| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
@@ -44,7 +40,7 @@ def markdown(results: Mapping[str, Result]) -> str:
 
 
 def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
-    """Return the mean and the sample deviation as texts; the deviation is empty for a single seed."""
+    """Format the mean and the sample standard deviation; the latter is empty for a single seed."""
     failed = int(np.isnan(values).sum())
     if failed:
         return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""

@@ -1,4 +1,4 @@
-"""`fedjax-sel test NAME`: whether a strategy keeps the contract."""
+"""`fedjax-sel test NAME`: the conformance check of a selection strategy."""
 
 import argparse
 import functools
@@ -9,13 +9,13 @@ from fedjax_sel.cli import command_line
 from fedjax_sel.cli.parser import Parser
 from fedjax_sel.errors import UserError
 
-DESCRIPTION = "Checks whether a selection strategy keeps the contract: mypackage.module:factory, or one by name."
+DESCRIPTION = "Checks that a selection strategy satisfies the strategy contract (docs/add_a_strategy.md)."
 EPILOG = """examples:
-  fedjax-sel test mypackage.module:factory                     a strategy of your own
-  fedjax-sel test pow_d --algo-args num_candidates=8           one of those here, with a parameter
-  fedjax-sel test mypackage.module:factory --no-run            seconds: without the small real run
+  fedjax-sel test mypackage.module:factory                     your own strategy
+  fedjax-sel test pow_d --algo-args num_candidates=8           a built-in strategy, with a parameter
+  fedjax-sel test mypackage.module:factory --no-run            faster: skip the short training run
 
-Exit codes: 0 it conforms; 1 a check failed; 2 something to mend.
+Exit codes: 0 it conforms; 1 a check failed, or unexpected error; 2 invalid input or environment.
 """
 
 
@@ -23,20 +23,20 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
         0 if it conforms, 1 if a check failed.
     """
     flags: argparse.Namespace = make_parser().parse_args(arguments)
 
-    from fedjax_sel import devices, strategies, testing  # what follows needs JAX; --help does not
+    from fedjax_sel import devices, strategies, testing  # imports JAX, which --help does not need
 
     devices.check_that_jax_starts()
     if flags.rounds < 1:
-        raise UserError(f"--rounds: {flags.rounds} is below 1; give a whole number from 1")
+        raise UserError(f"--rounds: {flags.rounds} is below 1; give a positive integer")
     values = dict(config.convert("algo_args", flags.algo_args))
-    strategies.make(flags.algo, **values)  # bad input is one sentence, not a finding
+    strategies.make(flags.algo, **values)  # bad input is a UserError, not a failed check
     make = functools.partial(strategies.make, flags.algo, **values)
     report = testing.examine(make, rounds=flags.rounds, run=not flags.no_run)
     print(report)
@@ -48,15 +48,21 @@ def make_parser() -> Parser:
     parser = Parser(prog="fedjax-sel test", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to check")
-    what.add_argument("algo", metavar="ALGO", help="mypackage.module:factory, or a name of fedjax-sel list strategies")
+    what.add_argument(
+        "algo", metavar="ALGO", help="mypackage.module:factory, or a name from fedjax-sel list strategies"
+    )
     what.add_argument(
         "--algo-args", nargs="*", metavar="KEY=VALUE", default=[], help="the strategy's parameters (default: its own)"
     )
-    how = parser.add_argument_group("how long")
+    how = parser.add_argument_group("duration")
     how.add_argument(
-        "--rounds", type=int, default=8, metavar="N", help="of a game; enough to reach all phases (default: 8)"
+        "--rounds",
+        type=int,
+        default=8,
+        metavar="N",
+        help="simulated rounds per check; must cover all phases of the strategy (default: 8)",
     )
-    how.add_argument("--no-run", action="store_true", help="leave out the small real run")
+    how.add_argument("--no-run", action="store_true", help="skip the short training run")
     return parser
 
 

@@ -41,7 +41,7 @@ class NoException(BaseException):
         (MuteError(), 1, "MuteError, in fedjax_sel.experiment.dealing."),
         (NoException("of a plug-in"), 1, "NoException: of a plug-in, in fedjax_sel.experiment.dealing."),
         (RecursionError(), 1, "RecursionError, in fedjax_sel.experiment.dealing."),
-        (MemoryError("Unable to allocate 3.64 TiB"), 2, "not enough memory (MemoryError: Unable to allocate 3.64 TiB)"),
+        (MemoryError("Unable to allocate 3.64 TiB"), 2, "out of memory (MemoryError: Unable to allocate 3.64 TiB)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )

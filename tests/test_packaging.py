@@ -196,4 +196,4 @@ def test_it_works_outside_of_the_checkout(built, which, tmp_path):
     about = json.loads((place / "quick" / "environment.json").read_text())
     assert about["commit"] == built["commit"] and about["uncommitted_changes"] is built["changed"]
     assert "fedcor/fmnist-1spc" in run(command, "list")
-    assert "finished before" in run(python, "-m", "fedjax_sel", "train", "--rounds", "3", "--out", "quick")
+    assert "already finished" in run(python, "-m", "fedjax_sel", "train", "--rounds", "3", "--out", "quick")

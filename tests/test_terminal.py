@@ -53,7 +53,7 @@ def test_a_full_device_is_an_error_where_nothing_else_happened(result, code):
     with open("/dev/full", "w") as full:
         ended = run(result, stdout=full, stderr=subprocess.PIPE)
         assert ended.returncode == code
-        sentence = "error: standard output cannot be written (No space left on device); make room"
+        sentence = "error: cannot write standard output (No space left on device); free disk space"
         assert ended.stderr.splitlines()[0] == "the end" and "Traceback" not in ended.stderr
         assert (sentence in ended.stderr) == (code == 2)
         assert run(result, stdout=subprocess.DEVNULL, stderr=full).returncode == int(result)

@@ -132,7 +132,7 @@ def test_commands_in_the_text_can_be_parsed(page):
     [
         ("python -m fedjax_sel.train --allgo random", "does not know --allgo"),
         ("python -m fedjax_sel.train --algo randm", "did you mean 'random'"),
-        ("python -m fedjax_sel.train --alpha 3", "--alpha 3.*: this changes nothing"),  # with shards
+        ("python -m fedjax_sel.train --alpha 3", "--alpha 3.*: has no effect"),  # with shards
         ("fedjax-sel train --allgo random", "does not know --allgo"),
         ("fedjax-sel train --algo randm", "did you mean 'random'"),
         ("fedjax-sel-train --preset nothing", "nothing"),

@@ -47,7 +47,7 @@ def rows_of(path):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ([], "no part is named; --list shows them all\n"),
+        ([], "missing PART; --list shows all parts\n"),
         (["fmnist-3spc"], "PART: unknown 'fmnist-3spc'; did you mean "),
         (["fmnist", "--algos", "fedcorr"], "--algos: unknown 'fedcorr'; did you mean 'fedcor'"),
         (["fmnist", "--rounds", "0"], "--rounds: 0 is below 1; "),
@@ -55,7 +55,7 @@ def rows_of(path):
         (["fmnist", "--jobs", "1000000"], "--jobs: 1000000 exceeds 1024 processes; "),
         (["fmnist", "--seeds", "3", "5", "3"], "--seeds: (3, 5, 3) names a seed twice; "),
         (["--pages"], "--pages: "),
-        (["fmnist-2spc", "--pages"], "--pages: it runs nothing, "),
+        (["fmnist-2spc", "--pages"], "--pages: rewrites the pages "),
     ],
 )
 def test_what_can_be_mended_is_one_sentence(capsys, tmp_path, arguments, message):

@@ -189,20 +189,20 @@ def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_pat
     write(tmp_path / "run", 0, 0)
     path.unlink()
     assert command_line.guarded(report.main, arguments) == 0
-    assert not path.exists() and "No run has a whole round yet" in capsys.readouterr().out
+    assert not path.exists() and "No run has a complete round yet" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore:.*nothing tells whether its rows")
 @pytest.mark.parametrize(
     "arguments,says",
     [
-        (["RUN", "--watch"], "--watch: this changes nothing without --html"),
-        (["RUN", "--quick"], "--quick: this changes nothing without --html"),
+        (["RUN", "--watch"], "--watch: has no effect without --html"),
+        (["RUN", "--quick"], "--quick: has no effect without --html"),
         (["RUN", "--html", "FOLDER"], "is a folder; name a file in it"),
         (["RUN", "--html", "page.png"], "does not end in .html"),
         (["--html", "RUN", "RUN"], "is a folder"),
         (["RUN", "--html", "FILE/page.html"], "cannot write"),
-        (["RUN", "--html", "page.html", "--watch", "--out", "a.png"], "has a page alone"),
+        (["RUN", "--html", "page.html", "--watch", "--out", "a.png"], "writes only the page"),
         (["FOLDER", "--html", "page.html"], "holds no readable run"),
         (["FOLDER", "--html", "page.html", "--watch"], "holds no readable run"),
         (["missing", "--html", "page.html"], "no such folder"),

@@ -55,7 +55,7 @@ def rows_of(folder):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ([], "no table or figure is named; --list shows them all\n"),
+        ([], "missing ENTRY; --list shows all tables and figures\n"),
         (["fedcor/tabel1"], "ENTRY: unknown 'fedcor/tabel1'; did you mean 'fedcor/table1' or "),
         (
             ["fedcor/table1", "--columns", "fmnist-3spc"],

@@ -143,8 +143,8 @@ BAD = [
     (["--dataset", "synthetic:image_size=1000000"], ["synthetic", "GB of memory"]),
     (["--dataset", "synthetic:num_writers=" + "9" * 30], ["num_writers", "whole number"]),
     (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),
-    (["--out", "~/run"], ["--out", "begins with ~"]),
-    (["--out", "runs/\udcff"], ["--out", r"runs/\udcff", "no UTF-8"]),
+    (["--out", "~/run"], ["--out", "starts with ~"]),
+    (["--out", "runs/\udcff"], ["--out", r"runs/\udcff", "not UTF-8"]),
     (["--available", "nobody.csv"], ["available", "no client can be reached in any of the 100 rounds"]),
     (["--available", "unknown.npy"], ["--available", "unknown.npy", "something else than rows of 0 and 1"]),
     (["--rounds", "1_0"], ["--rounds", "'1_0'", "whole number"]),
@@ -239,11 +239,11 @@ def test_bad_input_of_the_other_commands_is_one_sentence(capsys, tmp_path, monke
     (tmp_path / "pictures").mkdir()
     for main, arguments, words in (
         (report.main, ["x" * 300], "File name too long"),
-        (report.main, [""], "it is empty"),
-        (report.main, ["~nosuchuser/run"], "begins with ~"),
+        (report.main, [""], "path is empty"),
+        (report.main, ["~nosuchuser/run"], "starts with ~"),
         (report.main, ["run", "--out", "pictures"], "is a folder"),
         (preview.main, ["--out", "/"], "is a folder"),
-        (preview.main, ["--out", ""], "it is empty"),
+        (preview.main, ["--out", ""], "path is empty"),
         (kit.main, ["random", "--rounds", "0"], "--rounds: 0 is below 1"),
     ):
         code = command_line.guarded(main, arguments)
@@ -261,7 +261,7 @@ def test_a_run_prints_a_table_and_writes_curves(capsys, tmp_path):
     assert "rounds to 99% test accuracy" in printed and "N/A (0 of 2 seeds)" in printed
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
     code, printed, _ = command(capsys, *QUICK, "--seeds", "2", "--out", str(out))
-    assert code == 0 and "finished before" in printed and "final test accuracy" in printed
+    assert code == 0 and "already finished" in printed and "final test accuracy" in printed
 
 
 def test_a_flag_wins_over_the_preset(capsys):
@@ -313,12 +313,12 @@ def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypa
     monkeypatch.setenv("COLUMNS", "300")
     code, out, _ = command(capsys, *QUICK, "--seeds", "2", "--algo", "random", "--dry-run")
     *ten, last = out.splitlines()
-    names = ["experiment", "rounds", "clients", "model", "local work", "bytes", "mesh", "memory", "time", "goes to"]
+    names = ["experiment", "rounds", "clients", "model", "local work", "bytes", "mesh", "memory", "time", "output"]
     assert code == 0 and [re.match(r"(.+?)  ", line)[1] for line in ten] == names
     said = dict(zip(names, ten))
-    assert "2 of 2 seeds, all at once" in said["rounds"] and "20, 3 a round" in said["clients"]
+    assert "2 for each of 2 seeds, all at once" in said["rounds"] and "20, 3 per round" in said["clients"]
     model = 4 * 6420 / 1e6  # megabytes
-    assert f"{3 * model:.2f} MB each way a round and seed, {2 * 2 * 3 * model:,.0f} MB" in said["bytes"]
+    assert f"{3 * model:.2f} MB each way per round and seed, {2 * 2 * 3 * model:,.0f} MB" in said["bytes"]
     assert "random adds: nothing; fedavg adds: nothing" in said["bytes"] and "--mesh seeds=" in said["mesh"]
     assert re.search(
         r"about \d+ seconds: [\d.]+ s of compilation, then ([\d.]+ seed-rounds/s|[\d.]+ s a seed-round)$", said["time"]
@@ -326,7 +326,7 @@ def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypa
     assert last == "--verbose adds details and the whole configuration."
     code, verbose, _ = command(capsys, *QUICK, "--seeds", "2", "--algo", "random", "--dry-run", "--verbose")
     labels = [line.split("  ")[0] for line in verbose.splitlines()]
-    assert labels[:10] == names and {"data", "padded work", "a chunk"} <= set(labels[10:])
+    assert labels[:10] == names and {"data", "padded work", "one chunk"} <= set(labels[10:])
     assert json.loads(verbose[verbose.index("{\n") :])["partition"]["num_clients"] == 20
 
 

@@ -109,7 +109,7 @@ def test_settings_that_a_file_makes_one_are_refused(capsys, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(fedjax_sel.preset("fedcor/fmnist-1spc").to_json()))
     presets = ("--presets", "fedcor/fmnist-1spc", "fedcor/fmnist-2spc", "--config", tmp_path / "config.json")
     code, _, err = command(capsys, "--algos", "random", *presets, "--out", tmp_path / "out")
-    assert code == 2 and "--presets: fedcor/fmnist-1spc and fedcor/fmnist-2spc are the same setting here" in err
+    assert code == 2 and "--presets: fedcor/fmnist-1spc and fedcor/fmnist-2spc are identical here" in err
     assert not (tmp_path / "out").exists()
 
 

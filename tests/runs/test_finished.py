@@ -141,7 +141,7 @@ def test_rounds_that_are_missing_are_not_made_up_for_without_a_checkpoint(here, 
 def test_what_is_whole_is_reported_in_every_command(here, capsys):
     before = bytes_of(here / "out" / "random")
     code, printed, _ = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert code == 0 and "finished before" in printed
+    assert code == 0 and "already finished" in printed
     code, printed, _ = command(capsys, compare.main, "--algos", "random", "oort", *FLAGS, *of("A"), "--out", "out")
     assert code == 0 and "| random |" in printed and "| oort |" in printed
     code, printed, _ = command(capsys, report.main, "out/random", "out/oort")
@@ -215,7 +215,7 @@ def test_runs_of_one_table_must_be_of_the_same_data(here, capsys):
         rewrite(file, told)
     code, printed, _ = command(capsys, report.main, "out/random", "out/oort")
     assert code == 0 and printed.count("| final test accuracy |") == 2
-    assert "Another setting: who holds what (the data or their partition, by their SHA-256)" in printed
+    assert "Different setting: who holds what (the data or their partition, by their SHA-256)" in printed
 
 
 def manifests(run):
@@ -240,7 +240,7 @@ def test_a_configuration_that_was_lost_comes_back(here, capsys, how):
     file.write_text(texts[how]) if how in texts else file.unlink()
     assert reading.load(here / "out" / "random").config.training.learning_rate == 0.05
     code, printed, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert code == 0 and "finished before" in printed, error
+    assert code == 0 and "already finished" in printed, error
     assert file.read_bytes() == content
 
 
@@ -270,6 +270,6 @@ def test_what_only_describes_a_finished_run_may_be_lost(here, capsys):
     for name in ("data.json", "environment.json"):
         (here / "out" / "random" / name).unlink()
     code, printed, _ = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert code == 0 and "finished before" in printed
+    assert code == 0 and "already finished" in printed
     result: Result = reading.load(here / "out" / "random")
     assert result.data_source == "synthetic Gaussian blobs"

@@ -131,7 +131,7 @@ def test_a_static_that_is_none_and_a_strategy_without_a_name_are_answered_in_one
         (["--algo", "own_strategy:mute"], "calling it raised Mute; mend that"),
         (["--algo", "own_strategy:mute_in_init"], "`init` cannot be traced: Mute"),
         (["--algo", "own_strategy:lengthy"], "xxx...; mend that"),
-        (["--algo", "own_strategy:leaves_later"], "own_strategy:leaves_later tried to end the process (SystemExit: 0)"),
+        (["--algo", "own_strategy:leaves_later"], "own_strategy:leaves_later called sys.exit (SystemExit: 0)"),
         (
             ["--algo", "random", "--optimizer", "own_optimizer:leaves"],
             "`gradient` cannot be traced: SystemExit: enough",
@@ -168,7 +168,7 @@ def test_a_command_that_something_else_tries_to_end_says_so(capsys):
         exec(compile("import sys\ndef leave(): sys.exit(0)\nleave()", "own", "exec"), {"__name__": "own_module"})
 
     code, _, err = command(capsys, ends)
-    assert code == 2 and err.startswith("error: own_module.leave tried to end the process (SystemExit: 0); raise an ")
+    assert code == 2 and err.startswith("error: own_module.leave called sys.exit (SystemExit: 0); raise an ")
     with pytest.raises(SystemExit) as help_:
         command(capsys, train.main, "--help")
     assert help_.value.code == 0
@@ -223,7 +223,7 @@ def test_an_edited_plugin_is_named_when_its_run_goes_on(capsys, here):
     assert "own_optimizer" not in err
     forget()
     code, out, _ = command(capsys, train.main, *run, "2")
-    assert code == 0 and "finished before" in out and "edited" not in out
+    assert code == 0 and "already finished" in out and "edited" not in out
     forget()
     (here / "own_optimizer.py").write_text(f"{OPTIMIZER}\n# another comment\n")
     code, out, _ = command(capsys, train.main, *run, "2")

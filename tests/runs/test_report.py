@@ -62,7 +62,7 @@ def test_a_run_without_rounds_and_one_set_aside_hide_no_other(capsys, tmp_path, 
 
     code, out, err = report_on("runs")
     assert code == 0 and strategies_in(out) == ["random"]
-    assert err == f"{tmp_path / 'runs' / 'fl_dp3s'} has no whole round, and is left out\n"
+    assert err == f"{tmp_path / 'runs' / 'fl_dp3s'} has no complete round yet; skipped\n"
     code, out, err = report_on("runs/fl_dp3s")
     assert code == 2 and "the run has saved no round yet; wait for one, or leave it out" in err
 
@@ -89,9 +89,9 @@ def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(re
     first, second, third = re.split(r"^## ", out, flags=re.MULTILINE)[1:]
     assert all(part.startswith("digits (made up), shards, 1 a client;") for part in (first, second, third))
     assert [strategies_in(part) for part in (first, second, third)] == [["random", "fl_dp3s"], ["random"], ["gpfl"]]
-    assert "Another setting" not in first and "rounds to 50%" in first and "rounds to 40%" not in first
-    assert "Another setting: learning_rate 0.1, not 0.05; target_accuracy 0.4, not 0.5\n" in second
+    assert "Different setting" not in first and "rounds to 50%" in first and "rounds to 40%" not in first
+    assert "Different setting: learning_rate 0.1, not 0.05; target_accuracy 0.4, not 0.5\n" in second
     assert "rounds to 40%" in second and "rounds to 50%" not in second
-    assert "Another setting: who holds what (the data or their partition, by their SHA-256)\n" in third
+    assert "Different setting: who holds what (the data or their partition, by their SHA-256)\n" in third
     for part, picture in zip((first, second, third), pictures):
         assert re.search(rf"^Curves in .*{picture}$", part, re.MULTILINE)

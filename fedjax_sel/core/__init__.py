@@ -1,1 +1,1 @@
-"""What every room may lean on: files, names, parsing of what users write, plug-ins, the terminal."""
+"""Shared utilities without domain logic: files, name lookup, input parsing, plug-ins, the terminal."""

@@ -1,4 +1,4 @@
-"""Which commit this code is of: asked of git in a checkout, read from what the build noted in an installed package."""
+"""The package's commit: read from git in a checkout, or from the build's note in an installed package."""
 
 import contextlib
 import functools
@@ -9,22 +9,22 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-NOTE = "commit.txt"  # written by tools/build_hooks.py into wheels and archives of the source
+NOTE = "commit.txt"  # written by tools/build_hooks.py into wheels and source archives
 _PACKAGE = Path(__file__).parents[1]
 _SECONDS = 5.0
 _HASH = re.compile(r"[0-9a-f]{40,64}")
 
 
 class Commit(NamedTuple):
-    """A commit, as far as it is known."""
+    """A commit; fields are None if unknown."""
 
     commit: str | None  # hexadecimal digits
-    uncommitted_changes: bool | None  # of the package's own files, against it
+    uncommitted_changes: bool | None  # in the package's own files
 
 
 @functools.cache
 def current() -> Commit:
-    """Return the commit that the running package is of; None where nothing tells."""
+    """Return the running package's commit."""
     return of(_PACKAGE)
 
 
@@ -32,9 +32,9 @@ def of(package: Path) -> Commit:
     """Return the commit of a package's folder.
 
     Args:
-        package: whose parent is the checkout, if there is one.
+        package: the package's folder; its parent is the checkout, if any.
     """
-    if (package.parent / ".git").exists():  # not somebody else's repository that an environment lies in
+    if (package.parent / ".git").exists():  # git alone would also find a repository around a virtual environment
         found = _git(package.parent, "rev-parse", "HEAD")
         if found is not None and _HASH.fullmatch(found):
             changes = _git(package.parent, "status", "--porcelain", "--", package.name)
@@ -51,13 +51,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=_SECONDS, check=True
         )
-    except (OSError, subprocess.SubprocessError):  # there is no git, or it does not answer
+    except (OSError, subprocess.SubprocessError):  # git is missing, fails or times out
         return None
     return done.stdout.strip()
 
 
 def _installed_from(package: Path) -> str | None:
-    """Return the commit that pip noted when it installed from a repository; None otherwise."""
+    """Return the commit that pip recorded for an installation from a repository; None otherwise."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
         installed = importlib.metadata.distribution("fedjax-sel")
         if Path(str(installed.locate_file(package.name))).resolve() == package.resolve():

@@ -1,6 +1,6 @@
-"""Read files that others may have made: regular ones alone, of a bearable size, and nothing in them is executed.
+"""Safe reading of untrusted files: regular files only, limited in size, without executing their content.
 
-What cannot be read raises OSError or ValueError with half a sentence; who asked knows the flag and the way out.
+Unreadable files raise OSError or ValueError with a message fragment. The caller adds the flag and the remedy.
 """
 
 import json
@@ -16,38 +16,38 @@ _NPY = b"\x93NUMPY"
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a file whole.
+    """Read a whole file.
 
     Args:
         path: the file; links are followed.
-        most_bytes: that it may have.
+        most_bytes: the maximum size, bytes.
 
     Returns:
-        Its content.
+        The file's content.
 
     Raises:
-        OSError: it is not there, or the system does not give it.
-        ValueError: it is a folder, a pipe or a device, or too large.
+        OSError: If the file does not exist or cannot be read.
+        ValueError: If it is a folder, a pipe or a device, or too large.
     """
     check(path, most_bytes)
     return path.read_bytes()
 
 
 def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Refuse what is no file, or is too large, without opening it: to open a pipe may take for ever.
+    """Reject anything but a regular file of limited size, without opening it: opening a pipe can block forever.
 
     Args:
         path: the file; links are followed.
-        most_bytes: that it may have.
+        most_bytes: the maximum size, bytes.
 
     Raises:
-        OSError: it is not there, or the system does not say.
-        ValueError: it is a folder, a pipe or a device, or too large.
+        OSError: If the file does not exist or its status cannot be read.
+        ValueError: If it is a folder, a pipe or a device, or too large.
     """
     try:
         status = path.stat()
     except ValueError as error:  # a NUL in the name
-        raise ValueError("its name cannot be that of a file") from error
+        raise ValueError("it has an invalid file name") from error
     if (wrong := whole_files.not_a_file(status.st_mode)) is not None:
         raise ValueError(wrong)
     if status.st_size > most_bytes:
@@ -55,18 +55,18 @@ def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """Read a text; arguments and what is raised as for `read_bytes`, and ValueError where it is not UTF-8."""
+    """Read a UTF-8 text file; see `read_bytes`. Other encodings raise ValueError."""
     content = read_bytes(path, most_bytes)
     try:
         if b"\0" in content:
             raise ValueError("it is not a text")
-        return content.decode("utf-8-sig")  # spreadsheets begin with a mark
+        return content.decode("utf-8-sig")  # spreadsheet programs write a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError("it is not a text in UTF-8") from error
 
 
 def read_json(path: Path, most_bytes: int = 2**26) -> Any:
-    """Read JSON; arguments and what is raised as for `read_bytes`, and ValueError where it is none."""
+    """Read a JSON file; see `read_bytes`. Invalid JSON raises ValueError."""
     return parse_json(read_text(path, most_bytes))
 
 
@@ -74,7 +74,7 @@ def parse_json(text: str) -> Any:
     """Decode JSON.
 
     Raises:
-        ValueError: it is none, or too deeply nested to be anybody's.
+        ValueError: If the text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)
@@ -83,29 +83,29 @@ def parse_json(text: str) -> Any:
 
 
 def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> np.ndarray:
-    """Read an array as NumPy stores it in a .npy file; never Python objects, never an archive of arrays.
+    """Read an array from a .npy file; reject Python objects and .npz archives.
 
     Args:
         path: the file; links are followed.
-        most_bytes: that it may have.
-        mapped: whether it stays on the disk and is mapped, read-only.
+        most_bytes: the maximum size, bytes.
+        mapped: whether to memory-map the file, read-only, instead of reading it.
 
     Returns:
         The array.
 
     Raises:
-        OSError: it is not there, or the system does not give it.
-        ValueError: it is something else, or damaged.
+        OSError: If the file does not exist or cannot be read.
+        ValueError: If it is not a .npy file, or is damaged.
     """
     check(path, most_bytes)
     with path.open("rb") as file:
         if file.read(len(_NPY)) != _NPY:
-            raise ValueError("it does not hold an array in NumPy's .npy form")
+            raise ValueError("it does not hold an array in NumPy's .npy format")
     try:
-        # Mapped before it is read: a header that promises more than the file has would ask for memory first.
+        # Map before reading: otherwise NumPy allocates the size that the header claims, even if the file is shorter.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         return array if mapped else np.array(array)
     except OSError:
         raise
-    except Exception as error:  # whatever a header that somebody has written makes a parser raise
-        raise ValueError("its header is damaged, or it holds something else than numbers") from error
+    except Exception as error:  # a malformed header can make the parser raise anything
+        raise ValueError("its header is damaged, or it does not hold numbers") from error

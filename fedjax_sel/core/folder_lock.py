@@ -1,4 +1,4 @@
-"""One process at a time writes to a folder, and only as long as the folder is the one that it began in."""
+"""Exclusive locks on output folders, with detection of a folder that was replaced."""
 
 import contextlib
 import os
@@ -9,31 +9,31 @@ from fedjax_sel.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # Windows has no such lock, and opens no folders
+except ImportError:  # Windows has no flock and cannot open folders
     fcntl = None
 
 
 class FolderLock(contextlib.AbstractContextManager):
-    """Holds folders for this process. The system lets go of them when the process ends, however it ends.
+    """Exclusive locks of this process on folders; the system releases them when the process ends, even by a kill.
 
     Args:
-        given_as: what the user names the folder by, for messages.
+        given_as: the flag or argument that names the folder, for messages.
     """
 
     def __init__(self, given_as: str = "--out") -> None:
         self._given_as = given_as
         self._handles: list[int] = []
-        self._newest: dict[Path, int] = {}  # by the path under which a folder was taken last
+        self._newest: dict[Path, int] = {}  # path -> handle of the latest lock
 
     def take(self, folder: Path, wait: bool = False) -> None:
-        """Take a folder that exists.
+        """Lock an existing folder.
 
         Args:
-            folder: its path.
-            wait: for another process that holds it for a moment.
+            folder: the folder's path.
+            wait: whether to wait while another process holds the lock.
 
         Raises:
-            UserError: another process holds it, or it cannot be opened.
+            UserError: If another process holds the lock, or the folder cannot be opened.
         """
         if fcntl is None:
             return
@@ -48,32 +48,32 @@ class FolderLock(contextlib.AbstractContextManager):
             raise UserError(
                 f"{self._given_as}: another process is writing to {folder}; wait for it, or give another folder"
             ) from error
-        except OSError:  # a file system without locks; which folder it is can be told all the same
+        except OSError:  # the file system has no locks; `check` still detects a replaced folder
             pass
         self._handles.append(handle)
         self._newest[folder] = handle
         self.check(folder)
 
     def check(self, folder: Path) -> None:
-        """Refuse to write to a folder that is not the one that was taken: the lock is on that one.
+        """Check that a path still names the locked folder.
 
         Args:
-            folder: the path under which it was taken.
+            folder: the path that was locked.
 
         Raises:
-            UserError: it was removed, moved, or made again.
+            UserError: If the folder was removed, moved or replaced.
         """
         if folder not in self._newest:
             return
-        held = os.fstat(self._newest[folder])  # held open, so that no other folder can get its number
+        held = os.fstat(self._newest[folder])  # the open handle keeps the inode number from being reused
         try:
             same = os.path.samestat(held, folder.stat())
         except OSError:
             same = False
         if not same:
             raise UserError(
-                f"{self._given_as}: {folder} was removed, moved or replaced by another process, and this run writes "
-                "nothing more; start it again, or give another folder"
+                f"{self._given_as}: {folder} was removed, moved or replaced by another process, so this run stops "
+                "writing; start it again, or give another folder"
             )
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""Tables for pandas, of the same text that is written as CSV: what is read back from a file is equal to them."""
+"""Pandas tables, parsed from the CSV text that is also written to files, so that both are equal."""
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def pandas() -> Any:
-    """Return the package pandas.
+    """Import pandas.
 
     Raises:
-        UserError: it is not installed.
+        UserError: If pandas is not installed.
     """
     try:
         import pandas  # pyright: ignore[reportMissingImports]
@@ -23,9 +23,9 @@ def pandas() -> Any:
 
 
 def of_csv(text: str) -> "pd.DataFrame":
-    """Return a DataFrame of CSV with a header; "N/A" and empty cells are missing values.
+    """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values.
 
     Raises:
-        UserError: pandas is not installed.
+        UserError: If pandas is not installed.
     """
     return pandas().read_csv(io.StringIO(text))

@@ -1,7 +1,7 @@
-"""Hyperparameters of a strategy or an optimizer: what its function takes, and values as a command line gives them.
+"""Hyperparameters of strategies and optimizers: a factory's parameters, and their values from a command line.
 
-A value is converted by the parameter's annotation, else to the type of its default, else a text that reads as a number
-becomes one.
+A value is converted to the parameter's annotated type, or else to the type of its default. Without either, a numeric
+string becomes a number.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ _WANTED = {int: "int, a whole number", float: "float, a number", bool: "bool, tr
 
 
 class Parameter(NamedTuple):
-    """What a factory takes."""
+    """A factory's keyword parameter."""
 
-    kind: Any  # a type, or Any where nothing tells
-    default: Any  # inspect.Parameter.empty where it must be given
+    kind: Any  # the type; Any if neither annotation nor default gives one
+    default: Any  # inspect.Parameter.empty if required
 
 
 def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
@@ -35,7 +35,7 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
         factory: any callable.
 
     Returns:
-        Name -> parameter, and whether any other keyword is taken too (`**options`).
+        Name -> parameter, and whether the factory also accepts other keywords (`**options`).
     """
     hints = _hints(factory)
     try:
@@ -51,7 +51,7 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a factory's annotations, of a class those of its `__init__` too; without what has none."""
+    """Return the annotated types of a factory's parameters; for a class, include those of `__init__`."""
     while isinstance(factory, functools.partial):
         factory = factory.func
     annotated = (factory, factory.__init__) if isinstance(factory, type) else (factory,)
@@ -59,12 +59,12 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _hints_of(annotated: Any) -> dict[str, Any]:
-    # An annotation is somebody's code and may raise anything; or there is nothing to annotate.
+    # Evaluating a plug-in's annotations may raise anything, and some objects have no annotations.
     with contextlib.suppress(Exception):
         return typing.get_type_hints(annotated)
     found = {}
     for name, annotation in getattr(annotated, "__annotations__", {}).items():
-        with contextlib.suppress(Exception):  # one by one: a name that is there for type checkers alone spoils no other
+        with contextlib.suppress(Exception):  # one by one: some names exist for type checkers only (TYPE_CHECKING)
             namespace = getattr(annotated, "__globals__", None) or vars(sys.modules[annotated.__module__])
             kind = eval(annotation, namespace) if isinstance(annotation, str) else annotation
             found[name] = kind
@@ -72,19 +72,19 @@ def _hints_of(annotated: Any) -> dict[str, Any]:
 
 
 def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert hyperparameters to the types that a factory wants.
+    """Convert hyperparameters to a factory's types.
 
     Args:
-        flag: that gives them, for messages.
-        owner: the name of what they are for, for messages.
-        factory: takes them.
-        arguments: name -> value; values may be texts.
+        flag: the flag that sets them, for messages.
+        owner: the name of the strategy or optimizer, for messages.
+        factory: the factory that accepts them.
+        arguments: name -> value; values may be strings.
 
     Returns:
         Keyword arguments for the factory.
 
     Raises:
-        UserError: an unknown name, a value of the wrong type, or one that is missing.
+        UserError: If a name is unknown, a value has the wrong type, or a required value is missing.
     """
     parameters, open_ended = of(factory)
     values = {}
@@ -92,10 +92,10 @@ def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mappi
         if not open_ended or name in parameters:
             one_of(f"{flag} of {owner}", name, parameters)
         kind = parameters[name].kind if name in parameters else Any
-        asked = _Asked(flag, owner, name)
-        values[name] = _convert(asked, value, kind)
+        argument = _Argument(flag, owner, name)
+        values[name] = _convert(argument, value, kind)
         if (reason := parsing.misfit(values[name])) is not None:
-            raise UserError(f"{asked.says(value)}: {shown(value)} {reason}")
+            raise UserError(f"{argument.prefix(value)}: {shown(value)} {reason}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
             raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
@@ -106,34 +106,34 @@ def _kind_of(default: Any) -> Any:
     return type(default) if type(default) in _WANTED else Any
 
 
-class _Asked(NamedTuple):
-    """Whose value it is, for messages."""
+class _Argument(NamedTuple):
+    """A hyperparameter's flag, owner and name, for messages."""
 
     flag: str
     owner: str
     name: str
 
-    def says(self, value: Any) -> str:
-        """Return the beginning of a message, e.g. "--algo-args steps=many of fedcor"."""
+    def prefix(self, value: Any) -> str:
+        """Return the start of a message, e.g. "--algo-args steps=many of fedcor"."""
         text = value if isinstance(value, str) else shown(value)
         return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
 
 
-def _convert(asked: _Asked, value: Any, kind: Any) -> Any:
+def _convert(argument: _Argument, value: Any, kind: Any) -> Any:
     if typing.get_origin(kind) is Literal:
         by_text = {str(choice): choice for choice in typing.get_args(kind)}
         text = value if isinstance(value, str) or value not in by_text.values() else str(value)
-        return by_text[one_of(f"{asked.flag} {asked.name} of {asked.owner}", text, by_text)]
+        return by_text[one_of(f"{argument.flag} {argument.name} of {argument.owner}", text, by_text)]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return _first_that_fits(asked, value, typing.get_args(kind))
+        return _first_that_fits(argument, value, typing.get_args(kind))
     try:
         return parsing.as_kind(value, kind) if kind in _WANTED else _number(value)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
-        raise UserError(f"{asked.says(value)}: {shown(value)} is not of type {_WANTED[kind]}") from error
+        raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {_WANTED[kind]}") from error
 
 
-def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
-    """Convert a value of `int | None` and the like to the first of the types that it can be."""
+def _first_that_fits(argument: _Argument, value: Any, kinds: tuple[Any, ...]) -> Any:
+    """Convert a value to the first matching type of a union such as `int | None`."""
     if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
         return None
     failures = []
@@ -141,17 +141,17 @@ def _first_that_fits(asked: _Asked, value: Any, kinds: tuple[Any, ...]) -> Any:
         if kind is types.NoneType:
             continue
         try:
-            return _convert(asked, value, kind)
+            return _convert(argument, value, kind)
         except UserError as error:
             failures.append(error)
     if len(failures) == 1:
         raise failures[0]
     wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
-    raise UserError(f"{asked.says(value)}: {shown(value)} is not of type {wanted}")
+    raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {wanted}")
 
 
 def _number(value: Any) -> Any:
-    """Return the number that a text reads as, and everything else as it is."""
+    """Convert a numeric string to a number; return any other value unchanged."""
     if isinstance(value, str):
         for kind in (int, float):
             try:
@@ -183,7 +183,7 @@ def digest(value: Any) -> str:
 def _leaf(value: Any) -> str:
     """Return an array's content, the text of a value without parts, or a function's name."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        import jax  # listing hyperparameters stays without it
+        import jax  # imported here, because listing hyperparameters must stay fast
         import numpy as np
 
         if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):

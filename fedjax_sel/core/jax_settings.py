@@ -1,4 +1,4 @@
-"""Settings of JAX that change draws or arithmetic: fixed here, rejected, or recorded with a run."""
+"""JAX settings that change random draws or arithmetic: fixed here, rejected, or recorded with a run."""
 
 from typing import Any, NamedTuple
 
@@ -11,37 +11,37 @@ PRNG = "threefry2x32"
 
 
 class Needed(NamedTuple):
-    """The value of a setting that runs need."""
+    """The required value of a JAX setting."""
 
     value: Any  # JAX's default
     why: str
-    rejected: tuple[Any, ...] = ()  # values; empty: all but `value`
-    of_runs: bool = False  # whether a Selector, outside the simulator's compiled rounds, works with any value
+    rejected: tuple[Any, ...] = ()  # rejected values; empty rejects all but `value`
+    of_runs: bool = False  # whether only simulated runs require the value; a Selector then works with any
 
 
-_OTHER_DRAWS = "with which random draws differ from those of other runs"
-_NOTHING_RUNS = "with which strategies and models do not run"
-_NO_TRANSFERS = "and settings and results travel between host and devices"
+_CHANGES_DRAWS = "which changes all random draws"
+_BREAKS_MODELS = "with which strategies and models fail"
+_BLOCKS_TRANSFERS = "but a run transfers settings and results between host and devices"
 
 NEEDED = {
-    "jax_enable_x64": Needed(False, "and runs are of 32 bits"),
-    "jax_threefry_partitionable": Needed(True, _OTHER_DRAWS),
-    "jax_random_seed_offset": Needed(0, _OTHER_DRAWS),
-    "jax_high_dynamic_range_gumbel": Needed(False, _OTHER_DRAWS),
-    "jax_numpy_rank_promotion": Needed("allow", _NOTHING_RUNS, ("raise",)),
-    "jax_numpy_dtype_promotion": Needed("standard", _NOTHING_RUNS, ("strict",)),
+    "jax_enable_x64": Needed(False, "but runs use 32-bit arithmetic"),
+    "jax_threefry_partitionable": Needed(True, _CHANGES_DRAWS),
+    "jax_random_seed_offset": Needed(0, _CHANGES_DRAWS),
+    "jax_high_dynamic_range_gumbel": Needed(False, _CHANGES_DRAWS),
+    "jax_numpy_rank_promotion": Needed("allow", _BREAKS_MODELS, ("raise",)),
+    "jax_numpy_dtype_promotion": Needed("standard", _BREAKS_MODELS, ("strict",)),
     **{
-        f"jax_transfer_guard{direction}": Needed("allow", _NO_TRANSFERS, ("disallow", "disallow_explicit"))
+        f"jax_transfer_guard{direction}": Needed("allow", _BLOCKS_TRANSFERS, ("disallow", "disallow_explicit"))
         for direction in ("", "_host_to_device", "_device_to_host", "_device_to_device")
     },
     **{
-        f"jax_error_checking_behavior_{kind}": Needed("ignore", _NOTHING_RUNS, ("raise",))
+        f"jax_error_checking_behavior_{kind}": Needed("ignore", _BREAKS_MODELS, ("raise",))
         for kind in ("nan", "divide", "oob")
     },
-    "jax_debug_nans": Needed(False, "and a round without an evaluation has NaN in its place", of_runs=True),
-    "jax_disable_jit": Needed(False, "and a run consists of compiled programs", of_runs=True),
+    "jax_debug_nans": Needed(False, "but rounds without an evaluation record NaN", of_runs=True),
+    "jax_disable_jit": Needed(False, "but runs need compiled programs", of_runs=True),
 }
-"""Settings that end a run, or change it by more than rounding; one that JAX does not know counts as set."""
+"""Settings that end a run, or change it by more than rounding; settings unknown to this JAX are ignored."""
 
 RECORDED = {
     "jax_default_matmul_precision": None,
@@ -50,17 +50,17 @@ RECORDED = {
     "jax_softmax_custom_jvp": False,
     "jax_use_direct_linearize": True,
 }
-"""Settings that change a run by rounding, with JAX's defaults."""
+"""Settings that only change a run's rounding, with JAX's defaults."""
 
 
 def check(of_runs: bool = True) -> None:
-    """Reject settings with which no run, or no Selector, gives what it should.
+    """Reject JAX settings that break a run or change its random draws.
 
     Args:
-        of_runs: whether the simulator's rounds follow; False: a Selector.
+        of_runs: True to check for a simulated run, False for a Selector.
 
     Raises:
-        UserError: a setting has another value than it needs.
+        UserError: If a setting does not have its required value.
     """
     for name, needed in NEEDED.items():
         value = _value(name, needed.value)
@@ -69,8 +69,8 @@ def check(of_runs: bool = True) -> None:
             state = ("on" if value else "off") if isinstance(value, bool) else repr(value)
             usual = f'"{needed.value}"' if isinstance(needed.value, str) else needed.value
             raise UserError(
-                f"{name} is {state}, {needed.why}; leave {name.upper()} out, or say "
-                f'jax.config.update("{name}", {usual}) before a run'
+                f"{name} is {state}, {needed.why}; unset {name.upper()}, or call "
+                f'jax.config.update("{name}", {usual}) before the run'
             )
 
 
@@ -81,30 +81,30 @@ def recorded() -> dict[str, str]:
 
 
 def key(seed: Any) -> jax.Array:
-    """Return a key of the generator of all random numbers.
+    """Return a typed random key of the package's generator.
 
     Args:
-        seed: a whole number, or a traced one.
+        seed: an integer, possibly traced.
     """
     return jax.random.key(seed, impl=PRNG)
 
 
 def _value(name: str, usual: Any) -> Any:
-    value = getattr(jax.config, name, jax.config.values.get(name, usual))  # some are no attributes
-    return str(value) if isinstance(value, str) else value  # without the name of an enumeration
+    value = getattr(jax.config, name, jax.config.values.get(name, usual))  # not every setting is an attribute
+    return str(value) if isinstance(value, str) else value  # an enumeration member becomes a plain string
 
 
 def cpu() -> Any:
-    """Return a CPU device of this machine: work before a run is done there, in float64.
+    """Return this machine's CPU device, used for float64 work before a run.
 
     Raises:
-        UserError: JAX has started without the CPU.
+        UserError: If JAX was started without the CPU platform.
     """
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
         platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
         raise UserError(
-            f"JAX_PLATFORMS: JAX has started with {platforms!r} and without the CPU, on which strategies prepare; set "
+            f"JAX_PLATFORMS: {platforms!r} lacks the CPU, which strategies need for their setup; set "
             f"JAX_PLATFORMS={platforms},cpu"
         ) from error

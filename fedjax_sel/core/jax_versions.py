@@ -1,4 +1,4 @@
-"""What stands elsewhere in some of the JAX versions that are supported, under one name."""
+"""Functions whose location differs between the supported JAX versions."""
 
 from contextlib import AbstractContextManager
 
@@ -7,12 +7,12 @@ import jax.experimental
 
 
 def enable_x64(enabled: bool) -> AbstractContextManager[None]:
-    """Return a context in which arrays may have 64-bit types, or may not.
+    """Return a context that enables or disables 64-bit array types.
 
     Args:
-        enabled: whether they may.
+        enabled: whether 64-bit types are enabled.
 
-    Source: jax.experimental.enable_x64 until JAX 0.7; `jax.enable_x64` from 0.8 on, which newer versions have alone.
+    Source: `jax.experimental.enable_x64` until JAX 0.7, `jax.enable_x64` from 0.8.
     """
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(enabled)

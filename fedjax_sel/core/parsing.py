@@ -1,4 +1,4 @@
-"""Reading values as users give them: texts of a command line, JSON, or Python; one sentence where they are wrong."""
+"""Parsing of user input from a command line, JSON or Python, with one-line errors."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,11 +8,11 @@ from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 
 MOST_SEEDS = 10_000
-_COUNT = re.compile(r"0*[1-9][0-9]{0,8}")  # so many devices there are nowhere
+_COUNT = re.compile(r"0*[1-9][0-9]{0,8}")  # nine digits exceed any machine's devices
 
 
 def as_list(value: Any) -> list[Any]:
-    """Make a list of a text, a single value, or anything that can be gone through."""
+    """Convert a string, a single value or an iterable to a list."""
     if isinstance(value, str):
         return value.replace(",", " ").split()
     if isinstance(value, bytes) or not isinstance(value, Iterable):
@@ -21,15 +21,15 @@ def as_list(value: Any) -> list[Any]:
 
 
 def scalar(flag: str, value: Any, kind: type) -> Any:
-    """Read one number, truth value or text.
+    """Parse one number, boolean or string.
 
     Args:
-        flag: for messages.
-        value: what the user gave.
+        flag: the flag's name, for messages.
+        value: the user's value.
         kind: int, float, bool or str.
 
     Raises:
-        UserError: it is not one.
+        UserError: If the value is not of that kind.
     """
     wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
     try:
@@ -48,30 +48,30 @@ def as_kind(value: Any, kind: type) -> Any:
         return str(value)
     if isinstance(value, bool) or value is None:
         raise ValueError
-    if isinstance(value, str) and ("_" in value or not value.isascii()):  # Python's own writing, and others' digits
+    if isinstance(value, str) and ("_" in value or not value.isascii()):  # reject Python's 1_000 and non-ASCII digits
         raise ValueError
-    converted = kind(value) + 0  # of -0.0 remains 0.0
+    converted = kind(value) + 0  # -0.0 becomes 0.0
     if kind is int and not isinstance(value, str) and converted != value:
         raise ValueError
     return converted
 
 
-SMALLEST, LARGEST = 2.0**-126, 2.0**128 - 2.0**104  # of the normal numbers in float32
+SMALLEST, LARGEST = 2.0**-126, 2.0**128 - 2.0**104  # range of float32's normal numbers
 
 
 def misfit(value: Any) -> str | None:
-    """Return why a number cannot be computed with on a device, where all have 32 bits; None where it can."""
+    """Return the reason why a number does not fit the devices' 32-bit types; None if it fits."""
     if isinstance(value, float) and 0 < abs(value) < SMALLEST:
-        return "is 0 in the 32-bit numbers that a run computes with; give more"
+        return "is 0 in float32, which runs use; give a larger magnitude"
     if isinstance(value, float) and LARGEST < abs(value) < float("inf"):
-        return "is infinite in the 32-bit numbers that a run computes with; give less"
+        return "is infinite in float32, which runs use; give a smaller magnitude"
     if isinstance(value, int) and not -(2**31) <= value < 2**31:
         return "is above 2147483647" if value > 0 else "is below -2147483648"
     return None
 
 
 def availability(value: Any) -> str:
-    """Return a share in its shortest form, or the name of a file."""
+    """Normalize --available: a fraction in its shortest form, or a file name."""
     text = scalar("--available", value, str)
     try:
         return repr(as_kind(text, float)).removesuffix(".0")
@@ -92,14 +92,14 @@ _EXAMPLES = {
 
 
 def epochs(value: Any) -> int | str | None:
-    """Read a count, or a range as lowest:highest."""
+    """Parse --local-epochs: a count, or a range low:high."""
     if value is None or (isinstance(value, str) and value.lower() == "none"):
         return None
     if not isinstance(value, str) or ":" not in value:
         return _passes(value)
     low, high = map(_passes, value.split(":", 1))
     if low > high:
-        raise UserError(f"--local-epochs: {shown(value)} ends below its beginning; give {high}:{low}")
+        raise UserError(f"--local-epochs: {shown(value)} has its bounds reversed; give {high}:{low}")
     return low if low == high else f"{low}:{high}"
 
 
@@ -111,7 +111,7 @@ def _passes(value: Any) -> int:
 
 
 def seeds(value: Any) -> tuple[int, ...]:
-    """Read a count of seeds, or the seeds themselves: one number is a count, and "7," is the one seed 7."""
+    """Parse --seeds: a count, or a list of seeds. A single number is a count; "7," is the single seed 7."""
     items = as_list(value)
     if not isinstance(value, Iterable) or (isinstance(value, str) and len(items) == 1 and "," not in value):
         count = scalar("--seeds", items[0], int)
@@ -120,12 +120,12 @@ def seeds(value: Any) -> tuple[int, ...]:
         return tuple(range(min(count, MOST_SEEDS + 1)))
     found = tuple(scalar("--seeds", item, int) for item in items)
     if len(set(found)) < len(found):
-        raise UserError(f"--seeds: {shown(found)} names a seed twice; give each once")
+        raise UserError(f"--seeds: {shown(found)} contains a duplicate; give each seed once")
     return found
 
 
 def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
-    """Return sorted (key, value) pairs of a mapping, of pairs, or of texts of the form key=value."""
+    """Return sorted (key, value) pairs from a mapping, from pairs, or from strings key=value."""
     if isinstance(value, Mapping):
         value = tuple(value.items())
     found: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _number(value: Any) -> Any:
-    """Return what NumPy holds as a scalar as Python's own number, which files can hold; anything else as it is."""
+    """Convert a NumPy scalar to a Python number, which JSON can store; return any other value unchanged."""
     is_numpy = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
     return value.item() if is_numpy else value
 
@@ -150,10 +150,10 @@ def _pair(item: Any) -> tuple[Any, bool, Any]:
 
 
 def mesh_shape(text: str) -> tuple[int, int]:
-    """Return devices along seeds and along clients, from `seeds=2,clients=4`; what is left out is 1.
+    """Parse `seeds=2,clients=4` into device counts (seeds, clients); a missing axis has one device.
 
     Raises:
-        UserError: it is not of that form.
+        UserError: If the text does not have that form.
     """
     shape = {"seeds": 1, "clients": 1}
     parts = [part.strip().partition("=") for part in text.split(",")]
@@ -167,18 +167,18 @@ def mesh_shape(text: str) -> tuple[int, int]:
 
 
 def name_and_parameters(flag: str, text: str, example: str) -> tuple[str, dict[str, str]]:
-    """Read `name` or `name[key=value,key=value]`.
+    """Parse `name` or `name[key=value,key=value]`.
 
     Args:
-        flag: whose it is, for messages.
-        text: what was given.
-        example: of what could be, for messages.
+        flag: the flag's name, for messages.
+        text: the user's text.
+        example: an example of a valid text, for messages.
 
     Returns:
-        The name and the parameters in alphabetical order.
+        The name, and the parameters in alphabetical order.
 
     Raises:
-        UserError: it is not of that form.
+        UserError: If the text does not have that form.
     """
     match = re.fullmatch(r"([^\[\]=,\s]+)(?:\[(.*)\])?", text.strip())
     if match is None:

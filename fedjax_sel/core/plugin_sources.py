@@ -1,7 +1,7 @@
-"""Which files the code of a plug-in stands in, and whether it was edited since.
+"""Digests of a plug-in's source files, to detect edits.
 
-They are the file of its module and, followed from import to import, those that lie beside it: in the package that it
-belongs to, or, for a module of no package, in its folder. What it imports from elsewhere is not followed.
+The source files are the plug-in's module and, recursively, the modules it imports from the same package, or from the
+same folder if the module belongs to no package. Other imports are not followed.
 """
 
 import ast
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from fedjax_sel.core.plugins import is_plugin
 
-Sources = dict[str, str]  # name of a module -> SHA-256 of its file
+Sources = dict[str, str]  # module name -> SHA-256 of its file
 
 _INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platlib", "purelib")}
 
 
 def sources(name: str) -> Sources:
-    """Return the digests that tell whether a plug-in's code is the same; empty where there is none.
+    """Return the digests of a plug-in's source files; empty if the name is no plug-in or has no source file.
 
     Args:
-        name: `module:factory`, loaded; any other name is no plug-in.
+        name: `module:factory`, whose module is loaded.
     """
     module_name = name.partition(":")[0]
     first = _file(module_name.partition(".")[0]) or _file(module_name)  # a package may have no file of its own
@@ -37,7 +37,7 @@ def sources(name: str) -> Sources:
             continue
         try:
             content = file.read_bytes()
-        except OSError:  # gone since
+        except OSError:  # removed since the import
             continue
         found[other] = hashlib.sha256(content).hexdigest()
         waiting += _imports(other, content)
@@ -45,11 +45,11 @@ def sources(name: str) -> Sources:
 
 
 def edited(before: Mapping[str, Sources], now: Mapping[str, Sources]) -> list[str]:
-    """Name the plug-ins whose code is not what it was, half a sentence each.
+    """Return a phrase for each plug-in whose source files changed.
 
     Args:
-        before: their names -> `sources` at an earlier time.
-        now: the same, now; nothing for what is not there any more.
+        before: plug-in name -> earlier `sources`.
+        now: plug-in name -> current `sources`; empty if they no longer exist.
     """
     phrases = []
     for name, files in now.items():
@@ -61,13 +61,13 @@ def edited(before: Mapping[str, Sources], now: Mapping[str, Sources]) -> list[st
 
 
 def _file(module_name: str) -> Path | None:
-    """Return the file of a loaded module, where it has one."""
+    """Return the file of a loaded module; None if it has none."""
     file = getattr(sys.modules.get(module_name), "__file__", None)
     return Path(file) if isinstance(file, str) else None
 
 
 def _beside(folder: Path, module_name: str, file: Path) -> bool:
-    """Return whether a module lies in the folder, or below, was not installed there, and is not of this package."""
+    """Return whether a module's file is inside a folder, not installed by pip, and not part of fedjax_sel."""
     if module_name.partition(".")[0] == __name__.partition(".")[0]:
         return False
     nearest = next((parent for parent in file.parents if parent == folder or parent in _INSTALLED), None)
@@ -75,10 +75,10 @@ def _beside(folder: Path, module_name: str, file: Path) -> bool:
 
 
 def _imports(module_name: str, content: bytes) -> Iterator[str]:
-    """Yield the names that a module's import statements may load, with the packages that these lie in."""
+    """Yield the names of modules that a module's import statements may load, including parent packages."""
     try:
         tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):  # not written in Python
+    except (SyntaxError, ValueError, RecursionError):  # not Python source, e.g. an extension module
         return
     package = getattr(sys.modules[module_name], "__package__", None) or ""
     for node in ast.walk(tree):

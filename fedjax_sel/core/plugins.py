@@ -1,4 +1,4 @@
-"""Strategies and optimizers of anybody's own: `--algo mypackage.module:factory`."""
+"""User-defined strategies, optimizers and other plug-ins: `--algo mypackage.module:factory`."""
 
 import contextlib
 import difflib
@@ -15,31 +15,31 @@ from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
 
 class Wanted(NamedTuple):
-    """What a plug-in is for, for messages."""
+    """The flag and return type of a plug-in."""
 
     flag: str  # e.g. "--algo"
-    kind: type  # what the factory must return
+    kind: type  # required type of the factory's return value
 
 
 def is_plugin(name: Any) -> bool:
-    """Return whether a name is of the form `module:factory`."""
+    """Return whether a name has the form `module:factory`."""
     return isinstance(name, str) and ":" in name
 
 
 def load(name: str, wanted: Wanted) -> Callable[..., Any]:
-    """Return the function that a name points at.
+    """Import a plug-in's factory.
 
-    A module may also lie in the working directory, whichever way Python was started.
+    The module may also be in the working directory, even if Python's import path lacks it.
 
     Args:
-        name: `module:factory`, e.g. "mypackage.module:factory".
-        wanted: what for.
+        name: the plug-in's name, e.g. "mypackage.module:factory".
+        wanted: the plug-in's flag and return type.
 
     Returns:
         The factory, not yet called.
 
     Raises:
-        UserError: it is not of that form, the module cannot be imported, or holds no such function.
+        UserError: If the name is malformed, the import fails, or the module has no such function.
     """
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
@@ -48,31 +48,31 @@ def load(name: str, wanted: Wanted) -> Callable[..., Any]:
     if not hasattr(module, attribute):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         near = difflib.get_close_matches(attribute, functions, n=1)
-        advice = did_you_mean(attribute, functions) if near else f"name a function of it that returns {_a_kind(wanted)}"
+        advice = did_you_mean(attribute, functions) if near else f"name a function in it that returns {_a_kind(wanted)}"
         raise UserError(f"{wanted.flag} {name}: {module_name!r} has no {attribute!r}; {advice}")
     factory = getattr(module, attribute)
     if not callable(factory):
         raise UserError(
-            f"{wanted.flag} {name}: {attribute!r} is {_a(factory)} and cannot be called; "
+            f"{wanted.flag} {name}: {attribute!r} is {_a(factory)}, which is not callable; "
             f"name a function that returns a {wanted.kind.__name__}"
         )
-    return factory  # whether it returns one shows when it is called
+    return factory  # `build` checks the return type
 
 
 def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """Call somebody's factory.
+    """Call a plug-in's factory and check the type it returns.
 
     Args:
-        name: as given, for messages.
-        wanted: what for.
-        factory: from `load`.
-        values: its keyword arguments, of the right types.
+        name: the plug-in's name, for messages.
+        wanted: the plug-in's flag and return type.
+        factory: the factory, from `load`.
+        values: the factory's keyword arguments, converted to the right types.
 
     Returns:
-        What it makes, of the kind that is wanted.
+        The factory's return value, of type `wanted.kind`.
 
     Raises:
-        UserError: it raises, or returns something else.
+        UserError: If the factory raises or returns another type.
     """
     try:
         made = factory(**values)
@@ -80,8 +80,7 @@ def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[s
         raise
     except RAISED_BY_PLUGINS as error:
         raise UserError(
-            f"{wanted.flag} {name}: calling it raised {texts.reason(error)}; mend that, or give other "
-            f"{wanted.flag}-args"
+            f"{wanted.flag} {name}: calling it raised {texts.reason(error)}; fix it, or change {wanted.flag}-args"
         ) from error
     if not isinstance(made, wanted.kind):
         raise UserError(
@@ -93,21 +92,19 @@ def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[s
 
 @contextlib.contextmanager
 def contained(names: Iterable[str]) -> Iterator[None]:
-    """Turn `sys.exit()` in the code of plug-ins that is called from here on into an error.
+    """Convert `sys.exit()` in plug-in code called inside this context to an error.
 
     Args:
-        names: of the plug-ins; names of another form are no plug-ins.
+        names: the plug-ins' names; other names are ignored.
 
     Raises:
-        UserError: one of them tried to end the process.
+        UserError: If a plug-in calls `sys.exit()`.
     """
     try:
         yield
     except SystemExit as error:
         whose = " or ".join(filter(is_plugin, names)) or "something"
-        raise UserError(
-            f"{whose} tried to end the process ({texts.reason(error)}); raise an exception there instead"
-        ) from error
+        raise UserError(f"{whose} called sys.exit ({texts.reason(error)}); raise an exception there instead") from error
 
 
 def _import(name: str, module_name: str, wanted: Wanted) -> Any:
@@ -122,14 +119,14 @@ def _import(name: str, module_name: str, wanted: Wanted) -> Any:
         if module_name == missing or module_name.startswith(missing + "."):
             raise UserError(
                 f"{wanted.flag} {name}: there is no module {missing!r}; "
-                "start from the folder that holds it, or install it"
+                "start from the folder that contains it, or install it"
             ) from error
         raise UserError(
-            f"{wanted.flag} {name}: importing {module_name!r} raised {texts.reason(error)}; mend that first"
+            f"{wanted.flag} {name}: importing {module_name!r} raised {texts.reason(error)}; fix that first"
         ) from error
     except RAISED_BY_PLUGINS as error:
         raise UserError(
-            f"{wanted.flag} {name}: importing {module_name!r} raised {texts.reason(error)}; mend that first"
+            f"{wanted.flag} {name}: importing {module_name!r} raised {texts.reason(error)}; fix that first"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a name on the command line makes: strategies, optimizers, tasks; or a factory of anybody's own."""
+"""Registries of named factories: strategies, optimizers, tasks, and plug-ins."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ Made = TypeVar("Made")
 
 @dataclasses.dataclass(frozen=True)
 class Registry(Generic[Made]):
-    """Factories by name, and those that `mypackage.module:factory` points at.
+    """Factories by name, including plug-ins `mypackage.module:factory`.
 
     Attributes:
-        flag: that names one of them, e.g. "--algo"; its parameters are those of `--algo-args`.
-        kind: what a factory makes.
-        factories: those with a name; their keyword arguments are the parameters.
+        flag: the flag that takes the name, e.g. "--algo"; `--algo-args` takes the parameters.
+        kind: the type that factories return.
+        factories: name -> factory; a factory's keyword arguments are its parameters.
     """
 
     flag: str
@@ -26,37 +26,37 @@ class Registry(Generic[Made]):
     factories: Mapping[str, Callable[..., Made]] = dataclasses.field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names that can be made, in the order of the table."""
+        """Return the registered names, in the registry's order."""
         return tuple(self.factories)
 
     def make(self, name: str, **hyperparameters: Any) -> Made:
-        """Build what a name stands for.
+        """Build an object by name.
 
         Args:
             name: one of `names()`, or `mypackage.module:factory`.
-            **hyperparameters: keyword arguments of the factory; values may be strings, as from a command line.
+            **hyperparameters: keyword arguments of the factory; values may be strings from a command line.
 
         Raises:
-            UserError: unknown name, unknown parameter, a value of the wrong type or out of range, or a plug-in that
-                cannot be imported or makes something else.
+            UserError: If a name or parameter is unknown, a value has the wrong type or is out of range, or a plug-in
+                cannot be imported or returns another type.
         """
         factory = self.factory(name)
         values = hyper.convert(f"{self.flag}-args", name, factory, hyperparameters)
         return plugins.build(name, self._wanted, factory, values) if plugins.is_plugin(name) else factory(**values)
 
     def parameters(self, name: str) -> dict[str, hyper.Parameter]:
-        """Return what a factory takes: name -> (type, default).
+        """Return a factory's parameters: name -> (type, default).
 
         Raises:
-            UserError: there is no such factory.
+            UserError: If the factory does not exist.
         """
         return hyper.of(self.factory(name))[0]
 
     def factory(self, name: str) -> Callable[..., Made]:
-        """Return the factory that a name stands for, not yet called.
+        """Return the factory of a name.
 
         Raises:
-            UserError: there is no such factory.
+            UserError: If the factory does not exist.
         """
         if plugins.is_plugin(name):
             return plugins.load(name, self._wanted)

@@ -1,7 +1,7 @@
-"""Standard output and error that may go away while a command works: a reader leaves, a terminal closes, a disk is full.
+"""Standard streams whose failure does not stop a command: a closed pipe, a closed terminal, a full disk.
 
-What a command says is worth less than what it does. A text that nobody can take any more is dropped, the work goes on,
-and the exit code says what became of it.
+The command's work matters more than its output. Text that cannot be written is dropped, the work continues, and the
+exit code reports the result.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ class Unbroken:
     """A text stream whose writes never fail.
 
     Attributes:
-        error: the first error of the stream beneath; None while all that was written arrived.
+        error: the underlying stream's first error; None while all writes succeed.
     """
 
     def __init__(self, stream: Any):
-        self._stream = _nowhere() if stream is None else stream  # None: the process was started without
+        self._stream = _nowhere() if stream is None else stream  # None: started without this stream
         self._terminal = getattr(self._stream, "isatty", bool)()
         self.error: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it."""
+        """Write text, or drop it if the stream fails."""
         try:
             return self._stream.write(text)
         except OSError as error:
@@ -34,7 +34,7 @@ class Unbroken:
             return len(text)
 
     def flush(self) -> None:
-        """Flush, or drop what waits."""
+        """Flush the buffer, or drop it if the stream fails."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -42,17 +42,17 @@ class Unbroken:
 
     def _failed(self, error: OSError) -> None:
         self.error = self.error or error
-        if self.left:  # for good: what the buffer holds would fail again when the interpreter flushes it
+        if self.left:  # otherwise the interpreter's final flush of the buffer would fail, too
             self.discard()
 
     @property
     def left(self) -> bool:
-        """Return whether the reader went away: `head` that has seen enough, `tee` after Ctrl-C, a closed terminal."""
+        """Whether the reader closed the stream: `head` when done, `tee` after Ctrl-C, a closed terminal."""
         gone = (errno.EPIPE, errno.EIO) if self._terminal else (errno.EPIPE,)
         return self.error is not None and self.error.errno in gone
 
     def discard(self) -> None:
-        """Send what waits and what comes to nowhere, in other libraries' writes to the same file as well."""
+        """Redirect the file descriptor to the null device, so that other libraries' writes are dropped, too."""
         with contextlib.suppress(OSError, io.UnsupportedOperation):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -64,10 +64,10 @@ class Unbroken:
 
 @contextlib.contextmanager
 def unbroken() -> Iterator[Unbroken]:
-    """Replace standard output and error by streams whose writes never fail, as long as the context lasts.
+    """Replace standard output and error by streams whose writes never fail, within the context.
 
     Yields:
-        Standard output, whose `error` says whether all of it arrived.
+        The new standard output; its `error` is None if all writes succeeded.
     """
     _occupy_closed()
     original = sys.stdout, sys.stderr
@@ -88,9 +88,9 @@ def _nowhere() -> TextIO:
 
 
 def _occupy_closed() -> None:
-    """Open what was started closed (`2>&-`): the first file to be opened would else be standard error."""
+    """Open standard streams that were closed at start (`2>&-`); otherwise the next opened file would replace them."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor

@@ -1,7 +1,7 @@
-"""Files that exist whole or not at all: they are written under another name, and renamed.
+"""Atomic file writes: a temporary file is written, then renamed.
 
-A rename would replace a device, a pipe or a symbolic link by a file: the first two are rejected, and of a link the file
-that it leads to is written.
+A rename would replace a device, a pipe or a symbolic link by a file. Devices and pipes are therefore rejected, and for
+a link its target is written.
 """
 
 import contextlib
@@ -14,29 +14,25 @@ from pathlib import Path
 
 
 def temporary(path: Path, own: str = "") -> Path:
-    """Return the name under which a file or a folder is written before it is renamed.
+    """Return the temporary name of a file or folder that is being written.
 
     Args:
-        path: where it is wanted.
-        own: tells the name from that of others who write there.
+        path: the final path.
+        own: a suffix that separates concurrent writers.
     """
     return path.with_name(f".{path.name}{own and f'.{own}'}.tmp")
 
 
 def unfinished(folder: Path) -> Iterator[Path]:
-    """Yield what was not renamed: that of a process which died, or which is writing now.
-
-    Args:
-        folder: of the files.
-    """
+    """Yield the temporary files in a folder, left by a killed process or still being written."""
     yield from (path for path in folder.glob(".*.tmp") if path.is_file())
 
 
 def not_a_file(mode: int) -> str | None:
-    """Return half a sentence that says what a path is instead of a regular file; None for a regular file.
+    """Return a message fragment if a mode is not that of a regular file; None otherwise.
 
     Args:
-        mode: `st_mode` of its status.
+        mode: the path's `st_mode`.
     """
     if stat.S_ISREG(mode):
         return None
@@ -45,15 +41,15 @@ def not_a_file(mode: int) -> str | None:
 
 
 def write(path: Path, content: bytes, sync: bool = False) -> None:
-    """Write a file, whole or not at all; of several who write it at once one is the last.
+    """Write a file atomically; of several concurrent writers, the last one wins.
 
     Args:
-        path: the file; a symbolic link is followed, and stays.
-        content: of it.
-        sync: whether to wait until the disk has it.
+        path: the file; a symbolic link is followed and kept.
+        content: the file's content.
+        sync: whether to wait until the content is on disk (fsync).
 
     Raises:
-        OSError: it cannot be written, or is a folder, a pipe or a device.
+        OSError: If the file cannot be written, or is a folder, a pipe or a device.
     """
     path = Path(os.path.realpath(path))
     with contextlib.suppress(FileNotFoundError):

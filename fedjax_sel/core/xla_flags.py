@@ -1,4 +1,4 @@
-"""Which flags for XLA the installed jaxlib knows: one that it does not know ends the process."""
+"""Detection of the XLA flags that the installed jaxlib supports; an unknown flag aborts the process."""
 
 import json
 import os
@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 VARIABLE = "FEDJAX_SEL_XLA_FLAGS"
-"""Environment variable with the answers so far, a JSON object flag -> bool: child processes need not ask again."""
+"""Environment variable that caches the results for child processes: a JSON object flag -> bool."""
 
-# The options of a compilation hold what XLA read from XLA_FLAGS; where they should not, starting a device reads it.
+# Reading the compile options parses XLA_FLAGS; if this jaxlib lacks them, starting a device parses it.
 _PARSE = """
 try:
     from jaxlib import _jax
@@ -22,36 +22,33 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def known(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return those of some flags that the installed jaxlib knows.
+    """Return the flags that the installed jaxlib supports, in their order.
 
-    It is asked in a process of its own, since XLA ends a process on a flag that it does not know. Answers are kept in
-    the environment variable VARIABLE, for this process and those that it starts.
+    Each test runs in a child process, because XLA aborts on an unknown flag. The environment variable VARIABLE caches
+    the results for this process and its children.
 
     Args:
-        flags: as they would stand in XLA_FLAGS, such as "--xla_gpu_deterministic_ops=true".
-
-    Returns:
-        The known ones, in their order.
+        flags: flags in the syntax of XLA_FLAGS, such as "--xla_gpu_deterministic_ops=true".
     """
-    answers = _answers()
-    unasked = [flag for flag in flags if flag not in answers]
-    if unasked:
-        all_known = _parses(unasked)  # the usual case takes one process
-        answers |= {flag: all_known or (len(unasked) > 1 and _parses([flag])) for flag in unasked}
-        os.environ[VARIABLE] = json.dumps(answers)
-    return tuple(flag for flag in flags if answers[flag])
+    supported = _cached()
+    untested = [flag for flag in flags if flag not in supported]
+    if untested:
+        all_supported = _parses(untested)  # the usual case takes one process
+        supported |= {flag: all_supported or (len(untested) > 1 and _parses([flag])) for flag in untested}
+        os.environ[VARIABLE] = json.dumps(supported)
+    return tuple(flag for flag in flags if supported[flag])
 
 
-def _answers() -> dict[str, bool]:
+def _cached() -> dict[str, bool]:
     try:
-        answers = json.loads(os.environ.get(VARIABLE, "{}"))
+        supported = json.loads(os.environ.get(VARIABLE, "{}"))
     except ValueError:
         return {}
-    return answers if isinstance(answers, dict) else {}
+    return supported if isinstance(supported, dict) else {}
 
 
 def _parses(flags: Sequence[str]) -> bool:
-    """Return whether a process with these flags in XLA_FLAGS gets past the reading of them."""
+    """Return whether XLA accepts the flags, tested in a child process."""
     environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu"}
     try:
         process = subprocess.run(

@@ -35,7 +35,9 @@ def test_a_lock_tells_that_its_folder_is_another_one(tmp_path, what):
         lock.take(out)
         lock.check(out)
         what(out)
-        with pytest.raises(UserError, match=r"--out: \S+run was removed, moved or replaced .* writes nothing more"):
+        with pytest.raises(
+            UserError, match=r"--out: \S+run was removed, moved or replaced .* so this run stops writing"
+        ):
             lock.check(out)
 
 

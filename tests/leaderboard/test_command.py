@@ -53,7 +53,7 @@ def rows_of(path):
         (["fmnist", "--rounds", "0"], "--rounds: 0 is below 1; "),
         (["fmnist", "--jobs", "-1"], "--jobs: -1 is below 0; "),
         (["fmnist", "--jobs", "1000000"], "--jobs: 1000000 exceeds 1024 processes; "),
-        (["fmnist", "--seeds", "3", "5", "3"], "--seeds: (3, 5, 3) names a seed twice; "),
+        (["fmnist", "--seeds", "3", "5", "3"], "--seeds: (3, 5, 3) contains a duplicate; "),
         (["--pages"], "--pages: "),
         (["fmnist-2spc", "--pages"], "--pages: rewrites the pages "),
     ],

@@ -71,7 +71,7 @@ def rows_of(folder):
         (["fedcor/table1", "--seeds", "0"], "--seeds: 0 is below 1; "),
         (["fedcor/table1", "--jobs", "-1"], "--jobs: -1 is below 0; "),
         (["fedcor/table1", "--jobs", "1000000"], "--jobs: 1000000 exceeds 1024 processes; "),
-        (["fedcor/table1", "--seeds", "3", "5", "3"], "--seeds: (3, 5, 3) names a seed twice; "),
+        (["fedcor/table1", "--seeds", "3", "5", "3"], "--seeds: (3, 5, 3) contains a duplicate; "),
     ],
 )
 def test_what_can_be_mended_is_one_sentence(capsys, tmp_path, arguments, message):

@@ -128,9 +128,9 @@ def test_a_static_that_is_none_and_a_strategy_without_a_name_are_answered_in_one
         (["--algo", "own_strategy:leaves"], "calling it raised SystemExit"),
         (["--algo", "own_strategy:leaves_in_init"], "`init` cannot be traced: SystemExit"),
         (["--algo", "own_strategy:leaves_in_select"], "`select` cannot be traced: SystemExit"),
-        (["--algo", "own_strategy:mute"], "calling it raised Mute; mend that"),
+        (["--algo", "own_strategy:mute"], "calling it raised Mute; fix it"),
         (["--algo", "own_strategy:mute_in_init"], "`init` cannot be traced: Mute"),
-        (["--algo", "own_strategy:lengthy"], "xxx...; mend that"),
+        (["--algo", "own_strategy:lengthy"], "xxx...; fix it"),
         (["--algo", "own_strategy:leaves_later"], "own_strategy:leaves_later called sys.exit (SystemExit: 0)"),
         (
             ["--algo", "random", "--optimizer", "own_optimizer:leaves"],
@@ -227,5 +227,5 @@ def test_an_edited_plugin_is_named_when_its_run_goes_on(capsys, here):
     forget()
     (here / "own_optimizer.py").write_text(f"{OPTIMIZER}\n# another comment\n")
     code, out, _ = command(capsys, train.main, *run, "2")
-    assert code == 0 and "own_optimizer:sound was edited since (own_optimizer): these are the results of the" in out
+    assert code == 0 and "own_optimizer:sound was edited since (own_optimizer): these results are from the" in out
     assert "own_strategy:sound was" not in out and "own_strategy:sound: synthetic" in out  # nor an emoji for ":sound:"

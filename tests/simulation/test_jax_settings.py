@@ -37,7 +37,7 @@ def of_64_bits():
 
 
 def test_a_run_is_refused(of_64_bits):
-    with pytest.raises(UserError, match=r"^jax_enable_x64 is on, and runs are of 32 bits; leave JAX_ENABLE_X64 out"):
+    with pytest.raises(UserError, match=r"^jax_enable_x64 is on, but runs use 32-bit arithmetic; unset JAX_ENABLE_X64"):
         fedjax_sel.run(fedjax_sel.preset("quickstart").replace(rounds=1))
 
 

@@ -123,8 +123,8 @@ def test_help_is_grouped_and_every_flag_says_what_holds_without_it(name):
         for action in group._group_actions:
             if action.nargs != 0 and not action.required and not isinstance(action, argparse.BooleanOptionalAction):
                 text = action.help or ""
-                told = any(words in text for words in ("(default", "default:", "(else", "(this or", "instead of"))
-                assert told or not action.option_strings, f"{action.option_strings}: {text}"
+                has_default = any(words in text for words in ("(default", "default:", "instead of"))
+                assert has_default or not action.option_strings, f"{action.option_strings}: {text}"
     assert {"--help", "--version", "--debug"} <= set(parser._option_string_actions)
 
 
@@ -148,10 +148,10 @@ def test_what_people_type_is_answered_with_the_right_flag(capsys, typed):
 @pytest.mark.parametrize(
     "arguments,words",
     [
-        (["train", "--gpu"], "unknown flag --gpu; JAX takes the accelerators that it finds; JAX_PLATFORMS=cpu"),
-        (["train", "--fraction", "0.1"], "unknown flag --fraction; --num-selected 10 says how many clients train"),
-        (["train", "--wandb"], "unknown flag --wandb; --log tensorboard, wandb"),
-        (["train", "--mu=0.1"], "unknown flag --mu; --optimizer fedprox --optimizer-args mu=0.1"),
+        (["train", "--gpu"], "unknown flag --gpu; JAX uses all accelerators it finds; set JAX_PLATFORMS=cpu"),
+        (["train", "--fraction", "0.1"], "unknown flag --fraction; use --num-selected 10, the number of clients"),
+        (["train", "--wandb"], "unknown flag --wandb; use --log tensorboard, wandb"),
+        (["train", "--mu=0.1"], "unknown flag --mu; use --optimizer fedprox --optimizer-args mu=0.1"),
         (["train", "-lr", "0.1"], "unknown flag -lr; did you mean '--learning-rate'?"),
         (["compare", "--strategies", "random", "--out", "x"], "unknown flag --strategies; did you mean '--algos'?"),
         (["compare", "--strategy", "random", "--out", "x"], "unknown flag --strategy; did you mean '--algos'?"),
@@ -180,7 +180,7 @@ def test_a_configuration_answers_likewise():
         fedjax_sel.preset("quickstart").replace(lr=0.1)
     with pytest.raises(UserError, match="configuration: unknown 'roundz'; did you mean 'rounds'"):
         fedjax_sel.preset("quickstart").replace(roundz=1)
-    with pytest.raises(UserError, match="configuration: unknown 'gpu'; JAX takes the accelerators that it finds"):
+    with pytest.raises(UserError, match="configuration: unknown 'gpu'; JAX uses all accelerators it finds"):
         fedjax_sel.preset("quickstart").replace(gpu=True)
 
 

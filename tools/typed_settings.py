@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write `fedjax_sel/config/typed.py`: the fields of a configuration for type checkers, from `config/settings.py`."""
+"""Write `fedjax_sel/config/typed.py`, the configuration's fields for type checkers, from `config/settings.py`."""
 
 import ast
 from pathlib import Path
@@ -7,14 +7,14 @@ from pathlib import Path
 from fedjax_sel.config import settings
 
 FILE = Path(__file__).parents[1] / "fedjax_sel/config/typed.py"
-HEAD = '''"""A configuration's fields for type checkers. Written by `tools/typed_settings.py` from `settings.py`."""
+HEAD = '''"""The configuration's fields for type checkers. Generated from `settings.py` by `tools/typed_settings.py`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 
 '''
-SET = {  # what may be given for a field, where that is more than what is read
+SET = {  # accepted types of fields, where wider than the stored type
     "seeds": "int | str | Sequence[int]",
     "learning_rate_milestones": "Sequence[int]",
     "available": "float | str",
@@ -25,7 +25,7 @@ SET = {  # what may be given for a field, where that is more than what is read
 
 
 def text() -> str:
-    """Return the file."""
+    """Return the file's content."""
     tree = ast.parse(Path(settings.__file__).read_text())
     kinds = {kind.__name__ for kind in settings.CONCERNS.values()}
     read = {
@@ -36,10 +36,10 @@ def text() -> str:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     }
     parts = [
-        ("Settings(TypedDict, total=False)", "Fields to be set, but for those in whose place there may be a value.",
+        ("Settings(TypedDict, total=False)", "Keyword arguments of fields that only take plain settings.",
          [name for name in read if name not in settings.VALUES], {**read, **SET}),
-        ("NamedSettings(Settings, total=False)", "All fields to be set.", settings.VALUES, {**read, **SET}),
-        ("Flat", "Fields as they are read: all but `model` and `partition`, which are concerns.",
+        ("NamedSettings(Settings, total=False)", "Keyword arguments of all fields.", settings.VALUES, {**read, **SET}),
+        ("Flat", "Readable fields by flat name: all but `model` and `partition`, which are concerns.",
          [name for name in read if name not in settings.CONCERNS], read),
     ]  # fmt: skip
     classes = []

@@ -1,6 +1,6 @@
-"""What an experiment is: frozen dataclasses, one a concern.
+"""The configuration of an experiment: frozen dataclasses, one per concern.
 
-Every field's flat name is a flag of the command line and a keyword of `Config.replace`; its help text stands beside it.
+Each field's flat name is a command-line flag and a keyword of `Config.replace`. `settings.py` defines fields and help.
 """
 
 import dataclasses
@@ -66,10 +66,10 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Config(Flat):
-    """A whole experiment. The default is the preset `quickstart`.
+    """The configuration of a whole experiment. The default is the preset `quickstart`.
 
-    Every field can be read by its flat name, as it is set: `config.algo` is `config.selection.algo`. `config.model` and
-    `config.partition` are concerns; those fields are `config.model.model` and `config.partition.partition`.
+    Fields can be read by flat name: `config.algo` is `config.selection.algo`. `config.model` and `config.partition` are
+    concerns; their fields of the same name are `config.model.model` and `config.partition.partition`.
     """
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -79,32 +79,32 @@ class Config(Flat):
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
-    if not TYPE_CHECKING:  # a type checker knows the fields by name
+    if not TYPE_CHECKING:  # type checkers see the fields of `Flat`
 
         def __getattr__(self, name: str) -> Any:
             """Return a field by its flat name."""
             if name not in fields():
-                raise AttributeError(f"a configuration has no field {name!r}; it has {', '.join(fields())}")
+                raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(fields())}")
             return getattr(getattr(self, concern_of(name)), name)
 
     def replace(self, /, **flat_names: Unpack[NamedSettings]) -> "Config":
-        """Return a copy with some fields changed, by the flat names of the flags.
+        """Return a copy with some fields changed.
 
-        Values are converted to the field's type; `local_steps` and `local_epochs` displace one another.
+        Values are converted to the field's type. Setting `local_steps` unsets `local_epochs`, and vice versa.
 
         Args:
-            **flat_names: e.g. rounds=20, algo="random", seeds=5, algo_args={"profile": "fc1-relu"}.
+            **flat_names: new values by flat name, e.g. rounds=20, algo="random", algo_args={"profile": "fc1-relu"}.
 
         Returns:
             The new configuration.
 
         Raises:
-            UserError: an unknown name, or a value of the wrong type.
+            UserError: If a name is unknown or a value has the wrong type.
         """
         kinds = flat_types()
         changes: dict[str, dict[str, Any]] = {}
         for name, value in flat_names.items():
-            _known(name, kinds)
+            _check_name(name, kinds)
             changes.setdefault(concern_of(name), {})[name] = convert(name, value)
         training = changes.get("training", {})
         for chosen, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
@@ -122,7 +122,7 @@ class Config(Flat):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return nested plain values, as `config.json` holds them."""
+        """Return nested plain values, the content of `config.json`."""
         nested = dataclasses.asdict(self)
         for concern in nested.values():
             concern.update({name: dict(value) for name, value in concern.items() if name in PAIRS})
@@ -130,11 +130,11 @@ class Config(Flat):
 
     @classmethod
     def from_json(cls, nested: Mapping[str, Mapping[str, Any]]) -> "Config":
-        """Make a configuration of nested plain values, the inverse of `to_json`."""
+        """Make a configuration from nested plain values, the inverse of `to_json`."""
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
     def plugins(self) -> tuple[str, ...]:
-        """Return every `mypackage.module:factory` that the configuration names, for whatever part."""
+        """Return all plug-ins `mypackage.module:factory` that the configuration names."""
         named = (
             self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
             self.data.dataset,
@@ -142,36 +142,36 @@ class Config(Flat):
         return tuple(name for name in named if _is_plugin(name))
 
     def has_effect(self, name: str) -> bool:
-        """Return whether a field changes anything, beside the values of the others.
+        """Return whether a field has an effect, given the other fields' values.
 
         Args:
-            name: flat name.
+            name: the field's flat name.
         """
         needed = only_with(name)
         return needed is None or needed.holds(self)
 
     def effective(self) -> "Config":
-        """Return a copy in which every field without effect has its default: equal experiments become equal."""
+        """Return a copy with every ineffective field at its default, so that equal experiments compare equal."""
         idle: dict[str, Any] = {name: field.default for name, field in fields().items() if not self.has_effect(name)}
         return self.replace(**idle)
 
     def meant(self) -> dict[str, Any]:
-        """Return all values that have an effect by flat name, the same however they were written."""
+        """Return the effective values by flat name, in a canonical form for comparison."""
         flat = self.effective().flat()
-        for name in PAIRS:  # 0.5 from Python is "0.5" from a command line
+        for name in PAIRS:  # 0.5 in Python equals "0.5" on a command line
             flat[name] = [
                 (key, value if isinstance(value, str) else json.dumps(value, default=str)) for key, value in flat[name]
             ]
         return flat
 
     def fingerprint(self) -> str:
-        """Return twelve hex digits of everything that changes what happens in the run's rounds."""
+        """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _known(name: str, kinds: Mapping[str, Any]) -> None:
-    """Refuse what is no field, and tell what it is called here."""
+def _check_name(name: str, kinds: Mapping[str, Any]) -> None:
+    """Reject an unknown field name, and suggest the right one."""
     found = None if name in kinds else other_names.ours(name, kinds)
     if found is not None:
         raise UserError(f"configuration: unknown {name!r}; did you mean {found!r}?")
@@ -185,4 +185,4 @@ def _is_plugin(name: str) -> bool:
     return bool(colon) and factory.isidentifier() and module not in _NOT_MODULES
 
 
-_NOT_MODULES = ("synthetic", "leaf", "value")  # what stands before a colon and is no module
+_NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules

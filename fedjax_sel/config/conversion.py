@@ -1,4 +1,4 @@
-"""From whatever a user wrote, on a command line, in a file or in Python, to a field's value."""
+"""Conversion of user input from a command line, a file or Python to a field's type."""
 
 import numbers
 import os
@@ -13,17 +13,17 @@ from fedjax_sel.errors import UserError
 
 
 def convert(name: str, value: Any) -> Any:
-    """Return a field's value from whatever a user gave: a command line's string, JSON, or Python.
+    """Convert user input to a field's type.
 
     Args:
-        name: flat name.
-        value: a value, or a string to be read as one.
+        name: the field's flat name.
+        value: a Python or JSON value, or a string from a command line.
 
     Returns:
-        A value of the field's type.
+        The value in the field's type.
 
     Raises:
-        UserError: it cannot be read so.
+        UserError: If the value cannot be converted.
     """
     if name == "seeds":
         return parsing.seeds(value)
@@ -36,13 +36,13 @@ def convert(name: str, value: Any) -> Any:
     flag = "--" + name.replace("_", "-")
     if name in ("out", "data_dir"):
         if not (value is None or isinstance(value, str | os.PathLike)):
-            raise UserError(f"{flag}: {shown(value)} is no folder; give its path as a text or a Path")
-        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):  # as Python reads bytes that are no UTF-8
-            raise UserError(f"{flag}: {str(value)!a} is no UTF-8, and could not be written into a file; rename it")
+            raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):  # Python's code points for non-UTF-8 bytes
+            raise UserError(f"{flag}: {str(value)!a} is not UTF-8, so it cannot be written to a file; rename it")
     kind = flat_types()[name]
     if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
         raise UserError(
-            f"{flag}: a value of type {type(value).__name__} is no name; give values to fedjax_sel.Experiment.of("
+            f"{flag}: a value of type {type(value).__name__} is not a name; pass it to fedjax_sel.Experiment.of("
             f"{name}=...)"
         )
     if isinstance(kind, types.UnionType):
@@ -51,7 +51,7 @@ def convert(name: str, value: Any) -> Any:
         kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
     if typing.get_origin(kind) is Literal:
         if name in OPEN and isinstance(value, str) and ":" in value:
-            return value  # a plug-in, or a value's name
+            return value  # a plug-in, or the placeholder of a Python value
         if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
             value = f"{value:g}"
         return one_of(flag, value, typing.get_args(kind))

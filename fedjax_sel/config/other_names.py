@@ -1,4 +1,4 @@
-"""What other programs and papers call our fields, so that whoever types such a name is told ours."""
+"""Synonyms of the configuration fields in other programs and papers, for suggestions in error messages."""
 
 from collections.abc import Collection
 
@@ -57,22 +57,21 @@ _SAME = {
 }
 
 _DEVICES = (
-    "JAX takes the accelerators that it finds; JAX_PLATFORMS=cpu in front of the command leaves them alone, and "
-    "CUDA_VISIBLE_DEVICES=0 picks one"
+    "JAX uses all accelerators it finds; set JAX_PLATFORMS=cpu to use none, or CUDA_VISIBLE_DEVICES=0 to choose one"
 )
-_SHARE = "--num-selected 10 says how many clients train a round: a number, not a share"
-_LOGS = "--log tensorboard, wandb, mlflow or trackio"
+_COUNT = "use --num-selected 10, the number of clients per round instead of a fraction"
+_LOGS = "use --log tensorboard, wandb, mlflow or trackio"
 _ADVICE = {
     name: advice
     for names, advice in {
         "gpu gpus device devices cuda cpu tpu accelerator platform backend gpu_id use_gpu no_cuda": _DEVICES,
-        "fraction frac c participation participation_rate join_ratio sample_rate fraction_fit client_fraction": _SHARE,
+        "fraction frac c participation participation_rate join_ratio sample_rate fraction_fit client_fraction": _COUNT,
         "wandb use_wandb mlflow tensorboard trackio tb": _LOGS,
-        "workers num_workers threads num_threads n_jobs": "a run uses all cores and devices by itself",
-        "mu prox proximal proximal_mu": "--optimizer fedprox --optimizer-args mu=0.1",
-        "candidates num_candidates d": "--algo pow_d --algo-args num_candidates=20",
-        "iid": "--partition iid",
-        "noniid non_iid niid": "--partition shards, or --partition dirichlet_qp with --alpha",
+        "workers num_workers threads num_threads n_jobs": "every run uses all cores and devices; remove the flag",
+        "mu prox proximal proximal_mu": "use --optimizer fedprox --optimizer-args mu=0.1",
+        "candidates num_candidates d": "use --algo pow_d --algo-args num_candidates=20",
+        "iid": "use --partition iid",
+        "noniid non_iid niid": "use --partition shards, or --partition dirichlet_qp with --alpha",
     }.items()
     for name in names.split()
 }
@@ -80,11 +79,11 @@ _OURS = {other: name for name, others in _SAME.items() for other in others.split
 
 
 def ours(name: str, known: Collection[str]) -> str | None:
-    """Return our name of what somebody asks for by another program's name; None where there is none among the known.
+    """Return the field name for a synonym from another program; None if there is none.
 
     Args:
-        name: with dashes or underscores.
-        known: flat names that can be asked for here.
+        name: the synonym, with dashes or underscores.
+        known: the flat names allowed here.
     """
     plain = name.replace("-", "_").lower()
     for found in (plain, _OURS.get(plain), f"{_OURS.get(plain)}s"):
@@ -94,5 +93,5 @@ def ours(name: str, known: Collection[str]) -> str | None:
 
 
 def advice(name: str) -> str | None:
-    """Return what stands for something that is a field elsewhere and none here; None where nothing is known."""
+    """Return advice for another program's setting that is no field here; None if there is none."""
     return _ADVICE.get(name.replace("-", "_").lower())

@@ -1,11 +1,11 @@
-"""A configuration's fields for type checkers. Written by `tools/typed_settings.py` from `settings.py`."""
+"""The configuration's fields for type checkers. Generated from `settings.py` by `tools/typed_settings.py`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 
 class Settings(TypedDict, total=False):
-    """Fields to be set, but for those in whose place there may be a value."""
+    """Keyword arguments of fields that only take plain settings."""
 
     dataset_args: Mapping[str, Any] | Sequence[Any]
     data_dir: str | None
@@ -71,7 +71,7 @@ class Settings(TypedDict, total=False):
 
 
 class NamedSettings(Settings, total=False):
-    """All fields to be set."""
+    """Keyword arguments of all fields."""
 
     dataset: str
     partition: str
@@ -83,7 +83,7 @@ class NamedSettings(Settings, total=False):
 
 
 class Flat:
-    """Fields as they are read: all but `model` and `partition`, which are concerns."""
+    """Readable fields by flat name: all but `model` and `partition`, which are concerns."""
 
     dataset: str
     dataset_args: tuple[tuple[str, Any], ...]

@@ -1,20 +1,20 @@
-"""The rules that the values of a configuration obey, as far as no data and no devices are needed to tell."""
+"""Validation of a configuration's values, as far as possible without data and devices."""
 
 from fedjax_sel.config import Config, flat_types
 from fedjax_sel.core import parsing
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 
-_LARGEST_SHARE = 1 - 2.0**-24  # below 1 there
+_LARGEST_SHARE = 1 - 2.0**-24  # float32's largest number below 1
 
 
 def validate(config: Config) -> None:
-    """Refuse values that cannot work, before any data are read.
+    """Reject invalid values before any data are read.
 
     Raises:
-        UserError: one sentence with the field, the value and the way out.
+        UserError: If a value is invalid; the message names the flag, the value and a remedy.
     """
-    config = config.replace(**config.flat())  # refuses values of the wrong type
+    config = config.replace(**config.flat())  # rejects values of the wrong type
     values = config.flat()
 
     def need(name: str, allowed: bool, advice: str) -> None:
@@ -23,7 +23,7 @@ def validate(config: Config) -> None:
 
     counts = ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "min_client_size")
     for name in (*counts, "eval_every", "chunk"):
-        need(name, values[name] >= 1, "is below 1; give a whole number from 1")
+        need(name, values[name] >= 1, "is below 1; give a positive integer")
     steps, epochs = values["local_steps"], config.training.epochs
     need("local_steps", steps is None or 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")
     fine = epochs is None or (epochs[0] >= 1 and epochs[1] <= 10_000)
@@ -34,13 +34,13 @@ def validate(config: Config) -> None:
     need("server_learning_rate", rate is None or 0 < rate < float("inf"), "is not a positive number")
     for name in ("holdout", "model_dropout", "momentum", "report_failure_rate"):
         need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
-        need(name, values[name] <= _LARGEST_SHARE, "is 1 in the 32-bit numbers that a run computes with; give less")
+        need(name, values[name] <= _LARGEST_SHARE, "is 1 in float32, which runs use; give a smaller value")
     part = config.selection.available_share
     need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
     named = values["available"].endswith((".csv", ".npy", ".txt")) or values["available"].startswith("value:")
-    need("available", part is not None or named, "is neither a share such as 0.5 nor a .csv, .txt or .npy file")
+    need("available", part is not None or named, "is neither a fraction such as 0.5 nor a .csv, .txt or .npy file")
     every = values["checkpoint_every"]
-    need("checkpoint_every", every is None or every >= 1, "is below 1; leave it out to save by time alone")
+    need("checkpoint_every", every is None or every >= 1, "is below 1; remove it to save by time only")
     need("checkpoint_seconds", values["checkpoint_seconds"] > 0, "is not a positive number")
     need("keep", values["keep"] >= 0, "is negative; give 0 to save no checkpoints")
     share = values["server_validation"]
@@ -51,10 +51,14 @@ def validate(config: Config) -> None:
     target = values["target_accuracy"]
     need("target_accuracy", target is None or target > 0, "is not positive")
     if values["task"] == "classification":
-        need("target_accuracy", target is None or target <= 1, "is not a share between 0 and 1, such as 0.62")
+        need("target_accuracy", target is None or target <= 1, "is not a fraction between 0 and 1, such as 0.62")
     for name in flat_types():
         need(name, (reason := parsing.misfit(values[name])) is None, reason or "")
-    need("seeds", len(values["seeds"]) <= parsing.MOST_SEEDS, f"are more than {parsing.MOST_SEEDS}; give fewer")
+    need(
+        "seeds",
+        len(values["seeds"]) <= parsing.MOST_SEEDS,
+        f"exceed the maximum of {parsing.MOST_SEEDS} seeds; give fewer",
+    )
     need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
     for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
         need(name, values[name] is None or 0 <= values[name] < 2**31, "is outside 0 to 2147483647")
@@ -63,12 +67,12 @@ def validate(config: Config) -> None:
     need(
         "learning_rate_milestones",
         all(1 <= m < 2**31 for m in milestones) and list(milestones) == sorted(set(milestones)),
-        "must be rounds from 1 to 2147483647 in rising order, such as 150 300",
+        "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
     )
     need(
         "num_selected",
         values["num_selected"] <= values["num_clients"],
-        f"clients a round are more than the {values['num_clients']} of --num-clients; choose at most that many",
+        f"exceeds the {values['num_clients']} clients of --num-clients; choose at most {values['num_clients']}",
     )
     if (values["local_steps"] is None) == (values["local_epochs"] is None):
         raise UserError(
@@ -76,13 +80,17 @@ def validate(config: Config) -> None:
             "give exactly one of them"
         )
     reached = 1.0 if part is None else part * values["num_clients"] * values["rounds"]
-    need("available", reached >= 1, f"of {values['num_clients']} clients reaches nobody in {values['rounds']} rounds")
+    need(
+        "available",
+        reached >= 1,
+        f"of {values['num_clients']} clients leaves none available in {values['rounds']} rounds; give more",
+    )
     for name in ("out", "data_dir"):
-        need(name, values[name] != "", "is empty; name a folder, or leave it out")
+        need(name, values[name] != "", "is empty; name a folder, or remove the flag")
     need(
         "out",
         not (values["out"] or "").startswith("~"),
-        "begins with ~, which a shell did not replace; write all of it",
+        "starts with ~, which the shell did not expand; write the full path",
     )
     if values["mesh"] is not None:
         parsing.mesh_shape(values["mesh"])
@@ -91,7 +99,7 @@ def validate(config: Config) -> None:
         near = max(size for size in range(1, count + 1) if count % size == 0 and size <= max(together, 1))
         raise UserError(
             f"--seeds-at-once: {together} does not divide the {count} seeds into equal groups; "
-            f"give {near}, or leave it out"
+            f"give {near}, or remove the flag"
         )
     if values["loss_on"] == "holdout" and values["holdout"] == 0:
         raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")

@@ -269,7 +269,7 @@ def test_who_can_be_reached_as_a_table():
 
 @pytest.mark.parametrize("field", VALUES)
 def test_a_configuration_says_where_values_go(field):
-    with pytest.raises(UserError, match=rf"a value of type Net is no name; give values to .*\({field}="):
+    with pytest.raises(UserError, match=rf"a value of type Net is not a name; pass it to .*\({field}="):
         Config().replace(**{field: Net()})
     with pytest.raises(UserError, match=f"{field}: a value of type object|{field}: <object"):
         Experiment.of(**{field: object()})
@@ -370,9 +370,7 @@ def test_a_target_that_is_no_share(target):
 @pytest.mark.parametrize("field", ["out", "data_dir"])
 @pytest.mark.parametrize("value", [3, b"runs", True])
 def test_a_folder_that_is_no_path(field, value):
-    with pytest.raises(
-        UserError, match=rf"--{field.replace('_', '-')}: {value!r} is no folder; give its path as a text"
-    ):
+    with pytest.raises(UserError, match=rf"--{field.replace('_', '-')}: {value!r} is not a path; give a str"):
         fedjax_sel.Config().replace(**{field: value})
 
 

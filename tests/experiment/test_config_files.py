@@ -40,7 +40,7 @@ def test_toml_and_json_and_flags_win(tmp_path, text):
     "name,content,words",
     [
         ("a.toml", "rounds =", "cannot read"),
-        ("a.json", "[1, 2]", "holds"),
+        ("a.json", "[1, 2]", "instead of settings"),
         ("a.json", '{"ruonds": 3}', "rounds"),
         ("a.json", '{"rounds": "many"}', "many"),
         ("missing.json", None, "cannot read"),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a strategy loses where clients are absent: accuracy there less accuracy with everybody, paired by seed.
+"""Accuracy lost to partial availability, per strategy: the difference to full availability, paired by seed.
 
     python benchmarks/absence.py runs/absence --out results/absence/lost.csv
 
-reads the folders that results/absence/README.md tells how to make, trains nothing, and prints the table of that page.
+Reads the run folders described in results/absence/README.md and prints the table of that page, without training.
 """
 
 import argparse
@@ -14,18 +14,18 @@ import fedjax_sel
 from fedjax_sel import statistics
 
 ALGOS = ("random", "fedcor", "fl_dp3s", "pow_d")
-SHARES = ("0.7", "0.5")  # of the clients that can be reached, beside 1
-LAST = 10  # rounds
+SHARES = ("0.7", "0.5")  # fractions of available clients, compared to 1
+LAST = 10  # final rounds that are averaged
 FIELDS: tuple[str, ...] = ("share", "algo", "difference", "low", "high", "level", "p_holm", "verdict")
 
 
 def accuracy(folder: Path):
-    """Return the mean accuracy of the last rounds, one a seed."""
+    """Return the mean accuracy of the last rounds, float [S], one per seed."""
     return fedjax_sel.load(str(folder)).test_accuracy[:, -LAST:].mean(axis=1)
 
 
 def lost(runs: Path) -> list[dict[str, str]]:
-    """Return a row for each strategy and share; all of them are one family of comparisons."""
+    """Return a row per strategy and fraction; all rows form one family of comparisons."""
     cases = [(share, algo) for share in SHARES for algo in ALGOS]
     found = statistics.compare([accuracy(runs / share / algo) - accuracy(runs / "1" / algo) for share, algo in cases])
     return [
@@ -39,7 +39,7 @@ def lost(runs: Path) -> list[dict[str, str]]:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Return the table of the page."""
+    """Return the Markdown table of the page."""
     lines = ["| can be reached | " + " | ".join(ALGOS) + " |", "|---|" + "---|" * len(ALGOS)]
     for share in SHARES:
         cells = [
@@ -53,8 +53,8 @@ def table(rows: list[dict[str, str]]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="folder with 1/, 0.7/ and 0.5/, each a comparison")
-    parser.add_argument("--out", type=Path, help="where to write the rows as CSV")
+    parser.add_argument("runs", type=Path, help="folder with the comparisons 1/, 0.7/ and 0.5/")
+    parser.add_argument("--out", type=Path, help="CSV file to write (default: none)")
     flags = parser.parse_args()
     rows = lost(flags.runs)
     print(table(rows))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Whether FedCor loses where clients are absent because it cannot select them, or because they do not answer.
+"""The cause of FedCor's loss under partial availability: unavailable cohorts, or missing answers to its queries.
 
     python benchmarks/absence_answers.py --out results/absence/answers.csv
 
-trains the quickstart three times, thirty rounds and ten seeds each (half a minute): with everybody there; with 70 % of
-the clients there; and as if those who are away answered all the same, and only could not be selected. The last is no
-setting of a federation: it tells the two apart.
+Trains the quickstart three times, thirty rounds and ten seeds each (half a minute): with all clients available, with
+70 % available, and with 70 % available while unavailable clients still answer queries. The third setting cannot occur
+in a federation; it separates the two causes.
 """
 
 import argparse
@@ -27,32 +27,32 @@ FIELDS: tuple[str, ...] = ("case", "accuracy", "sd", "gemd", "difference", "low"
 
 @contextlib.contextmanager
 def all_answer() -> Iterator[None]:
-    """Measure everybody at the opening of a round, whoever can be reached in it."""
+    """Let unavailable clients answer queries at the start of a round, too."""
     measure = information.measure
 
-    def of_everybody(context, *arguments, **named):
+    def measure_all(context, *arguments, **named):
         return measure(context._replace(available=None), *arguments, **named)
 
-    with mock.patch.object(information, "measure", of_everybody):
+    with mock.patch.object(information, "measure", measure_all):
         yield
 
 
-def run(seeds: int, rounds: int, available: float, told_of_everybody: bool = False) -> Result:
+def run(seeds: int, rounds: int, available: float, observe_all: bool = False) -> Result:
     """Run FedCor on the quickstart."""
     strategy = strategies.make("fedcor")
     observe = strategy.observe
     assert observe is not None
-    if told_of_everybody:
+    if observe_all:
         strategy = strategy._replace(observe=lambda state, info, round, _: observe(state, info, round, None))
     config = fedjax_sel.preset("quickstart").replace(seeds=seeds, rounds=rounds, available=available)
     return fedjax_sel.run(Experiment.of(config, algo=strategy))
 
 
 def compared(seeds: int, rounds: int) -> list[dict[str, str]]:
-    """Return a row for each case; differences are to everybody there, paired by seed."""
+    """Return a row per case, with differences to full availability, paired by seed."""
     results = {EVERYBODY: run(seeds, rounds, 1), SOME: run(seeds, rounds, SHARE)}
     with all_answer():
-        results[ANSWERS] = run(seeds, rounds, SHARE, told_of_everybody=True)
+        results[ANSWERS] = run(seeds, rounds, SHARE, observe_all=True)
     ends = {case: result.test_accuracy[:, -LAST:].mean(axis=1) for case, result in results.items()}
     found = statistics.compare([ends[case] - ends[EVERYBODY] for case in (SOME, ANSWERS)])
     rows = []
@@ -69,7 +69,7 @@ def compared(seeds: int, rounds: int) -> list[dict[str, str]]:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Return the table of the page."""
+    """Return the Markdown table of the page."""
     lines = ["| FedCor | accuracy | GEMD | less everybody there |", "|---|---|---|---|"]
     for row in rows:
         less = (
@@ -84,9 +84,9 @@ def table(rows: list[dict[str, str]]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--out", type=Path, help="where to write the rows as CSV")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default: 10)")
+    parser.add_argument("--rounds", type=int, default=30, help="number of rounds (default: 30)")
+    parser.add_argument("--out", type=Path, help="CSV file to write (default: none)")
     flags = parser.parse_args()
     rows = compared(flags.seeds, flags.rounds)
     print(table(rows))

@@ -1,15 +1,14 @@
-"""The ceiling of a round: all its matrix multiplications, of the same shapes on the same devices, and nothing else."""
+"""The speed ceiling of a round: its matrix multiplications alone, with the same shapes on the same devices."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) -> tuple[Callable[[], Any], float]:
-    """Return a function that does a chunk's matrix multiplications alone, and the operations of one seed-round.
+    """Return a function that runs only a chunk's matrix multiplications, and the operations per seed-round.
 
-    The shapes are read from the traced step and evaluation, so that they are the round's own, in the pieces in which a
-    step takes its batch. A device does its share of all (seed, client) pairs, batched as the round batches them;
-    evaluation likewise.
+    The shapes come from the traced training step and evaluation, including the split of a batch into micro-batches.
+    Each device computes its share of all (seed, client) pairs, batched as in the round.
     """
     import jax
     import jax.numpy as jnp
@@ -72,9 +71,9 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
 
 
 def loop(count: int, operands: list, shapes: list[tuple]) -> list:
-    """Multiplies every pair `count` times, one element of a result feeding the next turn so that none is left out.
+    """Multiply every pair `count` times; each result feeds the next turn, so that XLA cannot remove any product.
 
-    A product that a step repeats (`products`) is repeated in a loop of its own.
+    A product that a step repeats (`products`) runs in a loop of its own.
     """
     import jax
 
@@ -94,9 +93,9 @@ def loop(count: int, operands: list, shapes: list[tuple]) -> list:
 
 
 def products(jaxpr: Any, times: int = 1) -> list[tuple]:
-    """(left, right, how, times) of every dot_general, inner programs included: two shapes with types, its settings.
+    """Return (left, right, how, times) of every dot_general, including those in inner programs.
 
-    `times` is how often it runs, inside of loops of known length.
+    `left` and `right` are abstract arrays, `how` the parameters, `times` the repetitions in loops of known length.
     """
     found = []
     for equation in jaxpr.eqns:
@@ -113,7 +112,7 @@ def products(jaxpr: Any, times: int = 1) -> list[tuple]:
 
 
 def operations(shape: tuple) -> float:
-    """Floating-point operations of a product, each time that it runs: two for each of m * k * n."""
+    """Return the floating-point operations of all repetitions of a product, 2 m k n each."""
     import numpy as np
 
     left, right, how, times = shape

@@ -1,11 +1,11 @@
-"""What it costs that a run cannot be lost: rows, checkpoints, and the way back.
+"""The cost of fault tolerance: metric rows, checkpoints, and resuming.
 
     python benchmarks/checkpoint_overhead.py                   writes results/checkpoint_overhead.json
 
-Whole runs of a preset with fl_dp3s on synthetic images, as the command does them, with the default settings and with a
-checkpoint after every chunk. Seconds in the writer are an upper bound of the overhead: the devices compute the next
-chunk meanwhile. Then the run goes on from its last checkpoint: the seconds until its state is checked and read, and
-until its first rounds are done, beside those of a fresh start.
+Runs a preset with fl_dp3s on synthetic images, with the default settings and with a checkpoint after every chunk. Time
+in the writer is an upper bound of the overhead, because the devices compute the next chunk meanwhile. Then the run
+resumes from its last checkpoint. Reported are the seconds until its state is verified and read, and until its first
+rounds are done, with those of a fresh start for comparison.
 """
 
 import argparse
@@ -25,12 +25,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=["fedcor/fmnist-2spc", "fl_dp3s/mnist-xi1"], metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5], metavar="N")
-    parser.add_argument("--seconds", type=float, default=75.0, help="of rounds, about, with the default settings")
-    parser.add_argument("--out", type=Path, default=Path("results/checkpoint_overhead.json"), help="where to write")
+    parser.add_argument("--seconds", type=float, default=75.0, help="approximate run time per case (default: 75)")
+    parser.add_argument("--out", type=Path, default=Path("results/checkpoint_overhead.json"), help="JSON file to write")
     arguments = parser.parse_args()
     between = Config().run.checkpoint_seconds
     if arguments.seconds <= between:
-        parser.error(f"--seconds: {arguments.seconds:g} ends before the first checkpoint; give more than {between:g}")
+        parser.error(f"--seconds: {arguments.seconds:g} is before the first checkpoint; give more than {between:g}")
     report: dict[str, Any] = reports.head() | {"cases": []}
     for preset in arguments.presets:
         for seeds in arguments.seeds:
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def run_case(preset: str, seeds: int, settings: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Time the host's part of a run."""
+    """Time the host's work in a run: rows, checkpoints, and resuming."""
     from fedjax_sel import devices
 
     devices.use_every_core()
@@ -83,17 +83,17 @@ def run_case(preset: str, seeds: int, settings: dict[str, Any], seconds: float) 
 
 
 class Watched(NamedTuple):
-    """Seconds of a run."""
+    """The timing of a run, in seconds."""
 
     started: float
-    opening: float  # of its folder: a checkpoint is checked and read there
+    opening: float  # time to open the folder, including reading a checkpoint
     rows: list[float]
     checkpoints: list[float]
-    ends: list[float]  # of chunks
+    ends: list[float]  # clock at the end of each chunk
 
 
 def watch(config: Any, seconds: float) -> Watched:
-    """Run until so many seconds after the first chunk, and then end as in a crash."""
+    """Run for a number of seconds after the first chunk, then stop as in a crash."""
     import fedjax_sel
     from fedjax_sel.runs import experiment, resume, writer
 
@@ -130,11 +130,11 @@ def watch(config: Any, seconds: float) -> Watched:
 
 
 class EnoughError(Exception):
-    """Ends a run as a crash would."""
+    """An exception that stops a run like a crash."""
 
 
 def timed(action: Any, *arguments: Any) -> tuple[float, Any]:
-    """Seconds that it takes, and its result."""
+    """Return the seconds that a call takes, and its result."""
     started = time.monotonic()
     answer = action(*arguments)
     return time.monotonic() - started, answer

@@ -1,12 +1,12 @@
-"""Which form of a convolution is fast when every client has its own kernels.
+"""The speed of different forms of a convolution with per-client kernels.
 
     python benchmarks/convolutions.py                              writes results/convolutions_cpu.json (or _gpu, _tpu)
-    python benchmarks/convolutions.py --models resnet8 lenet --out FILE   modules of flax.linen, as a user writes them
+    python benchmarks/convolutions.py --models resnet8 lenet --out FILE   ordinary flax.linen modules
 
-A training step (forward, backward, SGD) of all clients of a cohort inside a scan, as in a round: every form of
-`layers.CONVOLUTIONS`, the clients as one `vmap` or one after another, clients shared out over the devices;
-and of a flax.linen module XLA's convolution beside what stands in for it (`models/flax_convolutions.py`). Every case
-runs in a process of its own; the cases take turns, and the numbers are medians of milliseconds a step for all clients.
+Times a training step (forward, backward, SGD) of a cohort inside a scan, as in a round, with the clients distributed
+over the devices. The cases are all forms of `layers.CONVOLUTIONS`, with clients in one `vmap` or one after another. For
+a flax.linen module, XLA's convolution is compared to its replacement (`models/flax_convolutions.py`). Each case runs in
+its own process, and the cases alternate. Results are median milliseconds per step of all clients.
 """
 
 import argparse
@@ -36,11 +36,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=[*SETTINGS, *FLAX_SETTINGS])
     parser.add_argument(
-        "--forms", nargs="+", metavar="FORM", help="of `layers.CONVOLUTIONS` or FLAX_FORMS (default: all)"
+        "--forms", nargs="+", metavar="FORM", help="forms in `layers.CONVOLUTIONS` or FLAX_FORMS (default: all)"
     )
-    parser.add_argument("--turns", type=int, default=3, metavar="N", help="times that each case runs")
-    parser.add_argument("--budget", type=float, default=4.0, metavar="SECONDS", help="of timed steps, a case and turn")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write")
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="repetitions of each case (default: 3)")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=4.0,
+        metavar="SECONDS",
+        help="timed seconds per case and repetition (default: 4)",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -51,7 +57,7 @@ def main() -> None:
     for model in arguments.models:
         known = forms_of(model)
         if unknown := set(arguments.forms or ()) - set(known):
-            parser.error(f"--forms: {sorted(unknown)[0]} is no form of {model}; it has {', '.join(known)}")
+            parser.error(f"--forms: unknown {sorted(unknown)[0]!r} for {model}; choose from {', '.join(known)}")
     cases = [
         {"model": model, "form": form, "clients_at_once": at_once}
         for model in arguments.models
@@ -76,7 +82,7 @@ def main() -> None:
 
 
 def forms_of(model: str) -> tuple[str, ...]:
-    """Return what is timed of a model."""
+    """Return the convolution forms that are timed for a model."""
     from fedjax_sel.models.layers import CONVOLUTIONS
 
     return FLAX_FORMS if model in FLAX_SETTINGS else tuple(CONVOLUTIONS)
@@ -103,7 +109,7 @@ def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict
         started = time.perf_counter()
         jax.block_until_ready(run(jnp.int32(steps)))
         times.append(time.perf_counter() - started)
-        if times[-1] < 0.2:  # long enough for the clock
+        if times[-1] < 0.2:  # too short for the clock
             steps, times = 2 * steps, []
     device = jax.devices()[0]
     return {
@@ -120,14 +126,14 @@ def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict
 def training_steps(
     model: str, form: str, clients_at_once: str, setting: tuple, precision: str = "float32"
 ) -> tuple[Callable[[Any], Any], int]:
-    """Return the training of all clients as a function of the number of steps, and how many devices share it.
+    """Return the training of all clients as a function of the number of steps, and the number of devices.
 
     Args:
-        model: by name.
-        form: one of `layers.CONVOLUTIONS`, or of FLAX_FORMS.
+        model: the model's name.
+        form: one of `layers.CONVOLUTIONS` or FLAX_FORMS.
         clients_at_once: `all` or `one`.
-        setting: image shape, clients, batch.
-        precision: of the model's products.
+        setting: image shape, number of clients, batch size.
+        precision: precision of the matrix products.
     """
     import jax
     import jax.numpy as jnp
@@ -167,7 +173,7 @@ def training_steps(
 
 
 def flax_model(name: str, images: Any, form: str, key: Any) -> tuple[Any, Callable[..., Any]]:
-    """Return the first weights of a flax.linen module and its loss: (weights, images, labels) -> scalar."""
+    """Return a flax.linen module's initial weights and its loss function (weights, images, labels) -> scalar."""
     import optax
 
     from fedjax_sel.models import lenet, resnet

@@ -1,12 +1,12 @@
-"""What FL-DP3S loses, and saves, where each round's k-DPP sees only a pool of the clients.
+"""Diversity and cost of FL-DP3S when each round's k-DPP samples from a random pool of clients.
 
     python benchmarks/pools.py                             writes results/pools.json
 
-Fashion-MNIST (--dataset synthetic:.. for others) in shards of one label, cohorts of 10, for several numbers of clients:
-the cohorts' mean GEMD (0: the labels of the population), seconds of selection a round with training stubbed, and
-seconds of all that comes before the first round: data to the devices, profiles, and the exact decomposition, which
-neither a pool nor random selection (`pool` 0) has. GEMD comes from real runs of
-`--rounds` rounds with one step of training each, as the profiles are those of the initial model.
+Fashion-MNIST (or --dataset synthetic:..) in shards of one label, cohorts of 10, several numbers of clients. Reported
+are the cohorts' mean GEMD (0: the population's labels), the selection time per round without training, and the start-up
+time before the first round. Start-up includes data transfer, profiles and, for the exact k-DPP only, the
+eigendecomposition. `pool` 0 is random selection. GEMD comes from real runs of `--rounds` rounds with one training step
+each, which suffices because profiles come from the initial model.
 """
 
 import argparse
@@ -21,11 +21,11 @@ NUM_SELECTED = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", default="fashion_mnist", help="as for train")
+    parser.add_argument("--dataset", default="fashion_mnist", help="data set, as in fedjax-sel train")
     parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1000, 3550], metavar="N")
     parser.add_argument("--pools", nargs="+", type=int, default=[20, 50, 100, 200, 500], metavar="M")
     parser.add_argument("--rounds", type=int, default=100, metavar="T")
-    parser.add_argument("--out", type=Path, default=Path("results/pools.json"), help="where to write")
+    parser.add_argument("--out", type=Path, default=Path("results/pools.json"), help="JSON file to write")
     arguments = parser.parse_args()
     report: dict[str, Any] = reports.head() | {"dataset": arguments.dataset, "rounds": arguments.rounds, "cases": []}
     print(f"{'N':>6} {'pool':>7} {'GEMD':>16} {'ms a round':>11} {'before the first':>17}")
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def run_case(dataset: str, num_clients: int, pool: int | None, rounds: int) -> dict[str, Any]:
-    """One strategy: the exact k-DPP (None), that of a pool, or uniform cohorts (0)."""
+    """Measure one strategy: the exact k-DPP (pool None), a pooled one, or random selection (pool 0)."""
     import fedjax_sel
     from fedjax_sel import devices
     from fedjax_sel.experiment.problem import pose

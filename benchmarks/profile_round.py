@@ -1,12 +1,12 @@
-"""Where the time of a round goes, from JAX's profiler: what is multiplication, and what is not.
+"""A breakdown of a round's time by kind of operation, from JAX's profiler.
 
     python benchmarks/profile_round.py                                         writes results/profile_round.json
     python benchmarks/profile_round.py --presets fl_dp3s/mnist-xi1 --chunk 1 --out results/profile_round_cnn_small.json
 
-One compiled chunk of a preset's rounds (random selection, no evaluation) is traced on synthetic images of the data
-set's shape. Each operation that the profiler saw is put where its name in the program says; control flow is counted by
-what it contains. Shares are of the devices' time: the chunk's wall-clock time times the number of devices. `waiting` is
-what no operation accounts for: one device waiting for the other, and the start of each operation.
+Traces one compiled chunk of a preset's rounds (random selection, no evaluation) on synthetic images of the data set's
+shape. Each operation is classified by its name in the program; control flow counts as the operations inside it. Shares
+refer to the devices' time, which is wall-clock time times the number of devices. `waiting` is the remainder: devices
+waiting for each other, and launch overhead.
 """
 
 import argparse
@@ -22,8 +22,8 @@ import numpy as np
 import reports
 import synthetic
 
-CONTROL = ("while", "call", "conditional")  # their time is that of what they contain
-PLACES = {  # the first that matches an operation's name in the program
+CONTROL = ("while", "call", "conditional")  # not counted: their time is that of the operations inside
+PLACES = {  # the first pattern that matches an operation's name wins
     "matrix products": r"dot_general",
     "dropout": r"Dropout",
     "max-pooling": r"max_pool|reduce_window|pool",
@@ -43,8 +43,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=["fedcor/fmnist-2spc"], metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5], metavar="N")
-    parser.add_argument("--chunk", type=int, default=10, metavar="T", help="rounds that are traced")
-    parser.add_argument("--out", type=Path, default=Path("results/profile_round.json"), help="where to write")
+    parser.add_argument("--chunk", type=int, default=10, metavar="T", help="number of traced rounds (default: 10)")
+    parser.add_argument("--out", type=Path, default=Path("results/profile_round.json"), help="JSON file to write")
     arguments = parser.parse_args()
     report: dict[str, Any] = reports.head() | {"cases": []}
     for preset in arguments.presets:
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def profile(preset: str, seeds: int, length: int) -> dict[str, Any]:
-    """Traces the second call of a chunk."""
+    """Trace the second call of a chunk."""
     from fedjax_sel import devices
 
     devices.use_every_core()
@@ -97,14 +97,14 @@ def profile(preset: str, seeds: int, length: int) -> dict[str, Any]:
 
 
 def by_place(data: Any, program: str) -> collections.Counter[str]:
-    """Seconds of each place.
+    """Sum the operations' time by kind.
 
     Args:
-        data: what the profiler saw.
-        program: the compiled program's text, which says what each operation comes from.
+        data: the profile.
+        program: the compiled program's text, whose metadata names each operation's source.
 
     Returns:
-        place -> seconds, all devices together.
+        Kind -> seconds, summed over devices.
     """
     names = dict(re.findall(r'%?([\w.\-]+) = [^\n]*?op_name="([^"]*)"', program))
     kinds = dict(re.findall(r"%?([\w.\-]+) = [^\n]*? ([a-z\-]+)\(", program))
@@ -118,7 +118,7 @@ def by_place(data: Any, program: str) -> collections.Counter[str]:
 
 
 def place_of(name: str, kind: str) -> str:
-    """Where an operation belongs."""
+    """Classify an operation by its name and HLO kind."""
     if kind == "dot":
         return "matrix products"
     return next((place for place, pattern in PLACES.items() if re.search(pattern, name)), REST)

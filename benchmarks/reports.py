@@ -1,4 +1,4 @@
-"""The file that a benchmark leaves: above what it found stands what was run, of which commit, when and on what."""
+"""JSON reports of benchmarks, with their provenance: command, commit, date and processor."""
 
 import json
 import os
@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def head(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return what made a report.
+    """Return a report's provenance.
 
     Args:
-        arguments: of the command line, where some say nothing to others; None: all that were given.
+        arguments: the command-line arguments to record; None records all.
     """
     return {
         "command": command(arguments),
@@ -33,29 +33,20 @@ def head(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def write(path: Path, report: Mapping[str, Any]) -> None:
-    """Write a report, whole or not at all.
-
-    Args:
-        path: its folder is made where it is missing.
-        report: that JSON can hold.
-    """
+    """Write a report atomically, and create its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_files.write(path, (json.dumps(report, indent=1) + "\n").encode())
 
 
 def command(arguments: Sequence[str] | None = None) -> str:
-    """Return the command that runs now, from the project's folder, without folders of this machine.
-
-    Args:
-        arguments: as in `head`.
-    """
+    """Return this process's command, relative to the repository and without local paths; see `head`."""
     script = Path(sys.argv[0]).resolve()
     name = script.relative_to(ROOT).as_posix() if script.is_relative_to(ROOT) else script.name
     return texts.without_folders(shlex.join(["python", name, *(sys.argv[1:] if arguments is None else arguments)]))
 
 
 def commit(checkout: Path = ROOT) -> str | None:
-    """Return the commit of a checkout, with a mark where files differ from it; None where git cannot tell."""
+    """Return a checkout's commit, with "and changes" for uncommitted changes; None if unknown."""
     if shutil.which("git") is None or not (checkout / ".git").exists():
         return None
 
@@ -74,5 +65,5 @@ def processor() -> str:
 
 
 def cores() -> int | None:
-    """Return how many cores this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

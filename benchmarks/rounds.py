@@ -1,4 +1,4 @@
-"""Rounds of a preset on synthetic images, timed beside their ceiling: compilation and steady state apart."""
+"""Timing of a preset's rounds on synthetic images, with their ceiling; compilation is timed separately."""
 
 import time
 from typing import Any, NamedTuple
@@ -18,24 +18,24 @@ from fedjax_sel.simulation import run
 
 
 class Timed(NamedTuple):
-    """What was measured."""
+    """The timing of a preset's rounds."""
 
-    work: Any  # a client's, `schedule.LocalWork`
-    seed_rounds: int  # of a chunk
+    work: Any  # a client's `schedule.LocalWork`
+    seed_rounds: int  # per chunk
     compile_seconds: float
     chunk_seconds: np.ndarray  # [chunks]
-    ceiling_seconds: np.ndarray  # [chunks], of a chunk's multiplications alone
-    flops: float  # operations of a seed-round's multiplications
-    program_bytes: int  # what the compiled chunk needs of each device, as XLA says
+    ceiling_seconds: np.ndarray  # [chunks], a chunk's multiplications alone
+    flops: float  # operations of one seed-round's multiplications
+    program_bytes: int  # memory of the compiled chunk per device, reported by XLA
 
     @property
     def seed_rounds_per_second(self) -> np.ndarray:
-        """Of each chunk."""
+        """Speed of each chunk, [chunks]."""
         return self.seed_rounds / self.chunk_seconds
 
     @property
     def ceiling_seed_rounds_per_second(self) -> float:
-        """Median of the multiplications alone."""
+        """Median speed of the multiplications alone."""
         return float(self.seed_rounds / np.median(self.ceiling_seconds))
 
     @property
@@ -47,14 +47,14 @@ class Timed(NamedTuple):
 def setting(
     preset: str, seeds: int, algo: str = "random", precision: Any = "float32", model: str | None = None, **changes: Any
 ) -> Config:
-    """Return a preset's configuration on synthetic images, ten rounds a chunk for an MLP and one for others.
+    """Return a preset's configuration on synthetic images, with ten rounds per chunk for an MLP and one otherwise.
 
     Args:
         preset: one of `fedjax_sel.papers.PRESETS`.
-        seeds: replicates.
-        algo: the strategy.
-        precision: of the model's products.
-        model: that takes the place of the preset's; one in plain Flax comes without the preset's dropout.
+        seeds: number of replicates.
+        algo: the strategy's name.
+        precision: precision of the model's matrix products.
+        model: replacement for the preset's model; plain Flax models run without dropout.
         **changes: other fields of the configuration.
     """
     config = fedjax_sel.preset(preset)
@@ -70,17 +70,14 @@ def setting(
 def time_rounds(
     config: Config, evaluate: bool, chunks: int, seconds: float = float("inf"), unroll: int | None = None
 ) -> Timed:
-    """Compile a chunk of rounds and time it, taking turns with its ceiling.
+    """Compile a chunk of rounds and time it, alternating with its ceiling.
 
     Args:
-        config: from `setting`.
-        evaluate: whether every round is followed by an evaluation on the test set.
-        chunks: that are timed, after a first one.
-        seconds: no further chunk is begun after so many, but FEWEST are timed.
+        config: the configuration, from `setting`.
+        evaluate: whether every round ends with an evaluation on the test set.
+        chunks: number of timed chunks, after an untimed first one.
+        seconds: time after which no further chunk starts; at least FEWEST chunks are timed.
         unroll: see `client.Trainer`.
-
-    Returns:
-        The times.
     """
     length, seeds = config.run.chunk, len(config.run.seeds)
     config = config.replace(rounds=length * (chunks + 1))
@@ -110,7 +107,7 @@ def time_rounds(
 
 
 def unrolled(program: run.Program, unroll: int | None) -> run.Program:
-    """Return the program with so many steps as one turn of a client's loop."""
+    """Return the program with a client's training loop unrolled; None leaves it unchanged."""
     if unroll is None:
         return program
     plan = program.plan._replace(trainer=program.plan.trainer._replace(unroll=unroll))
@@ -122,5 +119,5 @@ def unrolled(program: run.Program, unroll: int | None) -> run.Program:
 
 
 def peak_bytes() -> int | None:
-    """Return the most that this process has had on its first device; None where the device does not say."""
+    """Return this process's peak memory on its first device; None if the device does not report it."""
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")

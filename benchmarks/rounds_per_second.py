@@ -1,12 +1,12 @@
-"""How fast rounds run, and how far that is from the machine's bare multiplications.
+"""Rounds per second, compared to the machine's ceiling: the round's matrix multiplications alone.
 
     python benchmarks/rounds_per_second.py                         writes results/rounds_per_second.json
     python benchmarks/rounds_per_second.py --presets fedcor/cifar10-2spc --model resnet8 --out FILE
 
-Every case runs in a process of its own: compile seconds, steady seed-rounds a second (median, 10th and 90th percentile
-over chunks), peak memory. Beside it, in the same process and taking turns chunk by chunk, the ceiling: every matrix
-multiplication that the round does, of the same shapes on the same devices, and nothing else. The share is ceiling time
-over round time. Images are synthetic, of the data set's shape: speed does not depend on pixels.
+Each case runs in its own process. Reported are compile seconds, steady-state seed-rounds per second (median, 10th and
+90th percentile over chunks) and peak memory. The ceiling is measured in the same process, alternating chunk by chunk:
+all matrix multiplications of the round, with the same shapes on the same devices, and nothing else. `share_of_ceiling`
+is ceiling time over round time. Images are synthetic, because speed does not depend on pixel values.
 """
 
 import argparse
@@ -25,14 +25,14 @@ PRESETS = ("fedcor/fmnist-2spc", "fedcor/fmnist-1spc", "fl_dp3s/mnist-xi1")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=PRESETS, metavar="NAME", help="settings to time")
-    parser.add_argument(
-        "--model", metavar="NAME", help="of `--model` in fedjax_sel.train, instead of each preset's own"
-    )
+    parser.add_argument("--model", metavar="NAME", help="model, as in fedjax-sel train (default: the preset's)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5], metavar="N", help="numbers of replicates")
-    parser.add_argument("--chunks", type=int, default=7, metavar="N", help="chunks that are timed, after a first one")
+    parser.add_argument(
+        "--chunks", type=int, default=7, metavar="N", help="timed chunks, after a first one (default: 7)"
+    )
     parser.add_argument("--algo", default="random", help="selection strategy")
     parser.add_argument("--precision", default="float32", help="of the model's multiplications, and of the ceiling's")
-    parser.add_argument("--out", type=Path, default=Path("results/rounds_per_second.json"), help="where to write")
+    parser.add_argument("--out", type=Path, default=Path("results/rounds_per_second.json"), help="JSON file to write")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def describe(case: dict[str, Any]) -> str:
-    """One line for a person."""
+    """Format a case in one line."""
     evaluated = "with evaluation   " if case["evaluate"] else "without evaluation"
     name = f"{case['preset']} {case.get('model', '')}"
     return (

@@ -1,12 +1,11 @@
-"""What selection alone costs, for every strategy and several numbers of clients: training and measuring are stubbed.
+"""The cost of selection alone, per strategy and number of clients; training and client queries are stubbed.
 
     python benchmarks/selection_cost.py                            writes results/selection_cost.json
 
-One seed, cohorts of 10 (--num-selected), FedCor's MLP on images of 28x28. Every case runs in a process of its own:
-milliseconds a round (the mean over a run's rounds, warm-up included: ten a call, as many calls as fit the budget),
-seconds of compilation, bytes of the strategy's state, of its facts, and of the whole compiled program (XLA's own
-account, `memory_analysis`). A case that needs more memory than the bound, such as an N x N or N x P state for many
-clients, is skipped and says so.
+One seed, cohorts of 10 (--num-selected), FedCor's MLP on 28x28 images. Each case runs in its own process. Reported are
+milliseconds per round, compile seconds, and the bytes of the strategy's state, its facts and the whole compiled program
+(XLA's `memory_analysis`). The time is a mean over a run's rounds, warm-up included, in calls of ten rounds within the
+budget. A case above the memory limit, such as an N x N or N x P state for many clients, is reported as skipped.
 
     python benchmarks/selection_cost.py --num-clients 1000000 --num-selected 100 --rounds 10 --memory 14000 \
         --algos random pow_d afl oort gpfl "fedcor[dimension=15,warmup=1,interval=1000,warmup_steps=1]" \
@@ -23,22 +22,22 @@ from typing import Any
 import reports
 
 NUM_CLASSES, IMAGE = 10, (28, 28, 1)
-SIZES = (50, 151)  # examples of a client: from, to
+SIZES = (50, 151)  # range of a client's number of examples
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algos", nargs="+", metavar="ALGO", help="as in fedjax_sel.compare (default: all strategies)")
-    parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1_000, 10_000], metavar="N")
-    parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="clients of a cohort")
-    parser.add_argument("--available", type=float, default=1.0, metavar="SHARE", help="of the clients in each round")
-    parser.add_argument("--rounds", type=int, default=200, metavar="T", help="rounds of a run")
-    parser.add_argument("--budget", type=float, default=20.0, metavar="SECONDS", help="of timed rounds, a case")
     parser.add_argument(
-        "--limit", type=float, default=600.0, metavar="SECONDS", help="a case that takes longer is ended"
+        "--algos", nargs="+", metavar="ALGO", help="strategies, as in fedjax-sel compare (default: all)"
     )
-    parser.add_argument("--memory", type=float, default=1000.0, metavar="MB", help="the most that a case may need")
-    parser.add_argument("--out", type=Path, default=Path("results/selection_cost.json"), help="where to write")
+    parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1_000, 10_000], metavar="N")
+    parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="cohort size (default: 10)")
+    parser.add_argument("--available", type=float, default=1.0, metavar="SHARE", help="fraction of available clients")
+    parser.add_argument("--rounds", type=int, default=200, metavar="T", help="rounds per run (default: 200)")
+    parser.add_argument("--budget", type=float, default=20.0, metavar="SECONDS", help="timed seconds per case")
+    parser.add_argument("--limit", type=float, default=600.0, metavar="SECONDS", help="time limit per case")
+    parser.add_argument("--memory", type=float, default=1000.0, metavar="MB", help="memory limit per case")
+    parser.add_argument("--out", type=Path, default=Path("results/selection_cost.json"), help="JSON file to write")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -60,7 +59,7 @@ def main() -> None:
 
 
 def in_own_process(case: dict[str, Any], limit: float) -> dict[str, Any]:
-    """Run a case; what goes wrong in it is its result."""
+    """Run a case in a child process; a failure is recorded as the case's result."""
     command = [sys.executable, __file__, "--case", json.dumps(case)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
@@ -73,7 +72,7 @@ def in_own_process(case: dict[str, Any], limit: float) -> dict[str, Any]:
 
 
 def describe(case: dict[str, Any]) -> str:
-    """One line for a person."""
+    """Format a case in one line."""
     name = f"{case['algo']:28} {case['num_clients']:6}"
     for word in ("skipped", "failed"):
         if word in case:

@@ -1,11 +1,11 @@
-"""What the calls of a Selector cost a server, for few and for many clients.
+"""The time of a server's calls to a Selector, for few and for many clients.
 
     python benchmarks/selector.py                                  writes results/selector.json
 
-Cohorts of 10 (--num-selected); facts are random numbers of the lengths that they have with a small model. Milliseconds
-of a round are summed over its calls of `asks`, `tell`, `select` and `update`; what comes before the first round
-(`begin`) and the first round, which compiles, stand apart, in seconds. A kernel of more than a quarter of --memory is
-left out: its decomposition takes the rest.
+Cohorts of 10 (--num-selected); facts are random numbers with the lengths of a small model. A round's milliseconds are
+summed over its calls of `asks`, `tell`, `select` and `update`. Start-up (`begin`) and the first round, which compiles,
+are reported separately, in seconds. A kernel above a quarter of --memory is skipped, because its decomposition needs
+the rest.
 """
 
 import argparse
@@ -25,19 +25,21 @@ CALLS = ("asks", "tell", "select", "update")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, metavar="NAME", help="as a Selector takes them")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, metavar="NAME", help="strategies, by name")
     parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 10_000], metavar="N")
-    parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="clients of a cohort")
-    parser.add_argument("--rounds", type=int, default=31, metavar="T", help="of which the first compiles")
-    parser.add_argument("--budget", type=float, default=10.0, metavar="SECONDS", help="of the later rounds, a case")
+    parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="cohort size (default: 10)")
+    parser.add_argument("--rounds", type=int, default=31, metavar="T", help="rounds per case; the first one compiles")
     parser.add_argument(
-        "--memory", type=float, default=500.0, metavar="MB", help="that an N x N kernel and its decomposition may take"
+        "--budget", type=float, default=10.0, metavar="SECONDS", help="seconds per case after round one"
     )
-    parser.add_argument("--out", type=Path, default=Path("results/selector.json"), help="where to write")
+    parser.add_argument(
+        "--memory", type=float, default=500.0, metavar="MB", help="memory limit of a kernel and its decomposition"
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/selector.json"), help="JSON file to write")
     given = parser.parse_args()
     if given.rounds < 2 or given.budget <= 0:
         parser.error(
-            "--rounds, --budget: the first round compiles; give two rounds or more, and a time for the later ones"
+            "--rounds, --budget: the first round only compiles; give at least two rounds and a positive budget"
         )
 
     from accelerator import machine
@@ -54,7 +56,7 @@ def main() -> None:
         for num_clients in given.num_clients:
             case: dict[str, Any] = {"strategy": name, "num_clients": num_clients, "num_selected": given.num_selected}
             if name.startswith("fl_dp3s") and 4 * num_clients**2 > given.memory * 1e6 / 4:
-                case["skipped"] = "its kernel is N x N, and is decomposed in float64"
+                case["skipped"] = "its N x N kernel, decomposed in float64, exceeds --memory"
             else:
                 case |= measured(name, num_clients, given.num_selected, given.rounds, given.budget)
             report["cases"].append(case)
@@ -63,7 +65,7 @@ def main() -> None:
 
 
 def measured(name: str, num_clients: int, num_selected: int, rounds: int, budget: float) -> dict[str, Any]:
-    """Return a case's times."""
+    """Time one case."""
     from fedjax_sel import Selector
 
     rng = np.random.default_rng(0)
@@ -115,7 +117,7 @@ def measured(name: str, num_clients: int, num_selected: int, rounds: int, budget
 
 
 def described(case: dict[str, Any]) -> str:
-    """Return one line for a person."""
+    """Format a case in one line."""
     name = f"{case['strategy']:20} {case['num_clients']:6}"
     if "skipped" in case:
         return f"{name} skipped: {case['skipped']}"

@@ -1,9 +1,9 @@
-"""What a client's order costs: sorting random numbers against the swap-or-not shuffle.
+"""The cost of shuffling a client's examples: sorting random numbers, or the swap-or-not shuffle.
 
     python benchmarks/shuffle.py
 
-Both make the orders of three passes over 480 examples (the Fashion-MNIST presets) for ten clients, inside one jitted
-loop, as a round does. Prints microseconds an order and the ratio; the two take turns.
+Both shuffle 480 examples (the Fashion-MNIST presets) for three epochs of ten clients, inside one jitted loop as in a
+round. The two alternate. Prints microseconds per permutation and the ratio.
 """
 
 import time
@@ -18,17 +18,17 @@ SIZE, ORDERS, TURNS, REPEATS = 480, 30, 50, 9
 
 
 def by_sorting(key: jax.Array, size: jax.Array) -> jax.Array:
-    """Draw a random permutation by sorting random numbers, the library's way."""
+    """Draw a random permutation by sorting random numbers, as JAX does."""
     return jax.random.permutation(key, SIZE)
 
 
 def by_swapping(key: jax.Array, size: jax.Array) -> jax.Array:
-    """Ours: every position computed alone."""
+    """Draw a random permutation with the swap-or-not shuffle, each position computed independently."""
     return shuffle.position(shuffle.order(key, size), jnp.arange(SIZE), size)
 
 
 def timed(function):
-    """Return a function that runs many orders and returns the seconds of one."""
+    """Return a function that times many permutations and returns the seconds of one."""
 
     @jax.jit
     def many(key, size):
@@ -53,7 +53,7 @@ def main() -> None:
     sorting, swapping = timed(by_sorting), timed(by_swapping)
     pairs = np.array([(sorting(), swapping()) for _ in range(REPEATS)])
     sort, swap = np.median(pairs, axis=0) * 1e6
-    print(f"sorting {sort:.1f} us, swap-or-not {swap:.1f} us an order of {SIZE}: ratio {sort / swap:.1f}")
+    print(f"sorting {sort:.1f} us, swap-or-not {swap:.1f} us per permutation of {SIZE}: ratio {sort / swap:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What it costs to keep training images in host memory and to send each batch (--host-images).
+"""The cost of keeping training images in host memory and transferring each batch (--host-images).
 
     python benchmarks/streaming.py                             writes results/streaming.json
 
-Chunks of a preset's rounds, random selection, without evaluation, on synthetic images of the data set's shape in a
-memory-mapped file; with images on the devices and in host memory, in turns. On a CPU both lie in the same memory, so
-the difference is the call itself; on an accelerator the way to it comes on top.
+Times chunks of a preset's rounds (random selection, no evaluation) on synthetic images in a memory-mapped file. Runs
+with images on the devices and in host memory alternate. On a CPU, both use the same memory, so the difference is the
+call overhead; an accelerator adds the transfer.
 """
 
 import argparse
@@ -23,8 +23,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=["fedcor/fmnist-2spc", "fl_dp3s/mnist-xi1"], metavar="NAME")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 5], metavar="N")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of timed rounds, a case")
-    parser.add_argument("--out", type=Path, default=Path("results/streaming.json"), help="where to write")
+    parser.add_argument("--seconds", type=float, default=20.0, help="timed seconds per case (default: 20)")
+    parser.add_argument("--out", type=Path, default=Path("results/streaming.json"), help="JSON file to write")
     arguments = parser.parse_args()
     report: dict[str, Any] = reports.head() | {"cases": []}
     for preset in arguments.presets:
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def run_case(preset: str, seeds: int, budget: float) -> dict[str, Any]:
-    """Time both, a chunk of one after a chunk of the other."""
+    """Time both variants, alternating chunk by chunk."""
     from fedjax_sel import devices
 
     devices.use_every_core()

@@ -1,4 +1,4 @@
-"""A jitted function, timed: compilation, steady state and memory apart."""
+"""Timing of a jitted function: compilation, steady state and memory."""
 
 import time
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-FEWEST = 3  # calls, however long they take
+FEWEST = 3  # minimum number of timed calls
 
 
 def spread(values: Any, digits: int = 3) -> dict[str, float]:
-    """Return median, 10th and 90th percentile, and how many there were."""
+    """Return the median, 10th and 90th percentile, and number of values."""
     numbers = {"median": np.median(values), "p10": np.percentile(values, 10), "p90": np.percentile(values, 90)}
     return {name: round(float(number), digits) for name, number in numbers.items()} | {"samples": len(values)}
 
@@ -22,17 +22,17 @@ def steady(
     most: int = 100,
     look: Callable[[Any], None] = lambda compiled: None,
 ) -> dict[str, Any]:
-    """Compile a function and call it again and again.
+    """Compile a function and time repeated calls.
 
     Args:
-        function: not yet jitted.
-        *arguments: arrays.
-        seconds: after which no call is begun; FEWEST are, besides a first one, or one where that took long.
-        most: calls.
-        look: is shown the compiled function.
+        function: the function, not yet jitted.
+        *arguments: its array arguments.
+        seconds: time after which no call starts; at least FEWEST calls are timed, or one if the first call is slow.
+        most: maximum number of calls.
+        look: callback that receives the compiled function.
 
     Returns:
-        `compile_seconds`, `milliseconds` of a call (see `spread`), and `program_megabytes` as XLA says.
+        `compile_seconds`, `milliseconds` per call (see `spread`), and XLA's `program_megabytes`.
     """
     import jax
 

@@ -1,12 +1,12 @@
-"""Is this version as fast as another one? Both time the same rounds in turn, with the machine's mood shared.
+"""The speed of this version relative to another checkout; both time the same rounds, alternately.
 
     git worktree add ../before COMMIT
     python benchmarks/two_versions.py ../before             writes results/two_versions.json
 
-Each case of `rounds_per_second.py` runs in a process of its own, of the other checkout and of this one alternately.
-The ratio is of seed-rounds a second in neighbouring turns, this version's over the other's: its median over turns, and
-its smallest and largest. Below one, this version is slower. Where both versions hand XLA the same program (its
-StableHLO without the places in the source), a ratio other than one is the machine's: so each case says that too.
+Each case of `rounds_per_second.py` runs in its own process, alternately with the other checkout and this one. The ratio
+is this version's seed-rounds per second over the other's, in adjacent turns; reported are median, smallest and largest.
+Below one, this version is slower. `same_program` states whether both versions pass the same StableHLO to XLA, source
+locations aside; if so, a ratio other than one is measurement noise.
 """
 
 import argparse
@@ -34,9 +34,9 @@ CASES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", type=Path, help="a checkout of the other version")
-    parser.add_argument("--turns", type=int, default=5, metavar="N", help="of each version in each case")
-    parser.add_argument("--chunks", type=int, default=7, metavar="N", help="chunks that are timed in a turn")
-    parser.add_argument("--out", type=Path, default=Path("results/two_versions.json"), help="where to write")
+    parser.add_argument("--turns", type=int, default=5, metavar="N", help="runs per version and case (default: 5)")
+    parser.add_argument("--chunks", type=int, default=7, metavar="N", help="timed chunks per run (default: 7)")
+    parser.add_argument("--out", type=Path, default=Path("results/two_versions.json"), help="JSON file to write")
     arguments = parser.parse_args()
     cases = []
     for preset, algo, seeds in CASES:
@@ -53,14 +53,14 @@ def main() -> None:
 
 
 def timed(checkout: Path, case: dict[str, Any], **variables: str) -> dict[str, Any]:
-    """Time a case with a checkout's own package and script, in a process of its own."""
+    """Time a case with a checkout's package and script, in a child process."""
     command = [sys.executable, "benchmarks/rounds_per_second.py", "--case", json.dumps(case)]
     variables = os.environ | {"PYTHONPATH": str(checkout.resolve())} | variables
     return json.loads(subprocess.run(command, cwd=checkout, env=variables, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def program_of(checkout: Path, case: dict[str, Any]) -> list[str]:
-    """Return the lines of the largest program, a chunk of rounds, that a case hands to XLA."""
+    """Return the StableHLO lines of a case's largest program, a chunk of rounds."""
     with tempfile.TemporaryDirectory() as folder:
         timed(checkout, case | {"chunks": 1}, JAX_DUMP_IR_TO=folder)
         texts = [file.read_text() for file in Path(folder).glob("*chunk*.mlir")]
@@ -68,14 +68,14 @@ def program_of(checkout: Path, case: dict[str, Any]) -> list[str]:
 
 
 def without_places(text: str) -> list[str]:
-    """Return a StableHLO program's lines without what only says where in the source they are from."""
+    """Return a StableHLO program's lines without source locations."""
     text = re.sub(r"^#loc.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"#loc\d+", "#loc", text)
     return [line for line in text.splitlines() if line]
 
 
 def compared(turns: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the ratios of turns, each the other version's case and this one's, and what they are made of."""
+    """Return the speed ratios of the turns, each a pair (other version, this version), and their raw numbers."""
     ratios = [this["seed_rounds_per_second"] / other["seed_rounds_per_second"] for other, this in turns]
     return {
         "ratio": round(statistics.median(ratios), 3),
@@ -89,11 +89,11 @@ def compared(turns: list[list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def describe(case: dict[str, Any]) -> str:
-    """One line for a person."""
+    """Format a case in one line."""
     return (
         f"{case['preset']:20} {case['algo']:8} {case['seeds']} seeds: {case['ratio']:.3f} times the other version's "
-        f"seed-rounds a second ({case['smallest']:.3f} to {case['largest']:.3f}), "
-        f"{'the same program' if case['same_program'] else 'another program'}"
+        f"seed-rounds per second ({case['smallest']:.3f} to {case['largest']:.3f}), "
+        f"{'the same program' if case['same_program'] else 'a different program'}"
     )
 
 

@@ -1,10 +1,10 @@
-"""Large fully-connected layers: how they are stored, and how the gradient after a small batch is computed.
+"""The speed of large fully connected layers, by weight layout and by gradient computation for small batches.
 
     python benchmarks/wide.py                             writes results/wide.json
 
-Local steps of one layer on one core: the product, both its gradients, and SGD. `features first` and `inputs first` say
-how weights are stored, and take matrix products alone; `ours` is `models/wide.py`, which stores inputs first and after
-at most FEW_EXAMPLES examples adds up outer products. All take turns; microseconds a step, medians.
+Times local steps of one layer on one core: the product, both gradients, and SGD. `features first` and `inputs first`
+name the weight layout and use matrix products only. `ours` is `models/wide.py`, which stores inputs first and sums
+outer products for batches of at most FEW_EXAMPLES. The forms alternate; results are median microseconds per step.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import reports
 
-# pfl-research's, one that is just wide enough, and FL-DP3S's, which is not
+# pfl-research's layer, one just wide enough for `wide.product`'s special case, and FL-DP3S's, which is too narrow
 LAYERS = ((12544, 128), (2048, 512), (800, 500))
 BATCHES = (4, 10, 16, 32, 64)
 STEPS, TURNS = 50, 9
@@ -22,7 +22,7 @@ STEPS, TURNS = 50, 9
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/wide.json"), help="where to write")
+    parser.add_argument("--out", type=Path, default=Path("results/wide.json"), help="JSON file to write")
     arguments = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def time_forms(inputs: int, features: int, batch: int) -> dict[str, float]:
-    """Microseconds a step of each form."""
+    """Return the microseconds per step of each form."""
     import jax
     import jax.numpy as jnp
     import numpy as np

@@ -31,7 +31,7 @@ def main() -> None:
         "--chunks", type=int, default=7, metavar="N", help="timed chunks, after a first one (default: 7)"
     )
     parser.add_argument("--algo", default="random", help="selection strategy")
-    parser.add_argument("--precision", default="float32", help="of the model's multiplications, and of the ceiling's")
+    parser.add_argument("--precision", default="float32", help="precision of the matrix products (default: float32)")
     parser.add_argument("--out", type=Path, default=Path("results/rounds_per_second.json"), help="JSON file to write")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

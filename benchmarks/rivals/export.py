@@ -1,7 +1,7 @@
-"""Writes what all take alike into one .npz: images, who holds them, cohorts, first weights.
+"""Write the shared inputs of all rivals to one .npz file: images, partition, cohorts, initial weights.
 
-The first argument is the JSON of a setting, whose `data` is the file. The data and the partition are fedjax_sel's own
-(seed 0); cohorts and first weights are drawn here with NumPy. Prints how many training examples every client holds.
+The first argument is a setting as JSON; its `data` names the file. Data and partition come from fedjax_sel (seed 0);
+cohorts and initial weights are drawn here with NumPy. Prints the number of training examples per client.
 """
 
 import json
@@ -17,7 +17,7 @@ from fedjax_sel.experiment.problem import Problem, pose
 
 
 def of_resnet(features: tuple[int, ...], channels: int = 3, classes: int = 10) -> list[tuple[int, ...]]:
-    """Return the kernels of a ResNet of one block a stage, in the order of their calls; one number: a normalisation."""
+    """Return a ResNet's weight shapes in call order, one block per stage; a 1-tuple is a normalization layer."""
     shapes: list[tuple[int, ...]] = [(3, 3, channels, features[0]), (features[0],)]
     before = features[0]
     for width in features:
@@ -27,31 +27,31 @@ def of_resnet(features: tuple[int, ...], channels: int = 3, classes: int = 10) -
     return [*shapes, (before, classes)]
 
 
-SHAPES: dict[str, Any] = {  # kernels of the layers; the first number of the dense ones follows from the images
+SHAPES: dict[str, Any] = {  # kernel shapes of the layers
     "mlp": [(784, 64), (64, 30), (30, 10)],
     "cnn": [(3, 3, 3, 32), (3, 3, 32, 64), (3, 3, 64, 64), (4 * 4 * 64, 64), (64, 10)],
     "pfl_cnn": [(3, 3, 3, 32), (3, 3, 32, 64), (14 * 14 * 64, 128), (128, 10)],
     "resnet8": of_resnet((16, 32, 64)),
 }
-UNBIASED = ("resnet8",)  # whose convolutions have no bias
+UNBIASED = ("resnet8",)  # models whose convolutions have no bias
 
 
 def write(problem: Problem, model: str, num_rounds: int, path: Path) -> int:
     """Write the file.
 
     Args:
-        problem: fedjax_sel's, of one seed.
+        problem: the experiment, with a single seed.
         model: one of SHAPES.
-        num_rounds: T, cohorts to draw.
-        path: where to.
+        num_rounds: T, the number of cohorts to draw.
+        path: the file to write.
 
     Returns:
-        n, the training examples of every client.
+        The number of training examples per client.
     """
     config = problem.config
     federation = fed.build(problem.dataset, problem.partitions, config.data.holdout, config.run.seeds)
     sizes = np.unique(federation.train_sizes)
-    assert len(sizes) == 1, "all clients of a setting hold equally many examples"
+    assert len(sizes) == 1, "all clients of a setting must have the same number of examples"
     starts = np.asarray(federation.starts)[0]
     rows = starts[:, None] + np.arange(sizes[0])
     arrays: dict[str, Any] = {name: getattr(federation, name) for name in ("scale", "shift")}
@@ -71,9 +71,9 @@ def write(problem: Problem, model: str, num_rounds: int, path: Path) -> int:
 
 
 def first_layers(model: str, generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw kernel and bias of each layer by PyTorch's default law; a normalisation has ones and zeros.
+    """Draw each layer's kernel and bias from PyTorch's default distribution; normalization layers get ones and zeros.
 
-    A bias that is not there has no entries.
+    A missing bias is an empty array.
     """
     layers = []
     for shape in SHAPES[model]:

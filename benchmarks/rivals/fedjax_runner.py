@@ -1,4 +1,4 @@
-"""Rival: FedJAX's federated averaging, with its `jit` backend (default) or `pmap` over a CPU device a core."""
+"""Rival: FedJAX's federated averaging, with its `jit` backend (default) or `pmap` with one CPU device per core."""
 
 # pyright: reportMissingImports=false
 import os
@@ -12,7 +12,7 @@ if work.backend == "pmap":
 
 import jax  # noqa: E402
 
-if not hasattr(jax, "tree_map"):  # what FedJAX 0.0.17 calls it, and newer releases of JAX no longer do
+if not hasattr(jax, "tree_map"):  # FedJAX 0.0.17 uses this name, which newer JAX removed
     jax.tree_map = jax.tree.map  # pyright: ignore[reportAttributeAccessIssue]
 
 import fedjax  # noqa: E402
@@ -21,24 +21,24 @@ import optax  # noqa: E402
 
 
 def dropout(x, rate: float, key):
-    """Dropout, or nothing where there is no key."""
+    """Apply dropout; the identity without a key."""
     if key is None or rate == 0.0:
         return x
     return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0.0)
 
 
 def conv(x, kernel, bias):
-    """[B, H, W, in] -> [B, H', W', out], without padding."""
+    """Convolve without padding, [B, H, W, in] -> [B, H', W', out]."""
     return jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias
 
 
 def pool(x):
-    """[B, H, W, channels] -> [B, H // 2, W // 2, channels]."""
+    """Max-pool, [B, H, W, channels] -> [B, H // 2, W // 2, channels]."""
     return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
 
 
 def forward(params, x, key):
-    """Images -> logits; key None in evaluation."""
+    """Return the logits of images; `key` is None in evaluation."""
     keys = [None, None] if key is None or work.dropout == 0.0 else jax.random.split(key)
     if work.model == "mlp":
         x = x.reshape(x.shape[0], -1)
@@ -73,14 +73,14 @@ def main() -> None:
     np.random.seed(work.seed)
     clients = {
         number: fedjax.ClientDataset({"x": images, "y": labels.astype(np.int32)})
-        for number, (images, labels) in work.everyone().items()
+        for number, (images, labels) in work.selected_clients().items()
     }
     state = algorithm.init([(jnp.asarray(kernel), jnp.asarray(bias)) for kernel, bias in work.layers])
     clock = work_.Clock(work)
     for round, cohort in enumerate(work.cohorts):
         keys = jax.random.split(jax.random.fold_in(jax.random.PRNGKey(work.seed), round), len(cohort))
         state, _ = algorithm.apply(state, [(int(k), clients[int(k)], key) for k, key in zip(cohort, keys)])
-        if work.backend == "pmap":  # of fedjax 0.0.17 on newer JAX leaves an axis of one device
+        if work.backend == "pmap":  # FedJAX 0.0.17 on newer JAX leaves a device axis of size 1
             params = [
                 (kernel.reshape(k.shape), bias.reshape(b.shape))
                 for (kernel, bias), (k, b) in zip(state.params, work.layers)
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def test(params) -> tuple[float, float]:
-    """Accuracy and mean loss on the test set."""
+    """Return the accuracy and mean loss on the test set."""
 
     @jax.jit
     def block(images, labels):

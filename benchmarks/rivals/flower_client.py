@@ -1,6 +1,6 @@
-"""Flower's clients: a module of its own, for Ray's actors import it.
+"""Flower's clients, in a separate module because Ray's actors import it.
 
-An actor loads the work once and then is whichever client a message names.
+An actor loads the work once and then acts as the client that each message names.
 """
 
 # pyright: reportMissingImports=false
@@ -18,16 +18,16 @@ from flwr.clientapp import ClientApp
 
 @functools.cache
 def loaded(text: str):
-    """Return an actor's own copy of the work, the network and the clients, made at its first turn."""
+    """Return an actor's own copy of the work, the network and the clients, made on first use."""
     torch.set_num_threads(1)
     work = work_.Work(json.loads(text))
     torch.manual_seed(work.seed + os.getpid())
-    clients = {number: torch_models.tensors(*data) for number, data in work.everyone().items()}
+    clients = {number: torch_models.tensors(*data) for number, data in work.selected_clients().items()}
     return work, torch_models.build(work), clients
 
 
 def app(text: str) -> ClientApp:
-    """Return the clients; `text` is the JSON of the work."""
+    """Return the client app; `text` is the work as JSON."""
     clients_app = ClientApp()
 
     @clients_app.train()

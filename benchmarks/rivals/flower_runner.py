@@ -1,4 +1,4 @@
-"""Rival: Flower's simulation of federated averaging, with one Ray actor a core, each of one PyTorch thread."""
+"""Rival: Flower's simulation of federated averaging, with one Ray actor per core and one PyTorch thread each."""
 
 # pyright: reportMissingImports=false
 import os
@@ -17,7 +17,7 @@ from flwr.simulation import run_simulation
 
 
 class Scripted(FedAvg):
-    """FedAvg whose cohorts come from a list; a node is told which client to be."""
+    """FedAvg with cohorts from a list; each message names the client that the node represents."""
 
     def __init__(self, cohorts, num_clients):
         super().__init__(fraction_evaluate=0.0)
@@ -27,7 +27,7 @@ class Scripted(FedAvg):
     def configure_train(self, server_round, arrays, config, grid):
         """Send the model to the round's clients."""
         while len(nodes := sorted(grid.get_node_ids())) < self.num_clients:
-            time.sleep(0.1)  # they come one after another
+            time.sleep(0.1)  # nodes register one by one
         messages = []
         for number in self.cohorts[server_round - 1]:
             own = ConfigRecord({"round": server_round - 1, "client": int(number)})
@@ -36,7 +36,7 @@ class Scripted(FedAvg):
         return messages
 
     def aggregate_train(self, server_round, replies):
-        """Averages, if every client has answered: Flower itself goes on with those that have."""
+        """Average the replies; fail if any is missing, because Flower itself would continue without them."""
         replies = list(replies)
         if len(replies) < len(self.cohorts[0]) or any(reply.has_error() for reply in replies):
             raise RuntimeError("a client of the round failed")

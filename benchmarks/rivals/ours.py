@@ -1,7 +1,7 @@
-"""fedjax_sel itself, on the same data, cohorts and first weights as the rivals.
+"""fedjax_sel on the same data, cohorts and initial weights as the rivals.
 
-The first argument is the JSON that rivals get; `seeds` in it replicates train at once, each on its own partition and
-shuffles. Timed rounds are chunks of the run's compiled program, as `fedjax_sel.run` calls it, without evaluation.
+The first argument is the work as JSON. Its `seeds` is the number of replicates that train at once, each with its own
+partition and shuffles. Timed rounds are chunks of the compiled program of `fedjax_sel.run`, without evaluation.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ PLAIN = ("resnet8",)  # networks in plain Flax
 
 
 def config_of(spec: dict[str, Any]) -> Any:
-    """Return the configuration of a setting: its preset, what departs from it, and random selection to be replaced."""
+    """Return a setting's configuration: its preset with changes, and random selection as a placeholder."""
     import fedjax_sel
 
     seeds, rounds = spec.get("seeds", 1), spec["warm_rounds"] + spec["rounds"]
@@ -27,15 +27,15 @@ def config_of(spec: dict[str, Any]) -> Any:
 
 
 class Prepared(NamedTuple):
-    """The timed program and what its result is tested with."""
+    """The timed program, with the model and weights."""
 
     model: Any
-    weights: Any  # the first ones
+    weights: Any  # initial weights
     program: Any
 
 
 def prepare(spec: dict[str, Any], work: work_.Work) -> Prepared:
-    """Return a setting's program, with the rivals' cohorts and first weights."""
+    """Return a setting's program, with the rivals' cohorts and initial weights."""
     from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import run
 
@@ -43,7 +43,7 @@ def prepare(spec: dict[str, Any], work: work_.Work) -> Prepared:
     model = pfl_cnn(problem) if work.model == "pfl_cnn" else problem.model
     weights = (plain_weights if work.model in PLAIN else first_weights)(model, work.layers)
     model = model._replace(init=lambda key: weights)
-    # not an Experiment of values, which rejects the configuration's model_dropout beside a model
+    # An Experiment with a model value would reject the configuration's model_dropout.
     problem = dataclasses.replace(problem, model=model, strategy=scripted(work.cohorts))
     return Prepared(model, weights, run.prepare(problem, eval_every=0))
 
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def scripted(cohorts: np.ndarray) -> Any:
-    """Return a strategy that takes its cohorts from a list.
+    """Return a strategy that plays back given cohorts.
 
     Args:
         cohorts: int [T, K].
@@ -110,7 +110,7 @@ def scripted(cohorts: np.ndarray) -> Any:
 
 
 def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> Any:
-    """Return the given weights in the model's pytree, whose leaves are bias and kernel of each layer in order."""
+    """Return the shared weights in the model's pytree, whose leaves are each layer's bias and kernel, in order."""
     import jax
 
     leaves, structure = jax.tree.flatten(jax.eval_shape(model.init, jax.random.key(0)))
@@ -118,17 +118,17 @@ def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> An
     for index, leaf in enumerate(leaves):
         kernel, bias = layers[index // 2]
         if kernel.ndim == 4:
-            kernel = kernel.transpose(1, 0, 2, 3)  # our windows run over columns first
+            kernel = kernel.transpose(1, 0, 2, 3)  # our patches are column-major
         kernel = kernel.reshape(-1, kernel.shape[-1])
         fitting = [value for value in (bias, kernel, kernel.T) if value.shape == leaf.shape]
         if len(fitting) != 1:
-            raise ValueError(f"weights of shape {leaf.shape} where {kernel.shape} and {bias.shape} are given")
+            raise ValueError(f"expected weights of shape {leaf.shape}, got {kernel.shape} and {bias.shape}")
         values.append(np.ascontiguousarray(fitting[0]))
     return jax.tree.unflatten(structure, values)
 
 
 def plain_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> Any:
-    """Return the given weights in the pytree of a module in plain Flax, whose kernels have the layout given."""
+    """Return the shared weights in the pytree of a plain Flax module, which uses the same kernel layout."""
     import jax
 
     paths, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(model.init, jax.random.key(0)))
@@ -136,26 +136,26 @@ def plain_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> An
     modules = sorted({tuple(names[:-1]) for names, _ in named}, key=calling_order)
     place = {module: index for index, module in enumerate(modules)}
     if len(modules) != len(layers):
-        raise ValueError(f"{len(layers)} layers are given for {len(modules)}")
+        raise ValueError(f"expected {len(modules)} layers, got {len(layers)}")
     values = []
     for (*module, name), leaf in named:
         kernel, bias = layers[place[tuple(module)]]
         value = bias if name == "bias" else kernel
         if value.shape != leaf.shape:
-            raise ValueError(f"{'/'.join(module)} takes {name} of shape {leaf.shape}, and {value.shape} is given")
+            raise ValueError(f"{'/'.join(module)}: expected {name} of shape {leaf.shape}, got {value.shape}")
         values.append(value)
     return jax.tree.unflatten(structure, values)
 
 
 def calling_order(path: tuple[str, ...]) -> list[tuple[int, int, str]]:
-    """Return what sorts a ResNet's layers as they are called: a convolution and its normalisation; blocks; the last."""
+    """Return a sort key that orders a ResNet's layers by call: stem, blocks with their normalization, output."""
     ranks = {"Conv": 0, "GroupNorm": 0, "ResidualBlock": 1, "Dense": 2}
     parts = [part.rsplit("_", 1) for part in path]
     return [(ranks[kind], int(number), kind) for kind, number in parts]
 
 
 def pfl_cnn(problem: Any) -> Any:
-    """Return the CNN of pfl-research's CIFAR-10 benchmark, of this package's layers."""
+    """Return the CNN of pfl-research's CIFAR-10 benchmark, built from this package's layers."""
     import flax.linen as nn
 
     from fedjax_sel import models
@@ -168,7 +168,7 @@ def pfl_cnn(problem: Any) -> Any:
         @nn.compact
         def __call__(self, images, train: bool = False):
             x = nn.relu(Conv(32, 3)(images))
-            x = nn.relu(Conv(64, 3, pooled=True)(x))  # the larger of what is not negative, whichever comes first
+            x = nn.relu(Conv(64, 3, pooled=True)(x))  # ReLU and max-pooling commute
             x = Dropout(0.25 if dropout else 0.0)(x, train)
             first = Dense(128)(x.reshape(x.shape[0], -1))
             x = Dropout(0.5 if dropout else 0.0)(nn.relu(first), train)
@@ -179,7 +179,7 @@ def pfl_cnn(problem: Any) -> Any:
 
 
 def test(model: Any, params: Any, work: work_.Work) -> tuple[list[float], list[float]]:
-    """Accuracy and mean loss of each replicate's model on the test set."""
+    """Return each replicate's accuracy and mean loss on the test set."""
     import jax
     import optax
 

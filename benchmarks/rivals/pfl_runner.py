@@ -20,20 +20,20 @@ from pfl.model.pytorch import PyTorchModel
 
 
 class Ticks(TrainingProcessCallback):
-    """Tells the clock about every round."""
+    """A callback that advances the clock after every round."""
 
     def __init__(self, clock: work_.Clock):
         self.clock = clock
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        """Count a round, and do not stop."""
+        """Count a round, and continue training."""
         del aggregate_metrics, model, central_iteration
         self.clock()
         return False, Metrics()
 
 
 def loss(self, images, labels):
-    """Return what pfl-research minimises, as a method of the module."""
+    """Return the training loss, which pfl-research expects as a method of the module."""
     return torch.nn.functional.cross_entropy(self(images), labels)
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     network = torch_models.build(work)
     network.loss = types.MethodType(loss, network)
     network.metrics = lambda *_: {}
-    clients = {number: torch_models.tensors(*data) for number, data in work.everyone().items()}
+    clients = {number: torch_models.tensors(*data) for number, data in work.selected_clients().items()}
     turns = iter(work.cohorts.flatten().tolist())
     drawn = work.generator()
 

@@ -1,4 +1,4 @@
-"""fedjax_sel against its rivals, alternately, on the same work; README.md says what is measured and how.
+"""The speed of fedjax_sel and its rivals on the same work, measured alternately; see README.md for the method.
 
 python benchmarks/rivals/install.py
 python benchmarks/rivals/run.py                                  writes results/rivals.json
@@ -24,8 +24,8 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 import reports  # noqa: E402
 
-EXACT_TOLERANCE = 0.01  # between the test losses of what should be one model, as a share of what training changed
-ACCURACY_TOLERANCE = 0.01  # beyond three standard errors, between models of other shuffles
+EXACT_TOLERANCE = 0.01  # of test losses in the deterministic variant, relative to the change by training
+ACCURACY_TOLERANCE = 0.01  # of accuracies, in addition to three standard errors
 Result = dict[str, Any]
 
 
@@ -34,22 +34,30 @@ def main() -> None:
 
     def names(flag: str, table: dict, nargs: str) -> None:
         parser.add_argument(
-            flag, nargs=nargs, default=list(table), choices=table, metavar="NAME", help=f"of {', '.join(table)}"
+            flag,
+            nargs=nargs,
+            default=list(table),
+            choices=table,
+            metavar="NAME",
+            help=f"choose from {', '.join(table)}",
         )
 
     names("--settings", SETTINGS, "+")
     names("--rivals", RIVALS, "*")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of every rival")
-    parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds, instead of each setting's own")
-    parser.add_argument("--together", type=int, default=5, metavar="N", help="seeds that ours also runs at once")
-    parser.add_argument("--synthetic", action="store_true", help="synthetic images of the data sets' shape")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs per rival (default: 3)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds (default: the setting's)")
+    parser.add_argument("--together", type=int, default=5, metavar="N", help="seeds of ours in the multi-seed run")
+    parser.add_argument("--synthetic", action="store_true", help="use synthetic images of the data sets' shapes")
     parser.add_argument("--dir", type=Path, default=install.DEFAULT_FOLDER, help="folder of the environments")
-    parser.add_argument("--out", type=Path, default=Path("results/rivals.json"), help="where to write")
+    parser.add_argument("--out", type=Path, default=Path("results/rivals.json"), help="JSON file to write")
     arguments = parser.parse_args()
-    places = {str(arguments.dir): None, str(arguments.out): f"results/{arguments.out.name}"}  # no folder of a machine
+    places = {
+        str(arguments.dir): None,
+        str(arguments.out): f"results/{arguments.out.name}",
+    }  # reports contain no local paths
     told = [place for argument in sys.argv[1:] if (place := places.get(argument, argument)) is not None]
     report = reports.head([one for one in told if one != "--dir"]) | {
-        "load_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,  # processes of others
+        "load_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,  # load by other processes
         "settings": {},
     }
     for name in arguments.settings:
@@ -59,10 +67,10 @@ def main() -> None:
 
 
 def setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return a setting with what the command line changes."""
+    """Return a setting with the command line's changes."""
     chosen = SETTINGS[name] | ({} if arguments.rounds is None else {"rounds": arguments.rounds})
     if chosen["rounds"] % chosen["chunk"]:
-        sys.exit(f"--rounds: {chosen['rounds']} is no multiple of the {chosen['chunk']} rounds of a chunk of {name}")
+        sys.exit(f"--rounds: {chosen['rounds']} is not a multiple of the chunk length of {name}, {chosen['chunk']}")
     if arguments.synthetic:
         from synthetic import like
 
@@ -71,7 +79,7 @@ def setting(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(setting: dict[str, Any], arguments: argparse.Namespace) -> Result:
-    """All measurements of one setting."""
+    """Run all measurements of one setting."""
     seeds = arguments.together
     with tempfile.TemporaryDirectory() as folder:
         data = str(Path(folder) / "data.npz")
@@ -95,20 +103,20 @@ def compare(setting: dict[str, Any], arguments: argparse.Namespace) -> Result:
 
 
 def exact(setting: dict[str, Any], size: int) -> dict[str, Any]:
-    """Return the deterministic variant of a setting whose clients hold `size` examples."""
+    """Return a setting's deterministic variant; its clients hold `size` examples."""
     config = setting["config"] | EXACT["config"] | {"batch_size": size}
     return setting | EXACT | {"config": config}
 
 
 def specification(setting: dict[str, Any], data: str) -> dict[str, Any]:
-    """Return what runners get: the setting, and the numbers of local training that follow from its configuration."""
+    """Return the runners' input: the setting, with the local-training numbers of its configuration."""
     config = ours.config_of(setting).flat()
     numbers = ("local_steps", "batch_size", "learning_rate", "weight_decay", "num_selected")
     return setting | {name: config[name] for name in numbers} | {"dropout": config["model_dropout"], "data": data}
 
 
 def same_model(spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace) -> dict[str, Result]:
-    """Which rivals are there and end with our model where no chance is involved."""
+    """Return which rivals are installed and reach our model in the deterministic variant."""
     own = measure("ours", spec | {"also_before": True}, arguments)
     change = abs(own["loss"] - own["loss_before"])
     answers: dict[str, Result] = {}
@@ -128,12 +136,12 @@ def same_model(spec: dict[str, Any], rivals: list[str], arguments: argparse.Name
 def turns(
     spec: dict[str, Any], rivals: list[str], arguments: argparse.Namespace
 ) -> tuple[dict[str, list[Result]], dict[str, str]]:
-    """Run ours, a rival, ours, the next rival, ..., ours, as often as asked; every run has a seed of its own.
+    """Run ours, a rival, ours, the next rival, ..., ours, `--repeats` times; every run has its own seed.
 
-    Ours of several seeds at once has the first ones in every turn.
+    Our multi-seed run uses the same seeds in every repeat.
 
     Returns:
-        The runs, and why a rival failed, which has no more turns then.
+        The runs, and the errors of failed rivals, which get no further turns.
     """
     runs: dict[str, list[Result]] = {name: [] for name in ("ours", "together", *rivals)}
     failed: dict[str, str] = {}
@@ -152,15 +160,15 @@ def turns(
                     go(name, name)
                 except RuntimeError as error:
                     failed[name] = str(error)
-            go("ours", "ours")  # also where a rival is gone: who ran beside whom is told by the place
+            go("ours", "ours")  # even without the rival: `compared` finds adjacent runs by their position
     return runs, failed
 
 
 def measure(name: str, spec: dict[str, Any], arguments: argparse.Namespace) -> Result:
-    """One process: ours or a rival's.
+    """Run ours or a rival in one process.
 
     Raises:
-        RuntimeError: it failed; the last line that it said.
+        RuntimeError: If the process fails; the message is its last line of stderr.
     """
     if name == "ours":
         output = start(sys.executable, "ours.py", spec)
@@ -172,17 +180,19 @@ def measure(name: str, spec: dict[str, Any], arguments: argparse.Namespace) -> R
 
 
 def start(python: str, script: str, spec: dict[str, Any]) -> str:
-    """Run a script of this folder on a specification, and return what it prints."""
-    told = json.dumps({"seed": 0} | spec | {"launched": time.time()})
-    plain = os.environ | {"JAX_TRACEBACK_FILTERING": "off"}  # or JAX's last line says nothing of the error
-    done = subprocess.run([python, str(HERE / script), told], capture_output=True, text=True, check=False, env=plain)
+    """Run a script of this folder on a specification, and return its output."""
+    argument = json.dumps({"seed": 0} | spec | {"launched": time.time()})
+    plain = os.environ | {"JAX_TRACEBACK_FILTERING": "off"}  # otherwise the last line of stderr is not the error
+    done = subprocess.run(
+        [python, str(HERE / script), argument], capture_output=True, text=True, check=False, env=plain
+    )
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
     return done.stdout
 
 
 def summary(runs: list[Result], rounds: int) -> Result:
-    """Medians over the runs, and every run's seconds, accuracy and loss."""
+    """Return medians over the runs, and each run's seconds, accuracy and loss."""
     every = {name: [run[name] for run in runs] for name in ("seconds", "startup_seconds", "accuracy", "loss")}
     answer: Result = {
         "rounds_per_second": round(rounds / median(every["seconds"]), 3),
@@ -198,10 +208,10 @@ def summary(runs: list[Result], rounds: int) -> Result:
 
 
 def judgement(name: str, runs: dict[str, list[Result]], seeds: int) -> Result:
-    """Return a rival's seconds over ours, and whether both end equally well."""
+    """Return a rival's seconds over ours, and whether the final accuracies agree."""
     seconds = {key: [run["seconds"] for run in runs[key]] for key in runs}
-    place = list(runs).index(name) - 2  # of this rival among the rivals: ours ran just before it and just after
-    a_turn = len(runs) - 1  # runs of ours in a repeat
+    place = list(runs).index(name) - 2  # index among the rivals; ours ran directly before and after it
+    a_turn = len(runs) - 1  # our runs per repeat
     beside = [mean(seconds["ours"][i * a_turn + place :][:2]) for i in range(len(runs[name]))]
     ratios = [theirs / own for theirs, own in zip(seconds[name], beside)]
     answer: Result = {"ratio": round(median(ratios), 2), "ratios": [round(ratio, 2) for ratio in ratios]}
@@ -218,7 +228,7 @@ def judgement(name: str, runs: dict[str, list[Result]], seeds: int) -> Result:
 
 
 def line(answer: Result) -> str:
-    """Return a rival's result in a line."""
+    """Format a rival's result in one line."""
     together = [f", {key[6:].replace('_', ' ')} {answer[key]} x" for key in answer if key.startswith("ratio_")]
     return (
         f"{answer['rounds_per_second']} rounds/s, ours is {answer['ratio']} x as fast{''.join(together)}; "
@@ -227,7 +237,7 @@ def line(answer: Result) -> str:
 
 
 def public(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a specification without the file that it names."""
+    """Return a specification without its file name."""
     return {name: value for name, value in spec.items() if name not in ("data", "about", "rivals")}
 
 

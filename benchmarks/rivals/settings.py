@@ -1,4 +1,4 @@
-"""The settings that are timed and the rivals: plain values, no imports beyond the standard library."""
+"""The timed settings and the rivals, as plain values without third-party imports."""
 
 from typing import Any
 
@@ -66,10 +66,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "chunk": 1,
     },
 }
-"""Each departs from a preset of fedjax_sel by `config`. `rounds` are timed, `warm_rounds` before them are not, and
-`chunk` rounds make one program of fedjax_sel. `rivals` are those that know the network; where it is left out, all do.
-Every client of a setting holds equally many examples. The learning rate is constant, which not all rivals can change
-between rounds."""
+"""Each setting is a preset of fedjax_sel with the changes in `config`. `warm_rounds` precede the timed `rounds`;
+`chunk` is the number of rounds per program of fedjax_sel. `rivals` names the rivals that implement the network (default: all).
+All clients hold the same number of examples. The learning rate is constant, because not all rivals can change it."""
 
 EXACT = {
     "config": {"model_dropout": 0.0, "local_steps": 2, "learning_rate": 0.1, "batch_size": None, "num_selected": 5},
@@ -77,8 +76,8 @@ EXACT = {
     "rounds": 1,
     "chunk": 1,
 }
-"""What makes a setting deterministic: no dropout, and (None) batches of all that a client has. All must then end with
-the same model, up to float32's rounding."""
+"""Changes that make a setting deterministic: no dropout, and full batches (None). All rivals must then reach the same
+model, up to float32's rounding."""
 
 RIVALS: dict[str, dict[str, Any]] = {
     "torch_loop": {"venv": "torch", "runner": "torch_loop.py", "about": "PyTorch, a loop over clients"},
@@ -88,7 +87,7 @@ RIVALS: dict[str, dict[str, Any]] = {
         "venv": "fedjax",
         "runner": "fedjax_runner.py",
         "options": {"backend": "pmap"},
-        "about": "FedJAX of PyPI, its pmap backend, a device a core",
+        "about": "FedJAX of PyPI, its pmap backend, one device per core",
     },
     "fedjax_newest": {
         "venv": "fedjax_newest",
@@ -101,6 +100,6 @@ RIVALS: dict[str, dict[str, Any]] = {
         "about": "FedJAX of a checkout, its jit backend, on the newest JAX",
     },
     "pfl": {"venv": "pfl", "runner": "pfl_runner.py", "about": "pfl-research, one process"},
-    "flower": {"venv": "flower", "runner": "flower_runner.py", "about": "Flower's simulation, one Ray actor a core"},
+    "flower": {"venv": "flower", "runner": "flower_runner.py", "about": "Flower's simulation, one Ray actor per core"},
 }
-"""`venv`: the name of the environment and of its file in requirements/."""
+"""`venv` names the environment and its file in requirements/."""

@@ -1,6 +1,6 @@
-"""Rival: hand-written PyTorch with the cohort's weights stacked, so that a layer of all clients is one `baddbmm`.
+"""Rival: hand-written PyTorch with the cohort's weights stacked.
 
-Convolutions of all clients are one grouped convolution.
+A dense layer of all clients is one `baddbmm`, a convolution one grouped convolution.
 """
 
 # pyright: reportMissingImports=false
@@ -11,22 +11,22 @@ from torch.nn.functional import conv2d, cross_entropy, dropout, max_pool2d
 
 
 def dense(x: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """[K, B, inputs] -> [K, B, outputs], each client with its own weights."""
+    """Apply per-client dense layers, [K, B, inputs] -> [K, B, outputs]."""
     return torch.baddbmm(bias, x, kernel)
 
 
 def conv(x: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """[B, K * in, H, W] -> [B, K * out, H', W'], without padding; kernel [K, out, in, size, size], bias [K, 1, out]."""
+    """Convolve without padding, [B, K * in, H, W] -> [B, K * out, H', W'], with kernel [K, out, in, size, size]."""
     return conv2d(x, kernel.flatten(0, 1), bias.flatten(), groups=len(kernel))
 
 
 def flat(x: torch.Tensor, count: int) -> torch.Tensor:
-    """[B, K * channels, H, W] -> [K, B, H * W * channels]."""
+    """Flatten images per client, [B, K * channels, H, W] -> [K, B, H * W * channels]."""
     return x.unflatten(1, (count, -1)).permute(1, 0, 3, 4, 2).flatten(2)
 
 
 def forward(model: str, rate: float, layers: list[tuple[torch.Tensor, torch.Tensor]], x: torch.Tensor) -> torch.Tensor:
-    """[K, B, H, W, channels] -> logits [K, B, C]; a rate of 0 is for evaluation."""
+    """Return logits [K, B, C] of images [K, B, H, W, channels]; the dropout rate is 0 in evaluation."""
     if model == "mlp":
         x = x.flatten(2)
         for layer in layers[:-1]:
@@ -49,12 +49,12 @@ def forward(model: str, rate: float, layers: list[tuple[torch.Tensor, torch.Tens
 
 
 def stacked(work: work_.Work, server: list[torch.Tensor], count: int) -> list[torch.Tensor]:
-    """Return the server's weights once a client, [K, ...]."""
+    """Return the server's weights repeated per client, [K, ...]."""
     return [weight.expand(count, *weight.shape).clone().requires_grad_() for weight in server]
 
 
 def layers_of(weights: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Flat list -> (kernel, bias) a layer."""
+    """Group a flat list into (kernel, bias) per layer."""
     return list(zip(weights[::2], weights[1::2]))
 
 
@@ -62,7 +62,7 @@ def main() -> None:
     work = work_.read()
     torch.manual_seed(work.seed)
     torch.set_num_threads(work_.num_cores())
-    everyone = work.everyone()
+    everyone = work.selected_clients()
     place = {number: index for index, number in enumerate(everyone)}
     all_images, all_labels = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*everyone.values()))
     server = []
@@ -90,7 +90,7 @@ def main() -> None:
 
 @torch.no_grad()
 def test(work: work_.Work, server: list[torch.Tensor]) -> tuple[float, float]:
-    """Accuracy and mean loss of the server's model on the test set."""
+    """Return the server model's accuracy and mean loss on the test set."""
     layers = layers_of([weight[None] for weight in server])
     correct, losses = [], []
     for images, labels in work.test_blocks():

@@ -13,7 +13,7 @@ def main() -> None:
     torch.set_num_threads(work_.num_cores())
     network = torch_models.build(work)
     weights = list(network.parameters())
-    clients = {number: torch_models.tensors(*data) for number, data in work.everyone().items()}
+    clients = {number: torch_models.tensors(*data) for number, data in work.selected_clients().items()}
     server = [weight.detach().clone() for weight in weights]
     clock = work_.Clock(work)
     for round, cohort in enumerate(work.cohorts):

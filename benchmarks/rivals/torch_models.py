@@ -1,4 +1,4 @@
-"""The networks in PyTorch, with given first weights; used by the hand-written loop, pfl-research and Flower.
+"""The networks in PyTorch, with given initial weights; used by the hand-written loop, pfl-research and Flower.
 
 Images are [B, channels, H, W] with channels last in memory, where PyTorch's convolutions on a CPU are fastest.
 """
@@ -9,22 +9,22 @@ import torch
 import work as work_
 from torch import nn
 
-EPSILON = 1e-6  # of a normalisation in Flax; PyTorch's default is 1e-5
+EPSILON = 1e-6  # of normalization layers, as in Flax; PyTorch's default is 1e-5
 
 
 class ChannelsLastFlatten(nn.Module):
-    """[B, channels, H, W] -> [B, H * W * channels], which moves nothing where channels are last in memory."""
+    """A flatten layer [B, channels, H, W] -> [B, H * W * channels], without a copy for channels-last memory."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the images, each as one row."""
+        """Return the images as rows."""
         return x.permute(0, 2, 3, 1).flatten(1)
 
 
 def build(work: work_.Work) -> nn.Module:
-    """Return the work's network with its first weights.
+    """Return the work's network with its initial weights.
 
     Args:
-        work: which network, and the weights.
+        work: the work, with the network's name and weights.
 
     Returns:
         The module, in training mode.
@@ -41,7 +41,7 @@ def build(work: work_.Work) -> nn.Module:
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with group normalisation and what goes around them, as `fedjax_sel.models.resnet` has it."""
+    """A residual block of two 3x3 convolutions with group normalization, as in `fedjax_sel.models.resnet`."""
 
     def __init__(self, inputs: int, features: int, groups: int):
         super().__init__()
@@ -56,12 +56,12 @@ class ResidualBlock(nn.Module):
         )  # fmt: skip
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, inputs, H, W] -> [B, features, H / stride, W / stride]."""
+        """Apply the block, [B, inputs, H, W] -> [B, features, H / stride, W / stride]."""
         return nn.functional.relu(self.around(x) + self.body(x))
 
 
 class PixelMean(nn.Module):
-    """[B, channels, H, W] -> [B, channels]."""
+    """A global average pooling layer, [B, channels, H, W] -> [B, channels]."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean over the pixels."""
@@ -69,7 +69,7 @@ class PixelMean(nn.Module):
 
 
 def _resnet(features: tuple[int, ...], channels: int, classes: int, groups: int) -> list[nn.Module]:
-    """Return a 3x3 stem, stages of one residual block, and a dense layer of the mean over the pixels."""
+    """Return a ResNet: a 3x3 stem, one residual block per stage, global average pooling, a dense layer."""
     stem = [
         nn.Conv2d(channels, features[0], 3, 1, 1, bias=False),
         nn.GroupNorm(groups, features[0], EPSILON),
@@ -101,13 +101,13 @@ def _modules(model: str, dropout: float, shapes: list[tuple[int, ...]]) -> list[
 
 
 def tensors(images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """float32 [n, H, W, channels] and int64 [n] -> [n, channels, H, W], channels last in memory, and labels."""
+    """Convert images to tensors [n, channels, H, W] in channels-last memory, and labels to int64 [n]."""
     return torch.from_numpy(images).permute(0, 3, 1, 2), torch.from_numpy(labels)
 
 
 @torch.no_grad()
 def test(network: nn.Module, work: work_.Work) -> tuple[float, float]:
-    """Accuracy and mean loss on the test set."""
+    """Return the accuracy and mean loss on the test set."""
     network.eval()
     correct = total = loss = 0.0
     for block in work.test_blocks():

@@ -1,7 +1,7 @@
-"""What every runner shares: the work to do, read from its first argument, and the line that it prints at the end.
+"""The runners' shared code: the work, read from the first argument, and the report, printed as the last line.
 
-NumPy only, for it runs in each rival's own environment. Shapes: N clients of n examples, T rounds, K a cohort,
-E local steps, B a batch.
+It needs only NumPy, because it runs in each rival's environment. Shapes: N clients with n examples, T rounds,
+cohorts of K, E local steps, batches of B.
 """
 
 import json
@@ -16,19 +16,19 @@ import numpy as np
 
 
 class Work:
-    """One setting to run: numbers, data, cohorts and first weights.
+    """One setting: numbers, data, cohorts and initial weights.
 
     Attributes:
         model: mlp, cnn, pfl_cnn or resnet8.
-        dropout, local_steps, batch_size, learning_rate, weight_decay: of the local training.
-        warm_rounds, rounds: rounds before the clock starts, and rounds that it measures.
-        seed: of the shuffles and the dropout.
-        backend: an option of a rival, or None.
-        launched: when the process was started, seconds of time.time().
-        cohorts: int [T, K], who trains when.
-        layers: kernel and bias of each layer: convolutions [k, k, in, out], dense ones [in, out], normalisations [out];
-            [0] where there is no bias.
-        clients: int [N, n], positions in the training set.
+        dropout, local_steps, batch_size, learning_rate, weight_decay: settings of local training.
+        warm_rounds, rounds: number of untimed and of timed rounds.
+        seed: seed of the shuffles and the dropout.
+        backend: a rival's backend, or None.
+        launched: start time of the process, seconds of time.time().
+        cohorts: selected clients, int [T, K].
+        layers: kernel and bias of each layer; kernels are [k, k, in, out] (convolution), [in, out] (dense) or [out]
+            (normalization); a missing bias is [0].
+        clients: positions of each client's examples in the training set, int [N, n].
     """
 
     def __init__(self, spec: dict[str, Any]):
@@ -53,32 +53,32 @@ class Work:
 
     @property
     def total_rounds(self) -> int:
-        """T, untimed and timed."""
+        """T, the number of untimed and timed rounds."""
         return self.warm_rounds + self.rounds
 
     def client(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a client's images, normalised, float32 [n, H, W, channels], and labels, int64 [n]."""
+        """Return a client's normalized images, float32 [n, H, W, channels], and labels, int64 [n]."""
         own = self.clients[number]
         return self._normalise(self._images[own]), self._labels[own]
 
-    def everyone(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """`client` of all that are ever selected: what a simulation loads before it starts."""
+    def selected_clients(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Return the data of all clients in any cohort: client -> (images, labels)."""
         return {int(number): self.client(number) for number in np.unique(self.cohorts)}
 
     def test_blocks(self, size: int = 1000) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-        """The test set, normalised, in blocks."""
+        """Yield the normalized test set in blocks."""
         images, labels = self._test
         for start in range(0, len(labels), size):
             yield self._normalise(images[start : start + size]), labels[start : start + size]
 
     def order(self, generator: np.random.Generator) -> np.ndarray:
-        """Positions of a client's batches, int [E, B]: shuffled passes one after another, cut into batches."""
+        """Return the positions of a client's batches, int [E, B], cut from successive shuffled epochs."""
         needed, size = self.local_steps * self.batch_size, self.clients.shape[1]
         passes = [generator.permutation(size) for _ in range(-(-needed // size))]
         return np.concatenate(passes)[:needed].reshape(self.local_steps, self.batch_size)
 
     def generator(self, *numbers: int) -> np.random.Generator:
-        """Return a generator of the work's seed and some numbers."""
+        """Return a generator seeded with the work's seed and the numbers."""
         return np.random.default_rng([self.seed, *numbers])
 
     def _normalise(self, images: np.ndarray) -> np.ndarray:
@@ -91,12 +91,12 @@ def read() -> Work:
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Clock:
-    """Call it after every round; it knows when the untimed ones are over."""
+    """A clock of the timed rounds, called after every round."""
 
     def __init__(self, work: Work):
         self.work = work
@@ -104,7 +104,7 @@ class Clock:
         self.startup_seconds = self.seconds = self.opened = 0.0
 
     def __call__(self) -> None:
-        """Count a round that is over."""
+        """Count a finished round."""
         self.done += 1
         if self.done == self.work.warm_rounds:
             self.startup_seconds = time.time() - self.work.launched
@@ -114,13 +114,13 @@ class Clock:
 
 
 def report(clock: Clock, accuracy: float, loss: float, packages: Iterable[str], **more: Any) -> None:
-    """Print the runner's line.
+    """Print the runner's report as one line of JSON.
 
     Args:
-        clock: after the last round.
-        accuracy: on the test set, at the end.
-        loss: likewise, nats.
-        packages: whose versions matter.
+        clock: the clock, after the last round.
+        accuracy: final accuracy on the test set.
+        loss: final mean loss on the test set, nats.
+        packages: packages whose versions are reported.
         **more: further entries.
     """
     line = {

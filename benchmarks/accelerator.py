@@ -1,16 +1,16 @@
-"""Everything that waits for a GPU, checked and measured in one command, in the minutes that there are.
+"""All checks and measurements that need a GPU, in one command with a time budget.
 
     python benchmarks/accelerator.py                 eight minutes; writes results/accelerator_<device>.json
-    python benchmarks/accelerator.py --minutes 30    the rest, too
-    python benchmarks/accelerator.py --minutes 1     on a CPU: everything in tiny, to see that it works
+    python benchmarks/accelerator.py --minutes 30    includes less important cases
+    python benchmarks/accelerator.py --minutes 1     on a CPU: tiny sizes, to test the script
 
-From a checkout, with jax, flax, optax, orbax-checkpoint, rich, matplotlib and scikit-learn, and no network. The parts:
-agreement with the CPU, --deterministic, rounds a second, convolutions, selection, graphs, compilation. Of each part
-the first cases come before any part's second ones; what a case finds is in the file as soon as it is there; a case
-that fails or does not fit into the minutes is in it with its reason.
+Runs from a checkout without network access and needs jax, flax, optax, orbax-checkpoint, rich, matplotlib and
+scikit-learn. The parts are agreement with the CPU, --deterministic, rounds per second, convolutions, selection, graphs
+and compilation. The most important cases of all parts run first. Each result is written to the file immediately. A case
+that fails or exceeds the budget is recorded with the reason.
 
-The last part, papers, takes what is left of the minutes for FL-DP3S on MNIST and FedCor on CIFAR-10, whose data must be
-in the cache or in --data-dir. Its pages and runs are in a folder named as the file; the same command continues them.
+The last part, papers, spends the remaining time on FL-DP3S on MNIST and FedCor on CIFAR-10, whose data must be in the
+cache or in --data-dir. Its pages and runs are in a folder named like the file; the same command resumes them.
 """
 
 import argparse
@@ -26,8 +26,8 @@ import reports  # noqa: E402
 from accelerator import agreement, children, convolving, papers, resume, selecting, speed, variants  # noqa: E402
 from accelerator.day import Day, Part, Record  # noqa: E402
 
-LOOK_LIMIT = 120.0  # seconds in which a first process must have found the devices
-SMALL_FLAGS = ("--xla_backend_optimization_level=0",)  # of tiny cases compilation would take most of the time
+LOOK_LIMIT = 120.0  # seconds for the first process to find the devices
+SMALL_FLAGS = ("--xla_backend_optimization_level=0",)  # compilation would dominate tiny cases
 
 
 def main() -> int:
@@ -41,7 +41,7 @@ def main() -> int:
         look = {"": children.Child("accelerator.machine:look")}
         ((_, found),) = children.run(look, (), LOOK_LIMIT, LOOK_LIMIT)
     except children.ChildError as error:
-        print(f"error: no device can be measured: {error}", file=sys.stderr)
+        print(f"error: no device found: {error}", file=sys.stderr)
         return 1
     small = found["platform"] == "cpu" if arguments.small is None else arguments.small
     out = arguments.out or ROOT / "results" / file_name(found["devices"], small)
@@ -58,7 +58,7 @@ def main() -> int:
     try:
         day.run()
     except KeyboardInterrupt:
-        print(f"interrupted; {out.name} holds what was found", file=sys.stderr)
+        print(f"interrupted; {out.name} holds the results so far", file=sys.stderr)
         return 130
     print(summary(day.report))
     print(f"written to {out}")
@@ -66,15 +66,15 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=8.0, metavar="M", help="nothing is begun that would end later")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help=", ".join(PARTS))
+    parser.add_argument("--minutes", type=float, default=8.0, metavar="M", help="time budget in minutes (default: 8)")
     parser.add_argument(
-        "--small", action=argparse.BooleanOptionalAction, help="tiny sizes (default: where there are CPUs alone)"
+        "--parts", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help=f"parts to run: {', '.join(PARTS)}"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write")
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="prepared MNIST and CIFAR-10, for papers")
+    parser.add_argument("--small", action=argparse.BooleanOptionalAction, help="use tiny sizes (default: on CPUs only)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="folder with prepared MNIST and CIFAR-10")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -83,12 +83,12 @@ PARTS = ("agreement", "resume", "rounds", "convolutions", "selection", "graphs",
 
 
 def all_parts(small: bool, platform: str, strategies: list[str]) -> list[Part]:
-    """Return the parts that measure, most important first.
+    """Return all parts but papers, most important first.
 
     Args:
         small: whether sizes are tiny.
         platform: cpu, gpu or tpu.
-        strategies: names of all.
+        strategies: the names of all strategies.
     """
     return [
         agreement.part(small, strategies),
@@ -102,20 +102,20 @@ def all_parts(small: bool, platform: str, strategies: list[str]) -> list[Part]:
 
 
 def file_name(devices: str, small: bool) -> str:
-    """Return the name of the result's file by the kind of device: "1 x Good GPU" -> accelerator_good-gpu.json."""
+    """Return the report's file name for a device: "1 x Good GPU" -> accelerator_good-gpu.json."""
     kind = re.sub(r"[^a-z0-9]+", "-", devices.split(" x ", 1)[-1].lower()).strip("-")
     return f"accelerator_{kind}{'_small' if small else ''}.json"
 
 
 def summary(report: Record) -> str:
-    """Return a line a part: how many of its cases were run, failed, or were left out."""
+    """Return one line per part: the numbers of cases done, failed and skipped."""
     lines = []
     for part in report["parts"]:
         left_out = sum("not_begun" in run for run in part["runs"])
         failed = sum("error" in run for run in part["runs"])
         failures = sum("error" in case for case in part["cases"])
         done = len(part["runs"]) - left_out - failed
-        counts = f"{done} cases done, {failed} failed, {left_out} left out"
+        counts = f"{done} cases done, {failed} failed, {left_out} skipped"
         lines.append(f"{part['name']:13} {counts}; {len(part['cases'])} results, {failures} of them errors")
     return "\n".join(lines)
 

@@ -1,9 +1,8 @@
-"""What the build adds to wheels and archives of the source; hatchling calls it (pyproject.toml).
+"""Build hooks for wheels and source archives, called by hatchling (pyproject.toml).
 
-* The commit, in `fedjax_sel/commit.txt`, so that runs of an installed package know it.
-* The public address, from the one place where it stands, `address` in pyproject.toml: the project's
-  URLs, and absolute links in the long description, where a package index shows it. While there is no public address
-  the metadata names none, and the links stay relative, as they are in the README.
+* The commit is written to `fedjax_sel/commit.txt`, so that runs of an installed package can record it.
+* The repository's public address, `address` in pyproject.toml, becomes the project's URLs, and makes the links of the
+  long description absolute. Without an address, the metadata has no URLs and the links stay relative.
 """
 
 import re
@@ -22,7 +21,7 @@ def urls(address: str) -> dict[str, str]:
     """Return the project's URLs.
 
     Args:
-        address: of the repository, such as "https://github.com/OWNER/NAME"; empty where there is none.
+        address: the repository's address, such as "https://github.com/OWNER/NAME"; empty if it has none.
     """
     if not address:
         return {}
@@ -35,11 +34,11 @@ def urls(address: str) -> dict[str, str]:
 
 
 def absolute(text: str, address: str) -> str:
-    """Return Markdown whose relative links are absolute: pictures to the files themselves, others to their pages.
+    """Make the relative links of a Markdown text absolute: images link to raw files, other links to pages.
 
     Args:
-        text: with links relative to the repository's root.
-        address: of the repository; empty where there is none, and then the text stays as it is.
+        text: the text, with links relative to the repository's root.
+        address: the repository's address; empty leaves the text unchanged.
     """
     if not address:
         return text
@@ -54,10 +53,10 @@ def absolute(text: str, address: str) -> str:
 
 
 class MetadataHook(MetadataHookInterface):
-    """Fills in URLs and the long description."""
+    """A hook that sets the URLs and the long description."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the fields that pyproject.toml calls dynamic."""
+        """Set the fields listed as dynamic in pyproject.toml."""
         address = str(self.config.get("address", "")).rstrip("/")
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, address)}
@@ -65,10 +64,10 @@ class MetadataHook(MetadataHookInterface):
 
 
 class BuildHook(BuildHookInterface):
-    """Notes the commit."""
+    """A hook that adds the commit's note."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the note to what is built; not to an editable install, whose checkout is asked itself."""
+        """Add the note to the build, except to an editable install, whose checkout has the commit."""
         note = None if version == "editable" else _note(Path(self.root))
         if note is not None:
             self._folder = tempfile.TemporaryDirectory()
@@ -78,7 +77,7 @@ class BuildHook(BuildHookInterface):
 
 
 def _note(root: Path) -> str | None:
-    """Return what the note says; None outside a checkout, such as in an archive, which has its own."""
+    """Return the note's text; None outside a checkout, e.g. in a source archive, which already has a note."""
     import runpy
 
     of = runpy.run_path(str(root / "fedjax_sel" / "core" / "commit.py"))["of"]

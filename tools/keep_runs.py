@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Copies finished runs to where they can be committed: without checkpoints, and without the names of folders.
+"""Copy finished runs to a folder that can be committed, without checkpoints and local paths.
 
-A page of results is then written anew in seconds, and on any machine; the next runs of the same entry join it:
+The pages of results can then be rewritten in seconds on any machine, and later runs of the same entry extend them:
 
     python tools/keep_runs.py runs/papers/runs/mnist-* --to results/runs
     fedjax-sel reproduce fl_dp3s/fig1 --columns mnist-xi1 --seeds 2 --out results/papers --runs results
@@ -20,41 +20,41 @@ from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.runs import manifest, reading, run_files
 
 LEFT_OUT = (run_files.CHECKPOINTS, run_files.CURVES, run_files.PARAMS)
-"""What a page does not need: states, a picture, the final model."""
+"""Files that pages do not need: checkpoints, the plot, the final model."""
 ENOUGH = {entry.enough for entry in ENTRIES.values() if entry.enough is not None}
-"""When a run of an entry may have ended before its last round."""
+"""Criteria under which a run of an entry may stop before its last round."""
 
 
 def keep(run: Path, place: Path) -> Path:
-    """Copy a run, whole or not at all.
+    """Copy a run atomically.
 
     Args:
-        run: its folder.
-        place: where its copy goes, under the same name.
+        run: the run's folder.
+        place: the folder that receives the copy, under the same name.
 
     Returns:
-        The copy.
+        The copy's folder.
 
     Raises:
-        UserError: the run is damaged, goes on, or has not come to its end; or there is something under that name.
+        UserError: If the run is damaged, still running or unfinished, or the target exists.
     """
     result, copy = reading.load(run), place / run.name
     with FolderLock() as lock:
         lock.take(run)
         try:
-            told = manifest.read(run / run_files.RESULT)
+            stored = manifest.read(run / run_files.RESULT)
         except manifest.DamagedError as error:
-            raise UserError(f"{run}: {error}; go on with the run until it ends") from error
+            raise UserError(f"{run}: {error}; resume the run until it finishes") from error
         if not result.finished and not any(enough(result) for enough in ENOUGH):
-            raise UserError(f"{run}: it has {result.num_rounds} of {result.config.run.rounds} rounds; go on with it")
+            raise UserError(f"{run}: it has {result.num_rounds} of {result.config.run.rounds} rounds; resume it")
         if copy.exists():
-            raise UserError(f"--to: {copy} is there already; remove it, or leave {run} out")
+            raise UserError(f"--to: {copy} already exists; remove it, or leave out {run}")
         about = run_files.read_json(run / run_files.ENVIRONMENT) or {}
         unfinished = whole_files.temporary(copy)
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(run, unfinished, ignore=lambda folder, names: {*filter(_is_left_out, names)})
     run_files.write_json(unfinished / run_files.CONFIG, without_folders(result.config.to_json()))
-    manifest.write(unfinished / run_files.RESULT, {**told, "config": without_folders(told["config"])})
+    manifest.write(unfinished / run_files.RESULT, {**stored, "config": without_folders(stored["config"])})
     resumed = [{name: one[name] for name in one if name != "command"} for one in about.pop("resumed", ())]
     about.pop("command", None)
     run_files.write_json(unfinished / run_files.ENVIRONMENT, about | ({"resumed": resumed} if resumed else {}))
@@ -66,19 +66,19 @@ def _is_left_out(name: str) -> bool:
 
 
 def without_folders(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a nested configuration without the folders of the machine that it ran on."""
+    """Return a nested configuration without local folders."""
     return {**config, "data": {**config["data"], "data_dir": None}, "run": {**config["run"], "out": None}}
 
 
 def main(arguments: list[str]) -> int:
-    """Copy the runs that are named; return the exit status."""
+    """Copy the given runs, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
-    parser.add_argument("--to", required=True, type=Path, metavar="DIR", help="where the copies go")
-    asked = parser.parse_args(arguments)
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument("--to", required=True, type=Path, metavar="DIR", help="folder of the copies")
+    flags = parser.parse_args(arguments)
     try:
-        for run in asked.runs:
-            print(keep(run, asked.to))
+        for run in flags.runs:
+            print(keep(run, flags.to))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

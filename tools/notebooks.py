@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the notebooks and stores them with what they show: notebooks/NAME.py -> notebooks/NAME.ipynb.
+"""Run the notebooks and store them with their outputs: notebooks/NAME.py -> notebooks/NAME.ipynb.
 
-    tools/notebooks.py                            # all of them, at their printed settings
+    tools/notebooks.py                            # all notebooks
     tools/notebooks.py 04_inside_fedcor_and_fl_dp3s
-    tools/notebooks.py --text-only                # the cells anew; outputs stay where a cell is as it was
+    tools/notebooks.py --text-only                # update the cells; unchanged cells keep their outputs
 
-Each runs in a kernel of this interpreter, in an empty folder, with this checkout of the package. Nothing is stored of a
-notebook that fails, writes to standard error, or grows beyond what a page should weigh.
+Each notebook runs in a kernel of this interpreter, in an empty folder, with this checkout of the package. A notebook is
+not stored if it fails, writes to standard error, or exceeds the size limit.
 """
 
 import argparse
@@ -34,18 +34,18 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
-INSTALL = "FEDJAX_SEL_SOURCE ="  # in the cell that is the same in all notebooks
+INSTALL = "FEDJAX_SEL_SOURCE ="  # marks the installation cell, identical in all notebooks
 MOST_BYTES = 500_000
-SECONDS = 1_800  # for one cell on a busy machine
+SECONDS = 1_800  # time limit per cell, generous for a busy machine
 
 
 def texts() -> list[Path]:
-    """Return the notebooks as text, in their order."""
+    """Return the notebooks' source files, in order."""
     return sorted(FOLDER.glob("[0-9]*.py"))
 
 
 def read(text: Path) -> Any:
-    """Return the notebook that a text stands for, without outputs."""
+    """Convert a notebook's source file to a notebook without outputs."""
     notebook = jupytext.read(text)
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -63,14 +63,14 @@ def execute(
     python: str | Path = sys.executable,
     package: Path | None = ROOT,
 ) -> Any:
-    """Run a notebook's cells in a kernel that sees nothing of the user's Jupyter.
+    """Run a notebook's cells in a kernel isolated from the user's Jupyter configuration.
 
     Args:
-        notebook: of `read`; it takes the outputs.
-        folder: where it runs and writes.
-        settings: for its environment.
+        notebook: the notebook, from `read`; it receives the outputs.
+        folder: the working folder.
+        settings: extra environment variables.
         python: the kernel's interpreter.
-        package: where it finds the package; None: where that is installed.
+        package: the folder that contains the package; None uses the installed package.
 
     Returns:
         The notebook.
@@ -86,7 +86,7 @@ def execute(
         "TMPDIR": str(folder),
         **settings,
     }
-    environment.pop("MPLBACKEND", None)  # a notebook has its own
+    environment.pop("MPLBACKEND", None)  # notebooks use the inline backend
     manager = AsyncKernelManager(
         kernel_name="here", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(folder / "kernels")])
     )
@@ -104,29 +104,29 @@ def execute(
 
 
 async def _end(manager: Any) -> None:
-    """End a kernel: a client does so only with those that it has chosen itself."""
+    """Shut down a kernel; NotebookClient leaves a manager that it did not create running."""
     if manager.has_kernel:
         await manager.shutdown_kernel(now=True)
 
 
 def complaints(notebook: Any) -> list[str]:
-    """Return why a notebook with outputs should not be stored."""
+    """Return the reasons why a notebook with outputs should not be stored."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     red = [output["text"] for output in outputs if output.get("name") == "stderr"]
-    told = [f"it writes to standard error: {text.strip()}" for text in red]
+    reasons = [f"it writes to standard error: {text.strip()}" for text in red]
     size = len(as_text(notebook).encode())
     if size > MOST_BYTES:
-        told.append(f"it has {size} bytes, more than {MOST_BYTES}")
+        reasons.append(f"it has {size} bytes, more than {MOST_BYTES}")
     data = [output.get("data", {}).items() for output in outputs]
     shown = json.dumps([text for items in data for kind, text in items if not kind.startswith("image/")])
     shown += json.dumps([output["text"] for output in outputs if "text" in output])
     if places := [place for place in (str(ROOT), "/tmp/") if place in shown]:
-        told.append(f"its outputs name {places[0]}, a folder of this machine")
-    return told
+        reasons.append(f"its outputs contain {places[0]}, a local folder")
+    return reasons
 
 
 def as_text(notebook: Any) -> str:
-    """Return what is stored of a notebook: nothing of when it ran, or on what."""
+    """Serialize a notebook without timestamps and kernel details."""
     stored = copy.deepcopy(notebook)
     stored.metadata["language_info"] = {"name": "python"}
     for cell in stored.cells:
@@ -139,7 +139,7 @@ def as_text(notebook: Any) -> str:
 
 
 def lighter(png: str) -> str:
-    """Return a picture in base64 with at most 256 colours, if that is smaller and nobody can tell it from the other."""
+    """Reduce a base64 image to 256 colors, if that is smaller and visually equivalent."""
     packed = io.BytesIO()
     with PIL.Image.open(io.BytesIO(base64.b64decode(png))) as file:
         if file.mode == "P":
@@ -153,7 +153,7 @@ def lighter(png: str) -> str:
 
 
 def with_stored_outputs(notebook: Any, stored: Path) -> Any:
-    """Return a notebook whose cells have the outputs of cells with the same source."""
+    """Copy the stored outputs to cells with unchanged source."""
     known = {}
     if stored.exists():
         known = {cell.source: cell for cell in nbformat.read(stored, as_version=4).cells if cell.cell_type == "code"}
@@ -164,7 +164,7 @@ def with_stored_outputs(notebook: Any, stored: Path) -> Any:
 
 
 def badge(name: str) -> str | None:
-    """Return the badge that opens a notebook on Colab; None as long as the project has no address on GitHub."""
+    """Return the badge that opens a notebook on Colab; None if the project has no GitHub address."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     address = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["address"]
     if not address.startswith("https://github.com/"):
@@ -175,14 +175,14 @@ def badge(name: str) -> str | None:
 
 
 def main() -> int:
-    """Run and store the notebooks that are named, or all."""
+    """Run and store the given notebooks, or all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="as 01_quickstart; default: all")
-    parser.add_argument("--text-only", action="store_true", help="run nothing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="notebooks, such as 01_quickstart (default: all)")
+    parser.add_argument("--text-only", action="store_true", help="update the cells without running them")
     flags = parser.parse_args()
     failed = 0
-    if strangers := set(flags.names) - {text.stem for text in texts()}:
-        parser.error(f"there is no {sorted(strangers)[0]}; there are {', '.join(text.stem for text in texts())}")
+    if unknown := set(flags.names) - {text.stem for text in texts()}:
+        parser.error(f"unknown notebook {sorted(unknown)[0]}; choose from {', '.join(text.stem for text in texts())}")
     for text in texts():
         if flags.names and text.stem not in flags.names:
             continue

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/price_of_information.md anew, from results/leaderboard."""
+"""Rewrite docs/price_of_information.md from results/leaderboard."""
 
 import argparse
 from pathlib import Path
@@ -12,10 +12,10 @@ RESULTS = ROOT / "results" / "leaderboard"
 
 
 def written() -> str:
-    """Return the page."""
+    """Return the page's text."""
     return pages.price_of_information(RESULTS, "../results/leaderboard")
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
+    argparse.ArgumentParser(description=__doc__).parse_args()  # for --help
     PAGE.write_text(written(), encoding="utf-8")

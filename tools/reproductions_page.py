@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the generated part of docs/reproductions.md anew, from the entries and from the pages in results."""
+"""Rewrite the generated part of docs/reproductions.md from the entries and the pages in results."""
 
 import argparse
 from pathlib import Path
@@ -13,16 +13,16 @@ MARK = "<!-- tools/reproductions_page.py writes what follows -->\n"
 
 
 def updated(text: str) -> str:
-    """Return the page with its generated part anew.
+    """Return the page with its generated part updated.
 
     Args:
-        text: the page as it is.
+        text: the page's current text.
     """
     start, mark, _ = text.partition(MARK)
-    assert mark, f"{PAGE} has lost its mark"
+    assert mark, f"{PAGE} lacks its mark"
     return start + mark + "\n" + overview.markdown(ENTRIES, ROOT / "results", "../results")
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
+    argparse.ArgumentParser(description=__doc__).parse_args()  # for --help
     PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

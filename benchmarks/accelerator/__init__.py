@@ -1,10 +1,10 @@
-"""The parts of `python benchmarks/accelerator.py`: what a day with a GPU, or ten minutes of it, checks and measures.
+"""The parts of `python benchmarks/accelerator.py`: checks and measurements on a GPU.
 
-The command's own process starts no device. Whatever is measured runs in child processes, so that a crash, an unknown
-flag or a full memory ends one of them and not the day, and each has the device to itself.
+The main process starts no device. All measurements run in child processes, so that a crash, an unknown flag or a full
+memory ends only one of them, and each process has the device to itself.
 
-    children.py   starts them, takes what they say line by line, ends them with their time or with the parent
-    child.py      what such a process does
-    day.py        the queue of cases, the budget, the file
+    children.py   starts child processes, reads their records, ends them at their time limit or with the parent
+    child.py      the main function of a child process
+    day.py        the queue of cases, the budget, the report
     machine.py, agreement.py, resume.py, speed.py, convolving.py, selecting.py, variants.py      the parts
 """

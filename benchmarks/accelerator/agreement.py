@@ -1,7 +1,7 @@
-"""Cohorts and weights on the accelerator against the CPU's, round by round, for every strategy.
+"""Agreement of the accelerator's cohorts and weights with the CPU's, round by round, for every strategy.
 
-Both run the same small experiment in float32 on one device each. A cohort must be the same one. Weights are compared as
-long as all cohorts before were: |difference| / |weights - initial weights|, the relative error of what training did.
+Both run the same small experiment in float32 on one device each. Cohorts must be equal. Weights are compared up to the
+first different cohort, by |difference| / |weights - initial weights|, the error relative to the change by training.
 """
 
 import tempfile
@@ -15,8 +15,8 @@ import numpy as np
 from accelerator.children import Child, described
 from accelerator.day import Case, Launch, Part
 
-TOLERANCE = 1e-4  # of the relative error after the last round: rounding alone makes 1e-6, TF32 more than 1e-4
-AT_ONCE = 4  # programs that are compiled: in threads for the accelerator, in processes for the CPU
+TOLERANCE = 1e-4  # maximum relative error after the last round; rounding gives 1e-6, TF32 more than 1e-4
+AT_ONCE = 4  # concurrent compilations: in threads for the accelerator, in processes for the CPU
 
 _FITS = {"warmup": 2, "interval": 3, "warmup_steps": 20, "steps": 10}
 _DATA = "synthetic:train_size={0},test_size=500,num_classes=10,image_size={1},channels={2}"
@@ -34,7 +34,7 @@ _OWN: dict[str, dict[str, Any]] = {
 
 
 def part(small: bool, strategies: list[str]) -> Part:
-    """Return the part, for all strategies and for the two convolutional networks."""
+    """Return the part: all strategies, and the two convolutional networks."""
     names = ["fl_dp3s"] if small else strategies
     cases = [Case("strategies", 8 if small else 60, lambda launch: compare(launch, names, small))]
     if not small:
@@ -43,25 +43,22 @@ def part(small: bool, strategies: list[str]) -> Part:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """Describe a record in a line."""
+    """Format a record in one line."""
     error = record["relative_error"]
     return (
         f"{record['name']} {'agrees' if record['agrees'] else 'DOES NOT AGREE'}: equal cohorts in "
         f"{record['rounds_with_equal_cohorts']} of {record['rounds']} rounds, weights differ by "
-        f"{'infinity' if error is None else f'{error:.1e}'} of what training changed"
+        f"{'infinity' if error is None else f'{error:.1e}'} of the change by training"
     )
 
 
 def compare(launch: Launch, names: list[str], small: bool) -> Iterator[dict[str, Any]]:
-    """Run both sides and yield what differs, one experiment after another.
+    """Run the experiments on both devices and yield a record of the differences per experiment.
 
     Args:
-        launch: starts processes.
-        names: strategies, or networks.
+        launch: function that starts processes.
+        names: the strategies or networks.
         small: whether the experiments are tiny.
-
-    Yields:
-        A record for each name.
     """
     at_once = 1 if small else AT_ONCE
     with tempfile.TemporaryDirectory() as folder:
@@ -90,19 +87,16 @@ def compare(launch: Launch, names: list[str], small: bool) -> Iterator[dict[str,
 
 
 def differences(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Return what differs between two runs.
+    """Return the differences between two runs, as plain values.
 
     Args:
-        ours: cohorts int32 [T, K], losses float32 [T] (test, nats), weights float32 [T + 1, P] from the initial ones.
-        theirs: the same.
-
-    Returns:
-        Plain values.
+        ours: cohorts int32 [T, K], test losses float32 [T] (nats), weights float32 [T + 1, P], initial ones first.
+        theirs: the CPU's arrays, of the same form.
     """
     rounds = len(ours["cohorts"])
     same = (np.sort(ours["cohorts"]) == np.sort(theirs["cohorts"])).all(axis=1)
     equal = int(np.argmin(same)) if not same.all() else rounds
-    last = max(equal, 1)  # weights after a round are those of its cohort; the first round's are told in any case
+    last = max(equal, 1)  # weights depend on the round's cohort; the first round is always reported
     changed = np.linalg.norm(theirs["weights"][last] - theirs["weights"][0])
     gap = ours["weights"][: last + 1] - theirs["weights"][: last + 1]
     error = float(np.linalg.norm(gap[last]) / max(changed, np.finfo(np.float32).tiny))
@@ -120,17 +114,17 @@ def differences(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> d
 
 
 def run_all(seconds: float, names: list[str], small: bool, threads: int, folder: str) -> Iterator[dict[str, Any]]:
-    """Run each experiment on one device, and leave its cohorts, losses and weights in the folder (in a child process).
+    """Run each experiment on one device and save its cohorts, losses and weights (in a child process).
 
     Args:
-        seconds: not asked for: each is short.
-        names: of the experiments.
-        small: whether they are tiny.
-        threads: experiments at once.
-        folder: for the files.
+        seconds: unused, because each experiment is short.
+        names: the experiments' names.
+        small: whether the experiments are tiny.
+        threads: number of concurrent experiments.
+        folder: the folder of the files.
 
     Yields:
-        A name, with the seconds that it took or its error.
+        A name, with its run time in seconds or its error.
     """
     del seconds
     Path(folder).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a child process does: one function, whose records it prints as JSON, a line each."""
+"""The main function of a child process: it runs one generator and prints each record as a line of JSON."""
 
 import importlib
 import json
@@ -15,18 +15,18 @@ _BEGUN = time.monotonic()
 
 
 def main(function: str, settings: str) -> int:
-    """Run "module:function" and print what it yields.
+    """Run "module:function" and print the records it yields.
 
     Args:
-        function: a generator of dictionaries.
-        settings: its keywords, as JSON; among them `seconds`, in which it should be done.
+        function: name of a generator function that yields dictionaries.
+        settings: its keyword arguments as JSON, including the time budget `seconds`.
 
     Returns:
         The exit code.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     records = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints is no record
+    os.dup2(2, 1)  # output of libraries must not mix with records
     module, _, name = function.partition(":")
     for record in getattr(importlib.import_module(module), name)(**json.loads(settings)):
         print(json.dumps(record), file=records, flush=True)
@@ -34,7 +34,7 @@ def main(function: str, settings: str) -> int:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.read()  # ends when the parent does
+    sys.stdin.read()  # returns when the parent ends
     os._exit(1)
 
 
@@ -44,13 +44,13 @@ def each(
     """Measure one case after another; a case that fails is recorded and does not end the others.
 
     Args:
-        cases: keywords of `measure`.
-        seconds: of this process's life after which none should be running.
-        guess: seconds that one takes, or more where one has taken more.
-        measure: returns the results of a case.
+        cases: keyword arguments of `measure`, per case.
+        seconds: time budget, counted from the start of this process.
+        guess: estimated seconds per case; raised if a case takes longer.
+        measure: function that returns a case's results.
 
     Yields:
-        Each case with its results, its `error`, or why it was `not_begun`.
+        Each case with its results, its `error`, or the reason why it was `not_begun`.
     """
     for case in cases:
         begun = time.monotonic()

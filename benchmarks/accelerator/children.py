@@ -1,4 +1,4 @@
-"""Child processes: what they say is taken line by line, and none of them outlives its time or its parent."""
+"""Child processes, read line by line and ended at their time limit or with the parent."""
 
 import json
 import os
@@ -18,38 +18,38 @@ from fedjax_sel.core import texts
 
 COMMAND = Path(__file__).parents[1] / "accelerator.py"
 KILLED = -9  # return code
-SECONDS_TO_END = 10.0  # for a process that has nothing more to say
+SECONDS_TO_END = 10.0  # for a process to exit after closing its output
 
 
 class Child(NamedTuple):
-    """What a process is to do."""
+    """The task of a child process."""
 
     function: str  # "module:function", see `child.py`
-    settings: Mapping[str, Any] = MappingProxyType({})  # its keywords
-    environment: Mapping[str, str] = MappingProxyType({})  # beside this process's own
-    kills_itself: bool = False  # how it is meant to end
+    settings: Mapping[str, Any] = MappingProxyType({})  # keyword arguments of the function
+    environment: Mapping[str, str] = MappingProxyType({})  # extra environment variables
+    kills_itself: bool = False  # whether SIGKILL is the expected end
 
 
 class ChildError(Exception):
-    """A process did not end as it should: one line."""
+    """A child process's failure, with a one-line message."""
 
 
 def run(
     children: Mapping[str, Child], flags: Sequence[str], seconds: float, limit: float
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run processes side by side and yield what they say, as it comes.
+    """Run child processes concurrently and yield their records as they arrive.
 
     Args:
-        children: by name.
-        flags: for XLA_FLAGS, beside those there.
-        seconds: in which they should be done; they begin nothing that takes longer.
-        limit: seconds after which they are ended.
+        children: name -> task.
+        flags: flags to append to XLA_FLAGS.
+        seconds: time budget of the processes; they start nothing that would exceed it.
+        limit: seconds after which they are killed.
 
     Yields:
-        The name of a process and one record of it.
+        The name of a process and one of its records.
 
     Raises:
-        ChildError: one of them failed, or was ended.
+        ChildError: If a process fails or is killed.
     """
     deadline = time.monotonic() + limit
     said: queue.Queue[tuple[str, str | None]] = queue.Queue()
@@ -65,7 +65,7 @@ def run(
                 try:
                     name, line = said.get(timeout=max(deadline - time.monotonic(), 0.0))
                 except queue.Empty:
-                    raise ChildError(f"ended after {limit:.0f} s, its limit") from None
+                    raise ChildError(f"killed at its limit of {limit:.0f} s") from None
                 if line is None:
                     talking -= 1
                 else:
@@ -74,7 +74,7 @@ def run(
                 try:
                     code = process.wait(SECONDS_TO_END)
                 except subprocess.TimeoutExpired:
-                    raise ChildError(f"{name}: said everything and did not end".removeprefix(": ")) from None
+                    raise ChildError(f"{name}: closed its output but did not exit".removeprefix(": ")) from None
                 _check(name, children[name], code, errors[name])
         finally:
             for process in processes.values():
@@ -89,7 +89,7 @@ def _start(child: Child, flags: Sequence[str], seconds: float, errors: Path) -> 
     environment = {**os.environ, **child.environment}
     environment |= {
         "XLA_FLAGS": " ".join([environment.get("XLA_FLAGS", ""), *flags]).strip(),
-        "JAX_ENABLE_COMPILATION_CACHE": "false",  # a program that was kept takes no time to compile
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # compilation is measured
         "PYTHONUNBUFFERED": "1",
     }
     command = [
@@ -100,7 +100,7 @@ def _start(child: Child, flags: Sequence[str], seconds: float, errors: Path) -> 
         json.dumps({"seconds": seconds, **child.settings}),
     ]
     with errors.open("w") as file:
-        # its standard input stays open as long as this process lives
+        # The child ends when its standard input closes, i.e. with this process.
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, env=environment
         )
@@ -111,7 +111,7 @@ def _listen(name: str, process: "subprocess.Popen[str]", said: "queue.Queue[tupl
     try:
         for line in process.stdout:
             said.put((name, line))
-    except ValueError:  # closed by the one who gave up
+    except ValueError:  # `run` closed the stream after a failure
         pass
     said.put((name, None))
 
@@ -120,12 +120,13 @@ def _check(name: str, child: Child, code: int, errors: Path) -> None:
     if code == (KILLED if child.kills_itself else 0):
         return
     lines = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if re.search(r"Unknown flag|RESOURCE_EXHAUSTED|Error:", line)] or lines or [""]
-    raise ChildError(f"{name}: exit code {code}: {texts.without_folders(told[-1])[:300]}".removeprefix(": "))
+    errors_found = [line for line in lines if re.search(r"Unknown flag|RESOURCE_EXHAUSTED|Error:", line)]
+    last = (errors_found or lines or [""])[-1]
+    raise ChildError(f"{name}: exit code {code}: {texts.without_folders(last)[:300]}".removeprefix(": "))
 
 
 def described(error: BaseException) -> str:
-    """Return the kind of an error and the first line of what it says."""
+    """Return an error's type and the first line of its message."""
     if isinstance(error, ChildError):
         return str(error)
     lines = str(error).strip().splitlines() or [""]

@@ -1,4 +1,4 @@
-"""Convolutions whose kernels differ from client to client: the four forms, and cuDNN's grouped ones."""
+"""Speed of convolutions with per-client kernels: the four forms, and cuDNN's grouped convolutions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,14 +7,14 @@ from accelerator.child import each
 from accelerator.children import Child
 from accelerator.day import Case, Part, alone
 
-FORMS = ("winograd", "patches", "xla", "shifts")  # of `layers.CONVOLUTIONS`, the likely ones first
-TINY = {"cnn": ((18, 18, 3), 2, 2), "cnn_small": ((16, 16, 1), 2, 2)}  # as `convolutions.SETTINGS`
-LAYERS = {  # side of the images, channels, features, side of the kernel, batch: the layers that multiply most
+FORMS = ("winograd", "patches", "xla", "shifts")  # of `layers.CONVOLUTIONS`, the most promising first
+TINY = {"cnn": ((18, 18, 3), 2, 2), "cnn_small": ((16, 16, 1), 2, 2)}  # same form as `convolutions.SETTINGS`
+LAYERS = {  # the most expensive layers: image side, channels, features, kernel side, batch size
     "cnn": (15, 32, 64, 3, 50),
     "cnn_small": (12, 20, 50, 5, 10),
 }
-CLIENTS = {"cnn": (5, 320), "cnn_small": (10, 640)}  # of one seed, and of 64
-SECONDS = 1.0  # of timed calls, a case
+CLIENTS = {"cnn": (5, 320), "cnn_small": (10, 640)}  # for one seed, and for 64
+SECONDS = 1.0  # of timed calls per case
 
 
 def part(small: bool) -> Part:
@@ -44,7 +44,7 @@ def part(small: bool) -> Part:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """Describe a record in a line."""
+    """Format a record in one line."""
     what = record["form"] + (f", {record['clients']} clients" if "clients" in record else "")
     times = record["milliseconds"]
     return (
@@ -55,18 +55,18 @@ def describe(record: dict[str, Any]) -> str:
 def time_forms(
     seconds: float, model: str, precision: str, clients_at_once: str, small: bool, guess: float
 ) -> Iterator[dict[str, Any]]:
-    """Time local training in every form (in a child process); milliseconds are those of `steps_a_call` steps.
+    """Time local training in every form (in a child process); `milliseconds` are for `steps_a_call` steps.
 
     Args:
         seconds: see `child.each`.
         model: cnn or cnn_small.
-        precision: of its products.
-        clients_at_once: `all` as one `vmap`, or `one` after another.
+        precision: precision of the matrix products.
+        clients_at_once: `all` for one `vmap`, or `one` for one client after another.
         small: whether images, cohort and batch are tiny.
-        guess: seconds that a form takes.
+        guess: estimated seconds per form.
 
     Yields:
-        A record for each form.
+        A record per form.
     """
     import convolutions
     import jax.numpy as jnp
@@ -89,18 +89,18 @@ def time_forms(
 def time_grouped(seconds: float, model: str, precision: str, small: bool, guess: float) -> Iterator[dict[str, Any]]:
     """Time one layer and its gradients, for all clients (in a child process).
 
-    As a grouped convolution, one group a client, channels last or first, which XLA hands to cuDNN on a GPU
-    (`cudnn_calls` counts how often), and as one batched product of patches.
+    The forms are a grouped convolution with one group per client, channels last or first, and one batched product of
+    patches. On a GPU, XLA passes grouped convolutions to cuDNN; `cudnn_calls` counts these calls.
 
     Args:
         seconds: see `child.each`.
-        model: whose layer.
+        model: the model whose layer in LAYERS is timed.
         precision: one of `products.PRECISIONS`.
         small: whether images, cohort and batch are tiny.
-        guess: seconds that a case takes.
+        guess: estimated seconds per case.
 
     Yields:
-        A record for each form and number of clients.
+        A record per form and number of clients.
     """
     import jax
     import jax.numpy as jnp

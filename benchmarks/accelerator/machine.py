@@ -1,4 +1,4 @@
-"""What this machine is, and which code it runs."""
+"""Description of the machine and its software versions."""
 
 import platform
 import re
@@ -10,7 +10,7 @@ PACKAGES = r"jax|jaxlib|jax[-_].*|libtpu|flax|optax|numpy|orbax-checkpoint|nvidi
 
 
 def look(seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield what the devices are, and the versions (in a child process)."""
+    """Yield the devices and versions (in a child process)."""
     del seconds
     import jax
 
@@ -36,5 +36,5 @@ def look(seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def answer(seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield something once the devices are there: with a flag that XLA does not know they never are."""
+    """Yield a record once the devices have started; with an unsupported XLA flag, the process aborts before."""
     yield from look(seconds)

@@ -1,7 +1,7 @@
-"""Whether a run with --deterministic that was killed goes on to the bits of one that was not.
+"""Bitwise reproducibility of a --deterministic run that is killed and resumed.
 
-Three processes: one runs to the end, one is killed (SIGKILL) right after a checkpoint, one goes on from there. Nothing
-that was compiled is kept between them, so each chooses its operations anew. The first two share a CPU or a GPU.
+Three processes: one runs to the end, one is killed (SIGKILL) right after a checkpoint, one resumes the killed run. They
+share no compiled programs, so each autotunes its operations itself. The first two share a CPU or a GPU.
 """
 
 import csv
@@ -28,7 +28,7 @@ _COMMON = {
 }
 _FITS = {"warmup": 3, "interval": 3, "warmup_steps": 20, "steps": 10}
 _TINY = {"batch_size": 5, "local_epochs": 1, "model_dropout": 0.0, "mesh": "seeds=1,clients=1"}
-_SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # a GPU's memory, of which a process else takes most
+_SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # by default, one process reserves most GPU memory
 _RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedcor, mlp": ("fedcor/fmnist-2spc", {"algo": "fedcor", "algo_args": _FITS}),
     "divfl, cnn_small": ("fl_dp3s/mnist-xi1", {"algo": "divfl"}),
@@ -37,11 +37,11 @@ _RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def part(small: bool, shared: bool) -> Part:
-    """Return the part: FedCor's MLP, which fits, and a CNN whose updates are compared.
+    """Return the part: FedCor, which fits a Gaussian process, and DivFL, which compares a CNN's updates.
 
     Args:
         small: whether the runs are tiny.
-        shared: whether two processes can have the device at once.
+        shared: whether two processes can use the device at once.
     """
 
     def case(name: str, tier: int) -> Case:
@@ -51,11 +51,11 @@ def part(small: bool, shared: bool) -> Part:
         )
 
     cases = [case("afl, mlp", 1)] if small else [case("fedcor, mlp", 1), case("divfl, cnn_small", 2)]
-    return Part("resume", "--deterministic: a killed run goes on to the same bits", cases, describe)
+    return Part("resume", "--deterministic: a killed and resumed run gives the same bits", cases, describe)
 
 
 def describe(record: dict[str, Any]) -> str:
-    """Describe a record in a line."""
+    """Format a record in one line."""
     if record["equal"]:
         return f"the same bits after {record['killed_after_rounds']} of {record['rounds']} rounds and a kill"
     return f"NOT THE SAME: {', '.join(record['differ'])}"
@@ -81,18 +81,15 @@ def judge(launch: Launch, name: str, small: bool, shared: bool) -> Iterator[dict
 
 
 def rounds_saved(out: Path) -> int:
-    """Return how many rounds the newest checkpoint has behind it."""
+    """Return the newest checkpoint's number of rounds."""
     return json.loads(_manifest(out).read_text())["rounds"]
 
 
 def left_by(out: Path) -> dict[str, Any]:
-    """Return what must be equal of two runs: columns without clocks, cohorts, digests of the state's arrays.
+    """Return a run's reproducible outputs by name: metrics without times, cohorts, digests of the state's arrays.
 
     Args:
         out: a run's folder.
-
-    Returns:
-        By name.
     """
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -108,7 +105,7 @@ def _manifest(out: Path) -> Path:
 
 
 def run_once(seconds: float, name: str, small: bool, out: str, dies: bool) -> Iterator[dict[str, Any]]:
-    """Run in a folder, perhaps up to the second checkpoint alone (in a child process)."""
+    """Run in a folder; if `dies`, kill this process after the second checkpoint (in a child process)."""
     del seconds
     import fedjax_sel
     from fedjax_sel.runs import checkpoint

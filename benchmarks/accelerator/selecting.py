@@ -1,4 +1,4 @@
-"""FedCor's fit, and k-DPPs: sampling in every round and the decompositions before, at N = 100 and 3,550."""
+"""Speed of FedCor's fit and of k-DPPs: sampling in every round, and eigendecompositions, at N = 100 and 3,550."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +7,8 @@ from accelerator.child import each
 from accelerator.children import Child
 from accelerator.day import Case, Part, alone
 
-SECONDS = 1.0  # of timed calls, a case
-_ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "true"}  # where a run decomposes once, in float64
+SECONDS = 1.0  # of timed calls per case
+_ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "true"}  # a run's initial decomposition uses the CPU, float64
 
 
 def part(small: bool) -> Part:
@@ -32,14 +32,14 @@ def part(small: bool) -> Part:
         pools = [("eigh", 100, 1), ("eigh", 100, 64), ("eigh", 3550, 1), ("subset", 100, 1), ("subset", 100, 64)]
         cases = [
             case("fits and samples", rounds, 1),
-            case("decompositions in a round, of pools and of those who are there", pools, 2),
+            case("decompositions in a round, of pools and of available clients", pools, 2),
             case("decompositions before the first round", [("eigh", 100, 1), ("eigh", 3550, 1)], 3, _ON_CPU),
         ]
     return Part("selection", "FedCor's fit and k-DPPs", cases, describe)
 
 
 def describe(record: dict[str, Any]) -> str:
-    """Describe a record in a line."""
+    """Format a record in one line."""
     times = record["milliseconds"]
     return (
         f"{record['what']}, {record['clients']} clients, {record['seeds']} seeds: {times['median']:.3f} ms "
@@ -48,7 +48,7 @@ def describe(record: dict[str, Any]) -> str:
 
 
 def time_all(seconds: float, cases: list[dict[str, Any]], guess: float) -> Iterator[dict[str, Any]]:
-    """Time each case, all seeds as one `vmap` on one device (in a child process)."""
+    """Time each case, with all seeds in one `vmap` on one device (in a child process)."""
     yield from each(cases, seconds, guess, _time)
 
 
@@ -65,7 +65,7 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
     keys = jax.random.split(jax.random.key(0), 3)
 
     def similar() -> jax.Array:
-        """Similarities as of profiles: [seeds, N, N]."""
+        """Return similarity matrices of random profiles, [seeds, N, N]."""
         profiles = jax.random.normal(keys[0], (seeds, clients, 30))
         squares = jnp.sum(profiles**2, axis=2)
         gram = jnp.einsum("snq,smq->snm", profiles, profiles)
@@ -91,7 +91,7 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
         given = (jax.random.split(keys[2], seeds), values, jnp.broadcast_to(vectors, (seeds, clients, clients)))
         draw = jax.vmap(lambda key, values, vectors: kdpp.sample(key, values, vectors, cohort))
         return {"cohort": cohort} | steady(draw, *given, seconds=SECONDS)
-    with double.precision():  # as strategies decompose
+    with double.precision():  # the precision of the strategies' decompositions
         similarity = similar().astype(jnp.float64)
         if what == "subset":
             there = jax.random.bernoulli(keys[1], 0.7, (seeds, clients))

@@ -1,4 +1,4 @@
-"""Rounds a second of the papers' networks and their share of the bare multiplications, by precision and seeds."""
+"""Rounds per second of the papers' networks, and their share of the ceiling, by precision and number of seeds."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from accelerator.children import Child
 from accelerator.day import Case, Part, alone
 
 PRESETS = ("fedcor/fmnist-2spc", "fedcor/cifar10-2spc", "fl_dp3s/mnist-xi1")  # MLP, CIFAR-10's CNN, FL-DP3S's CNN
-CHUNKS, SECONDS = 7, 5.0  # that are timed of a case, and that they may take
+CHUNKS, SECONDS = 7, 5.0  # maximum number of timed chunks per case, and their maximum time
 TINY = {
     "dataset": "synthetic:train_size=2000,test_size=100,num_classes=10,image_size=8", "num_clients": 20, "chunk": 2,
     "batch_size": 20, "local_epochs": 1, "model_dropout": 0.0,
@@ -16,7 +16,7 @@ TINY = {
 
 
 def part(small: bool, on_cpu: bool) -> Part:
-    """Return the part; CPUs have no TF32."""
+    """Return the part; TF32 is skipped on CPUs, which lack it."""
     less = ("bfloat16",) if on_cpu else ("bfloat16", "tf32")
     if small:
         cases = [_case(PRESETS[0], "float32", [1], 1, small), _case(PRESETS[0], "bfloat16", [1, 2], 2, small)]
@@ -25,7 +25,7 @@ def part(small: bool, on_cpu: bool) -> Part:
         cases += [_case(preset, precision, [1, 64], 2, small) for preset in PRESETS for precision in less]
         cases += [_case(preset, "float32", [8, 16, 4, 32, 2], 3, small) for preset in PRESETS]
         cases += [_case(preset, name, [8, 16, 4, 32, 2], 4, small) for preset in PRESETS for name in less]
-    return Part("rounds", "Rounds a second, and their share of the bare multiplications", cases, describe)
+    return Part("rounds", "Rounds per second, and their share of the ceiling", cases, describe)
 
 
 def _case(preset: str, precision: str, seeds: list[int], tier: int, small: bool) -> Case:
@@ -36,7 +36,7 @@ def _case(preset: str, precision: str, seeds: list[int], tier: int, small: bool)
 
 
 def describe(record: dict[str, Any]) -> str:
-    """Describe a record in a line."""
+    """Format a record in one line."""
     rounds, unrolled = record["seed_rounds_per_second"], record.get("unroll")
     return (
         f"seeds {record['seeds']}{f', unroll {unrolled}' if unrolled else ''}: {rounds['median']:,.1f} seed-rounds/s "
@@ -48,19 +48,19 @@ def describe(record: dict[str, Any]) -> str:
 def time_all(
     seconds: float, preset: str, precision: str, seeds: list[int], small: bool, guess: float, unroll: tuple = (None,)
 ) -> Iterator[dict[str, Any]]:
-    """Time numbers of seeds one after another (in a child process).
+    """Time several numbers of seeds, one after another (in a child process).
 
     Args:
         seconds: see `child.each`.
-        preset: the setting.
-        precision: of the model's products.
-        seeds: numbers of replicates; memory's peak is that of all so far.
+        preset: the preset's name.
+        precision: precision of the matrix products.
+        seeds: numbers of replicates; peak memory covers all cases so far.
         small: whether the data are tiny.
-        guess: seconds that one takes.
-        unroll: see `client.Trainer`; all of them for each number of seeds.
+        guess: estimated seconds per case.
+        unroll: values of `client.Trainer.unroll`, all timed for each number of seeds.
 
     Yields:
-        A record for each.
+        A record per case.
     """
     from fedjax_sel import devices
 

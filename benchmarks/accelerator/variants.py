@@ -1,4 +1,4 @@
-"""What flags and unrolled loops do to rounds, and to the time that they take to compile."""
+"""The effect of XLA flags and unrolled loops on the speed and compile time of rounds."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from accelerator import speed
 from accelerator.children import Child
 from accelerator.day import Case, Part, alone
 
-SMALLEST_GRAPH = "--xla_gpu_graph_min_graph_size={}"  # operations that make a CUDA graph; 5 if nothing is said
+SMALLEST_GRAPH = "--xla_gpu_graph_min_graph_size={}"  # minimum number of operations per CUDA graph; XLA's default is 5
 NO_GRAPHS = "--xla_gpu_enable_command_buffer="
 NO_AUTOTUNER = "--xla_gpu_experimental_enable_fusion_autotuner=false"
 NO_AUTOTUNING = "--xla_gpu_autotune_level=0"
 
 
 def graphs(small: bool) -> Part:
-    """Return the part about steps that are too short: CUDA graphs, and several steps as one turn of a loop."""
+    """Return the part on launch overhead of short steps: CUDA graphs, and unrolled loops."""
     mlp = speed.PRESETS[0]
     few, many = ([1], []) if small else ([1], [64])
     cases = [
@@ -32,7 +32,7 @@ def graphs(small: bool) -> Part:
 
 
 def compilation(small: bool) -> Part:
-    """Return the part about the time to compile, with the fusion autotuner and without."""
+    """Return the part on compile time, with and without the fusion autotuner."""
     cases = []
     for tier, preset in enumerate(speed.PRESETS[: 1 if small else 3], start=1):
         cases.append(_case("no fusion autotuner", preset, [1], small, NO_AUTOTUNER, tier=tier))

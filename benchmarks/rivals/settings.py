@@ -67,8 +67,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 """Each setting is a preset of fedjax_sel with the changes in `config`. `warm_rounds` precede the timed `rounds`;
-`chunk` is the number of rounds per program of fedjax_sel. `rivals` names the rivals that implement the network (default: all).
-All clients hold the same number of examples. The learning rate is constant, because not all rivals can change it."""
+`chunk` is the number of rounds per program of fedjax_sel. `rivals` names the rivals that implement the network
+(default: all). All clients hold the same number of examples. The learning rate is constant, because not all rivals
+can change it."""
 
 EXACT = {
     "config": {"model_dropout": 0.0, "local_steps": 2, "learning_rate": 0.1, "batch_size": None, "num_selected": 5},

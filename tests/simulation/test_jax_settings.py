@@ -63,7 +63,7 @@ def test_a_selector_is_refused(of_64_bits):
 )
 def test_settings_that_stop_or_change_runs_are_rejected(name, refuses, usual):
     shown = {True: "on", False: "off"}[refuses] if isinstance(refuses, bool) else repr(refuses)
-    words = rf"^{name} is {shown}, .* leave {name.upper()} out, or say jax\.config\.update\(\"{name}\", {usual}\)"
+    words = rf"^{name} is {shown}, .* unset {name.upper()}, or call jax\.config\.update\(\"{name}\", {usual}\)"
     with setting(name, refuses):
         with pytest.raises(UserError, match=words):
             fedjax_sel.run(fedjax_sel.preset("quickstart").replace(rounds=1, algo="fl_dp3s"))

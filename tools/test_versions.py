@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Run the tests with the oldest and the newest versions that are supported, on every Python that is there.
+"""Run the tests with the oldest and newest supported dependencies, on every installed Python version.
 
-Each set of versions is a file in tools/pins. For each set and each Python that it is for, an environment is made, the
-package is installed into it with the set as constraints, and the quickstart and the tests' core are run. Needs a Python
-from 3.11 on with pip and venv, and PyPI.
+Each file in tools/pins is a set of versions. For each set and each suitable Python, the script creates an environment,
+installs the package with the set as constraints, and runs the quickstart and the core tests. It needs Python 3.11 or
+newer with pip and venv, and access to PyPI.
 """
 
 import argparse
@@ -22,22 +22,22 @@ PINS = REPOSITORY / "tools" / "pins"
 
 Version = tuple[int, int]
 
-# name -> the first and the last Python that it is for
+# set -> the oldest and the newest suitable Python
 SETS: dict[str, tuple[Version, Version | None]] = {
-    "oldest": ((3, 11), (3, 11)),  # NumPy 2.0 and its contemporaries have no wheels for newer ones
+    "oldest": ((3, 11), (3, 11)),  # NumPy 2.0 and packages of that time have no wheels for newer Python
     "colab": ((3, 13), (3, 13)),
     "newest": ((3, 11), None),
-    "unpinned": ((3, 11), None),  # whatever pip takes today
+    "unpinned": ((3, 11), None),  # the versions that pip chooses today
 }
 DEFAULT_SETS = ("oldest", "colab", "newest")
 
-# What computes. The other tests are of folders, files and commands.
+# Tests of numerical code; the other tests cover folders, files and commands.
 CORE = ("tests/numerics", "tests/models", "tests/training", "tests/strategies", "tests/simulation")
 QUICKSTART = ("-m", "fedjax_sel.train", "--rounds", "5")
 
 SHOWN = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
-# What a shell may say to Python, JAX and the tests, and what another environment's tests have found out.
+# Variables that configure Python, JAX or the tests, or cache results of another environment.
 NOT_INHERITED = (
     "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "FEDJAX_SEL_XLA_FLAGS",
 )  # fmt: skip
@@ -45,7 +45,7 @@ NOT_INHERITED = (
 
 @dataclasses.dataclass
 class Job:
-    """One set on one Python, and what came of it."""
+    """A set of versions on one Python, with the outcome."""
 
     pins: str
     version: Version
@@ -56,23 +56,23 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Names its folder."""
+        """Name of the job and its folder."""
         return f"{self.pins}-{shown(self.version)}"
 
 
 def shown(version: Version) -> str:
-    """Return a version as Python's users write it."""
+    """Format a Python version, e.g. "3.11"."""
     return f"{version[0]}.{version[1]}"
 
 
 def find_pythons(given: Sequence[str] = ()) -> dict[Version, str]:
-    """Return an interpreter of each Python from 3.11 on that is there and can make environments.
+    """Return an interpreter of each installed Python from 3.11 on that can create environments.
 
     Args:
-        given: interpreters to use instead of those that are found.
+        given: interpreters to use instead of a search.
 
     Returns:
-        Version -> path; of several the first: this one, those on PATH, those of pyenv with the newest first.
+        Version -> path. The search order is this interpreter, PATH, and pyenv with the newest first.
     """
     found: dict[Version, str] = {}
     for path in given or _candidates():
@@ -106,7 +106,7 @@ def _version(python: str) -> Version | None:
 
 
 def plan(sets: Sequence[str], pythons: dict[Version, str]) -> list[Job]:
-    """Return what there is to do: every set on every Python that it is for."""
+    """Return the jobs: every set on every suitable Python."""
     jobs = []
     for name in sets:
         first, last = SETS[name]
@@ -115,11 +115,11 @@ def plan(sets: Sequence[str], pythons: dict[Version, str]) -> list[Job]:
 
 
 def do(job: Job, folder: Path, tests: Sequence[str]) -> None:
-    """Make the environment and run the tests in it; the outcome is written into the job.
+    """Create the environment and run the tests in it; store the outcome in the job.
 
     Args:
-        job: what to do.
-        folder: where its environment and its logs go; an environment that is there is brought up to date.
+        job: the job.
+        folder: the folder of the environment and logs; an existing environment is updated.
         tests: arguments for pytest.
     """
     started = time.monotonic()
@@ -145,7 +145,7 @@ def do(job: Job, folder: Path, tests: Sequence[str]) -> None:
         job.seconds = time.monotonic() - started
         if code:
             job.outcome = f"FAILED: {step}"
-            print("\n".join([*lines[-25:], f"{job.name}: {step} failed with exit code {code}; all of it in {log}"]))
+            print("\n".join([*lines[-25:], f"{job.name}: {step} failed with exit code {code}; full log: {log}"]))
             return
         job.outcome = lines[-1].strip("= ") if step == "tests" else f"{step} done"
 
@@ -159,27 +159,27 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command.
 
     Args:
-        arguments: without the program's name.
+        arguments: the command-line arguments, without the program name.
 
     Returns:
-        0 if everything passed, 1 if something failed, 2 if there was nothing to do.
+        0 if everything passed, 1 if a job failed, 2 if there is no job.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--sets", nargs="+", choices=SETS, default=DEFAULT_SETS, help="which sets (default: %(default)s)"
+        "--sets", nargs="+", choices=SETS, default=DEFAULT_SETS, help="sets of versions (default: %(default)s)"
     )
-    parser.add_argument("--python", nargs="+", default=(), metavar="PATH", help="interpreters, instead of all found")
-    parser.add_argument("--all", action="store_true", help="the whole default suite instead of its core")
-    parser.add_argument("--folder", type=Path, help="keep environments and logs here, and use them again")
-    parser.add_argument("--list", action="store_true", help="say what would be done, and end")
-    parser.add_argument("tests", nargs="*", help="arguments for pytest instead of the core")
+    parser.add_argument("--python", nargs="+", default=(), metavar="PATH", help="interpreters (default: all found)")
+    parser.add_argument("--all", action="store_true", help="run the whole default suite instead of the core tests")
+    parser.add_argument("--folder", type=Path, help="folder that keeps environments and logs for reuse")
+    parser.add_argument("--list", action="store_true", help="list the jobs, and exit")
+    parser.add_argument("tests", nargs="*", help="arguments for pytest (default: the core tests)")
     flags = parser.parse_args(arguments)
 
     pythons = find_pythons(flags.python)
     jobs = plan(flags.sets, pythons)
     for name in flags.sets:
         if not any(job.pins == name for job in jobs):
-            print(f"{name}: is for Python {shown(SETS[name][0])}, which is not here; give --python PATH")
+            print(f"{name}: needs Python {shown(SETS[name][0])}, which was not found; give --python PATH")
     if flags.list or not jobs:
         for job in jobs:
             print(f"{job.name}: {job.python}")

@@ -28,7 +28,7 @@ def test_a_copy_is_read_as_the_run(keep_runs, tmp_path):
     config = SMALL.replace(rounds=8, chunk=1, seeds=2, checkpoint_every=1, out=str(tmp_path / "far" / "away"))
     run = fedjax_sel.run(config, callbacks=[_Stop()])
     assert run.num_rounds < 8
-    with pytest.raises(fedjax_sel.UserError, match=f"it has {run.num_rounds} of 8 rounds; go on with it"):
+    with pytest.raises(fedjax_sel.UserError, match=f"it has {run.num_rounds} of 8 rounds; resume it"):
         keep_runs.keep(tmp_path / "far" / "away", tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
     config = fedjax_sel.run(config).config  # went on

@@ -1,4 +1,4 @@
-"""LaTeX as the arithmatex extension leaves it in a page, drawn as MathML: without scripts, fonts or a network."""
+"""Conversion of the arithmatex extension's LaTeX to MathML, which needs no scripts, fonts or network."""
 
 import html as escapes
 import re
@@ -10,14 +10,14 @@ _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.*?)\\\]</div>', re.DOTALL)
 
 
 def as_mathml(html: str, page: str) -> str:
-    """Return a page with its equations as MathML.
+    """Convert a page's equations to MathML.
 
     Args:
-        html: of the page.
-        page: its name, for messages.
+        html: the page's HTML.
+        page: the page's name, for messages.
 
     Raises:
-        ValueError: an equation is not LaTeX that can be drawn.
+        ValueError: If an equation cannot be converted.
     """
     for pattern, display in ((_BLOCK, "block"), (_INLINE, "inline")):
         html = pattern.sub(lambda match, display=display: _drawn(match[1], display, page), html)
@@ -29,5 +29,5 @@ def _drawn(latex: str, display: str, page: str) -> str:
     try:
         mathml = latex2mathml.converter.convert(latex, display=display)
     except Exception as error:
-        raise ValueError(f"{page}: the equation {latex!r} cannot be drawn ({type(error).__name__}: {error})") from error
+        raise ValueError(f"{page}: cannot convert the equation {latex!r} ({type(error).__name__}: {error})") from error
     return f'<div class="equation">{mathml}</div>' if display == "block" else mathml

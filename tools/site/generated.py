@@ -1,7 +1,7 @@
-"""Parts of pages that are made from the code and from committed results.
+"""Generated parts of pages, made from the code and from committed results.
 
-A page marks such a part so; `tools/generated_parts.py` writes what stands between, and the site is built with what it
-would write then:
+A page marks such a part with two comments. `tools/generated_parts.py` writes the text between them, and the site's
+build generates it again:
 
     <!-- generated: buys fedcor -->
     <!-- end -->
@@ -36,12 +36,12 @@ def filled(markdown: str, root: Path, marked: bool = False) -> str:
     """Return a page with its generated parts.
 
     Args:
-        markdown: the page.
-        root: of the repository.
-        marked: whether the marks around them stay, so that they can be filled again.
+        markdown: the page's text.
+        root: the repository's root.
+        marked: whether to keep the marks, so that the page can be updated again.
 
     Raises:
-        KeyError: there is no part of such a name.
+        KeyError: If a part's name is unknown.
     """
 
     def made(match: re.Match) -> str:

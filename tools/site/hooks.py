@@ -1,9 +1,9 @@
-"""What `mkdocs build` does with the pages of docs/ beside rendering them; mkdocs.yml names this file.
+"""Hooks of `mkdocs build`, registered in mkdocs.yml.
 
-* The navigation leaves out pages that are not written yet.
-* Results, sources and CONTRIBUTING.md that pages link to become part of the site: it is whole without a network.
-* Parts that a page marks are generated from the code and from committed results (`generated.py`).
-* Equations become MathML, which browsers draw by themselves (`equations.py`).
+* The navigation skips pages that do not exist yet.
+* Linked results, sources and CONTRIBUTING.md become part of the site, so that it works offline.
+* Marked parts are generated from the code and from committed results (`generated.py`).
+* Equations become MathML, which browsers render natively (`equations.py`).
 """
 
 from pathlib import Path
@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_config(config: Any) -> Any:
-    """Leave pages that do not exist yet out of the navigation."""
+    """Remove pages that do not exist yet from the navigation."""
     config.nav = _existing(config.nav, Path(config.docs_dir))
     return config
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add what lies outside of docs/ and is linked to."""
+    """Add linked files outside of docs/."""
     for repository_path, site_path in repository_links.targets(ROOT).items():
         source = ROOT / repository_path
         if site_path.endswith(".md") and source.suffix != ".md":
@@ -35,17 +35,17 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Fill in what is generated, and point links at where their targets are in the site."""
+    """Fill in the generated parts, and redirect links to the targets' places in the site."""
     return repository_links.redirected(generated.filled(markdown, ROOT), page.file.src_uri, ROOT)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Turn equations into MathML."""
+    """Convert equations to MathML."""
     return equations.as_mathml(html, page.file.src_uri)
 
 
 def _existing(entries: list, folder: Path) -> list:
-    """Return the navigation without pages that are not there, and without sections that are empty then."""
+    """Return the navigation without missing pages and empty sections."""
     kept = []
     for entry in entries:
         if isinstance(entry, str):

@@ -1,19 +1,19 @@
-"""The public names of the package, for the pages of the reference."""
+"""The package's public names, for the API reference."""
 
 import inspect
 from pathlib import Path
 
 import fedjax_sel
 
-_ELSEWHERE = {"Dataset": "values", "Experiment": "values", "Selector": "selector"}  # name -> page; the others: running
+_ELSEWHERE = {"Dataset": "values", "Experiment": "values", "Selector": "selector"}  # name -> page; default: running
 
 
 def overview(root: Path) -> str:
-    """Return a table of all public names: what each is, in its first sentence."""
-    lines = ["| name | what it is |", "|---|---|"]
+    """Return a table of all public names with the first sentence of their docstrings."""
+    lines = ["| name | description |", "|---|---|"]
     for name in fedjax_sel.__all__:
         if name == "__version__":
-            lines.append("| `__version__` | the version, a text |")
+            lines.append("| `__version__` | The version, a string. |")
             continue
         about = (inspect.getdoc(getattr(fedjax_sel, name)) or "").split("\n")[0]
         lines.append(f"| [`{name}`]({_ELSEWHERE.get(name, 'running')}.md#fedjax_sel.{name}) | {about} |")
@@ -21,7 +21,7 @@ def overview(root: Path) -> str:
 
 
 def entries(root: Path) -> str:
-    """Return what mkdocstrings makes the reference of: functions first, then classes, without those on other pages."""
+    """Return the mkdocstrings directives of the `running` page: functions first, then classes."""
     names = [name for name in fedjax_sel.__all__ if name != "__version__" and name not in _ELSEWHERE]
     names.sort(key=lambda name: (inspect.isclass(getattr(fedjax_sel, name)), name.endswith("Error")))
     return "\n".join(f"::: fedjax_sel.{name}" for name in names)

@@ -1,6 +1,6 @@
-"""Links of pages to files outside of docs/: which of them the site takes in, and under which name.
+"""Links from pages to files outside of docs/, which become part of the site.
 
-Pages are read in two places, in a checkout and in the site. They link as in a checkout (`../results/wide.json`).
+Pages are read both in a checkout and in the site. Their links are those of a checkout (`../results/wide.json`).
 """
 
 import functools
@@ -16,13 +16,13 @@ _COPIED = {".csv", ".json", ".md", ".png", ".svg", ".html"}  # from results/
 
 @functools.cache
 def targets(root: Path) -> dict[str, str]:
-    """Return what the site takes in: path in the repository -> path among the site's sources.
+    """Return the files that the site includes: path in the repository -> path in the site's sources.
 
     Args:
-        root: of the repository.
+        root: the repository's root.
 
     Raises:
-        ValueError: a page links to a file that is not there.
+        ValueError: If a page links to a missing file.
     """
     found = {
         str(path.relative_to(root)): str(path.relative_to(root))
@@ -31,11 +31,11 @@ def targets(root: Path) -> dict[str, str]:
     }
     found |= {name: page for name, page in _PAGES.items() if page != "index.md"}
     waiting = [*sorted((root / "docs").rglob("*.md")), *(root / name for name in found if name.endswith(".md"))]
-    for page in waiting:  # grows on the way
+    for page in waiting:  # the list grows inside the loop
         for match in _LINK.finditer(_FENCE.sub("", page.read_text(encoding="utf-8"))):
             path = _inside(root, page, match[1])
             if path is None:
-                raise ValueError(f"{page.relative_to(root)} links to {match[1]}, which is not there")
+                raise ValueError(f"{page.relative_to(root)} links to {match[1]}, which does not exist")
             if path.startswith("docs/") or path in found or path in _PAGES:
                 continue
             found[path] = path if path.endswith(".md") else f"source/{path}.md"
@@ -45,14 +45,14 @@ def targets(root: Path) -> dict[str, str]:
 
 
 def as_page(name: str, source: Path) -> str:
-    """Return a file of the repository as a page that search leaves alone.
+    """Return a file of the repository as a page that search ignores.
 
     Args:
-        name: its path in the repository.
-        source: the file, or a folder, of which the files are named.
+        name: the file's path in the repository.
+        source: the file, or a folder, whose files are listed.
     """
     if source.suffix == ".ipynb" and source.with_suffix(".py").is_file():
-        source = source.with_suffix(".py")  # a notebook as text
+        source = source.with_suffix(".py")  # show a notebook's text form
     if source.is_dir():
         text = "\n".join(
             f"* `{path.name}`" for path in sorted(source.iterdir()) if not path.name.startswith((".", "__p"))
@@ -64,12 +64,12 @@ def as_page(name: str, source: Path) -> str:
 
 
 def redirected(markdown: str, page: str, root: Path) -> str:
-    """Return a page whose links point at where their targets are in the site.
+    """Return a page with its links redirected to the targets' places in the site.
 
     Args:
-        markdown: of the page.
-        page: its path among the site's sources.
-        root: of the repository.
+        markdown: the page's text.
+        page: the page's path in the site's sources.
+        root: the repository's root.
     """
     in_site = targets(root)
     where = {site: repository for repository, site in in_site.items()}
@@ -78,7 +78,7 @@ def redirected(markdown: str, page: str, root: Path) -> str:
     def moved(match: re.Match) -> str:
         path = _inside(root, origin, match[1])
         if path is None:
-            return match[0]  # mkdocs says what is wrong
+            return match[0]  # mkdocs reports the broken link
         site = path.removeprefix("docs/") if path.startswith("docs/") else _PAGES.get(path) or in_site[path]
         return os.path.relpath(site, os.path.dirname(page) or ".") + (match[2] or "")
 
@@ -92,6 +92,6 @@ def redirected(markdown: str, page: str, root: Path) -> str:
 
 
 def _inside(root: Path, page: Path, link: str) -> str | None:
-    """Return the path in the repository that a link of a page points at; None where nothing is."""
+    """Return a link's target as a path in the repository; None if it does not exist."""
     target = Path(os.path.normpath(page.parent / link))
     return str(target.relative_to(root)) if target.is_relative_to(root) and target.exists() else None

@@ -1,4 +1,4 @@
-"""What the code says of its strategies, as Markdown: what each buys and sends, its parameters, how it differs."""
+"""Markdown about the strategies, generated from the code: queries, traffic, parameters, differences to the papers."""
 
 import importlib
 import inspect
@@ -17,16 +17,16 @@ from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
 
 WHO = {
-    ALL: "all clients that can be reached",
+    ALL: "all available clients",
     CANDIDATES: "the candidates",
     SELECTED: "the cohort",
-    SERVER: "the server itself",
+    SERVER: "the server",
 }
 
 
 def overview(root: Path) -> str:
-    """Return the table of all strategies with what each buys and sends."""
-    lines = ["| strategy | paper | buys | sends beyond K models down and K up a round |", "|---|---|---|---|"]
+    """Return a table of all strategies with their queries and traffic."""
+    lines = ["| strategy | paper | buys | additional traffic per round |", "|---|---|---|---|"]
     for name, entry in strategies.TABLE.items():
         strategy = strategies.make(name)
         lines.append(f"| [`{name}`]({name}.md) | {entry.paper} | {costs.buys(strategy)} | {costs.costs(strategy)} |")
@@ -34,17 +34,17 @@ def overview(root: Path) -> str:
 
 
 def information(root: Path) -> str:
-    """Return the table of all strategies with what each buys, for a page beside the folder of strategies."""
+    """Return the `overview`, for a page in the parent folder of the strategies' pages."""
     return overview(root).replace("](", "](strategies/")
 
 
 def facts(root: Path) -> str:
     """Return the catalogue of facts."""
-    lines = ["| fact | who can be asked | floats up a client | needs the model | trains | options |", "|" + "---|" * 6]
+    lines = ["| fact | sources | floats up per client | needs the model | trains | options |", "|" + "---|" * 6]
     for name, kind in kinds.KINDS.items():
         length = "none" if not kind.has_table else (kind.symbol or "1")
         if kind.extra_floats:
-            length = f"{kind.extra_floats} + one a probe"
+            length = f"{kind.extra_floats} + one per probe"
         who = ", ".join(WHO[one] for one in kind.who)
         options = "; ".join(
             f"`{option}`: {'a whole number' if isinstance(allowed, type) else ', '.join(map(str, allowed))}"
@@ -57,22 +57,21 @@ def facts(root: Path) -> str:
 
 
 def buys(root: Path, name: str) -> str:
-    """Return what a strategy buys as it stands, and where a parameter changes that."""
+    """Return a strategy's queries by default, and the parameters that change them."""
     usual = strategies.make(name)
     if usual.requests:
-        lines = ["| fact | asked of | when | a client sends up |", "|---|---|---|---|"]
+        lines = ["| fact | source | when | sent up per client |", "|---|---|---|---|"]
         lines += [_request(request) for request in usual.requests]
-        text = "\n".join(lines) + f"\n\nBeyond K models down and K up a round that is: {costs.costs(usual)}."
+        text = "\n".join(lines) + f"\n\nTraffic in addition to K models down and K up per round: {costs.costs(usual)}."
     else:
-        text = "Nothing. It sends K models down and K up a round, as training itself needs."
+        text = "Nothing. Training itself sends K models down and K up per round."
     changed = _where_parameters_matter(name, usual)
     if changed:
         text += (
-            "\n\nThese parameters change what it buys:\n\n| parameter | buys | sends beyond |\n|---|---|---|\n"
-            + changed
+            "\n\nThese parameters change it:\n\n| parameter | buys | additional traffic |\n|---|---|---|\n" + changed
         )
-    symbols = "N clients, K selected, d candidates, P parameters of the model, Q numbers of a profile."
-    return f"{text}\n\n*{symbols} Derived from the code's catalogue of facts.*"
+    symbols = "N clients, K selected clients, d candidates, P model parameters, Q profile entries."
+    return f"{text}\n\n*{symbols} Generated from the code's catalogue of facts.*"
 
 
 def _request(request: Request) -> str:
@@ -95,7 +94,7 @@ def _where_parameters_matter(name: str, usual: Strategy) -> str:
                 continue
             try:
                 made = strategies.make(name, **{parameter: value})
-            except UserError:  # it goes with another parameter only
+            except UserError:  # the value requires another parameter
                 continue
             if (costs.buys(made), costs.costs(made)) != (costs.buys(usual), costs.costs(usual)):
                 lines.append(f"| `{parameter}={value}` | {costs.buys(made)} | {costs.costs(made)} |")
@@ -112,16 +111,16 @@ def parameters(root: Path, name: str) -> str:
     for parameter, (kind, default) in found.items():
         source = published_sources.source(root, name, parameter)
         if default is None and parameter in numbers:
-            shown = f"of the preset: {_code(numbers[parameter])}"
+            shown = f"from the preset: {_code(numbers[parameter])}"
         else:
             shown = _code(default)
         cells = [f"`{parameter}`", shown, _allowed(kind), meanings[parameter], source]
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return "\n".join(lines) + "\n\n*Derived from the declaration of the strategy's function.*"
+    return "\n".join(lines) + "\n\n*Generated from the strategy's factory function.*"
 
 
 def presets(root: Path, name: str) -> str:
-    """Return the numbers of every preset of a strategy, with their sources."""
+    """Return a table of a strategy's presets, with the numbers' sources."""
     columns = published_sources.preset_numbers(name)
     names = [column for column in columns if columns[column]]
     fields = list(next(iter(columns.values())))
@@ -134,20 +133,20 @@ def presets(root: Path, name: str) -> str:
 
 
 def differs(root: Path, name: str) -> str:
-    """Return how a strategy differs from its paper: the end of its module's documentation."""
+    """Return a strategy's differences to its paper, the end of its module's docstring."""
     factory = strategies.TABLE[name].factory
     module = importlib.import_module(factory.__module__)
     doc = inspect.cleandoc(module.__doc__ or "")
     start = re.search(r"^(What became different|Differs from the paper)", doc, re.MULTILINE)
     if start is None:
-        raise ValueError(f"{name}: its module does not say how it differs from the paper")
+        raise ValueError(f"{name}: the module's docstring lacks a paragraph 'Differs from the paper'")
     text = _as_markdown(doc[start.start() :])
     path = Path(module.__file__ or "").relative_to(root).as_posix()
-    return f"{text}\n\n*From the documentation of [`{path}`](../../{path}).*"
+    return f"{text}\n\n*From the docstring of [`{path}`](../../{path}).*"
 
 
 def _as_markdown(text: str) -> str:
-    """Return a docstring's text as Markdown: names as code, what Markdown would read as marks escaped."""
+    """Convert a docstring's text to Markdown, with names as code and special characters escaped."""
     lines = []
     for paragraph in re.split(r"\n(?=\* |\n)", text):
         joined = re.sub(r"\s*\n\s*", " ", paragraph.strip())
@@ -163,7 +162,7 @@ _NAME = re.compile(r"(?<![`\w])([a-z]{2,}(?:_[a-z]+)+(?:=\w+|=\"[^\"]*\")?|[a-z_
 
 
 def _as_formula(text: str) -> str:
-    """Return text with S^T and U_min as they are written by hand, and what Markdown would read as marks escaped."""
+    """Convert S^T and U_min to superscripts and subscripts, and escape Markdown's special characters."""
     text = re.sub(r"([*<])", r"\\\1", text)
     text = re.sub(r"(?<=[\w)])\^(?:\(([^()]*)\)|\{([^{}]*)\}|(-?\w+))", _raised, text)
     return re.sub(r"(?<![\w`])([A-Za-z])_(?:\{([^{}]*)\}|(\w+))", lambda m: f"{m[1]}<sub>{m[2] or m[3]}</sub>", text)
@@ -174,7 +173,7 @@ def _raised(match: re.Match) -> str:
 
 
 def _arguments(factory: Any) -> dict[str, str]:
-    """Return what the docstring of a factory says of each argument."""
+    """Return the descriptions in a factory docstring's `Args:` section."""
     doc = inspect.cleandoc(factory.__doc__ or "")
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.DOTALL | re.MULTILINE)
     assert section is not None, factory

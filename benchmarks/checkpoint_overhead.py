@@ -5,7 +5,7 @@
 Runs a preset with fl_dp3s on synthetic images, with the default settings and with a checkpoint after every chunk. Time
 in the writer is an upper bound of the overhead, because the devices compute the next chunk meanwhile. Then the run
 resumes from its last checkpoint. Reported are the seconds until its state is verified and read, and until its first
-rounds are done, with those of a fresh start for comparison.
+rounds are done, compared to a fresh start.
 """
 
 import argparse

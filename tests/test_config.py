@@ -171,7 +171,7 @@ def test_a_flag_may_matter_to_one_preset_and_not_to_another():
     parser = command_line.make_parser("x", "", "")
     config, given = command_line.parse(parser, ["--alpha", "0.5"])
     command_line.refuse_idle(given, [config, preset("fedcor/fmnist-dir")])
-    with pytest.raises(UserError, match=r"--alpha 0.5: .* without --partition dirichlet_qp or dirichlet; leave it out"):
+    with pytest.raises(UserError, match=r"--alpha 0.5: .* without --partition dirichlet_qp or dirichlet; add that"):
         command_line.refuse_idle(given, [config, preset("fedcor/fmnist-1spc")])
 
 

@@ -73,11 +73,11 @@ def test_what_a_condition_names_may_have_a_comma_and_a_colon(tmp_path):
         ("<!-- value r.csv where algo=random: {mean} -->", "2 records match"),
         ("<!-- value r.csv where algo=afl: {mean} -->", "no record of r.csv matches"),
         ("<!-- value r.csv where algo=fedcor, setting=a: {median} -->", "unknown column median"),
-        ("<!-- value r.csv {mean} -->", "no ': {'"),
+        ("<!-- value r.csv {mean} -->", "': {' is missing"),
         ("<!-- table\na = r.csv\nb = r.csv\n| x |\n| {a.mean} |\n-->", "several files need a key"),
-        ("<!-- table\na = r.csv\nkey algo\n| x |\n| {a.mean} |\n-->", "several lines of one algo"),
+        ("<!-- table\na = r.csv\nkey algo\n| x |\n| {a.mean} |\n-->", "several records with the same algo"),
         ("<!-- table\na = r.csv\nonce algo\n| x |\n| {a.mean} |\n-->", "unknown line 'once algo'"),
-        ("<!-- table\na = r.csv\n| x |\n-->", "two lines that begin with"),
+        ("<!-- table\na = r.csv\n| x |\n-->", "two lines that start with"),
     ],
 )
 def test_a_block_that_cannot_be_filled(root, block, why):

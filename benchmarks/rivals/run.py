@@ -55,8 +55,8 @@ def main() -> None:
         str(arguments.dir): None,
         str(arguments.out): f"results/{arguments.out.name}",
     }  # reports contain no local paths
-    told = [place for argument in sys.argv[1:] if (place := places.get(argument, argument)) is not None]
-    report = reports.head([one for one in told if one != "--dir"]) | {
+    recorded = [place for argument in sys.argv[1:] if (place := places.get(argument, argument)) is not None]
+    report = reports.head([one for one in recorded if one != "--dir"]) | {
         "load_before": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,  # load by other processes
         "settings": {},
     }

@@ -189,7 +189,7 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
 
     Args:
         main: the command, a function arguments -> exit code.
-        arguments: the command-line arguments, without the program name; default: those of the process.
+        arguments: the command-line arguments, without the program name (default: `sys.argv`).
 
     Returns:
         The exit code.

@@ -91,7 +91,7 @@ def make_parser() -> Parser:
         "--columns",
         nargs="+",
         metavar="NAME",
-        help="settings to run, by name or prefix such as fmnist (default: all except those that need your own files)",
+        help="settings to run, by name or prefix such as fmnist (default: all that need no files of your own)",
     )
     what.add_argument("--rows", nargs="+", metavar="NAME", help="strategies or variants to run, by name (default: all)")
     grid_flags.add(parser, "the entry's", Path("runs/papers"), "folder of all pages")

@@ -79,7 +79,7 @@ _OURS = {other: name for name, others in _SAME.items() for other in others.split
 
 
 def ours(name: str, known: Collection[str]) -> str | None:
-    """Return the field name for a synonym from another program; None if there is none.
+    """Return the field name for a synonym from another program; None without a match.
 
     Args:
         name: the synonym, with dashes or underscores.
@@ -93,5 +93,5 @@ def ours(name: str, known: Collection[str]) -> str | None:
 
 
 def advice(name: str) -> str | None:
-    """Return advice for another program's setting that is no field here; None if there is none."""
+    """Return advice for another program's setting that is no field here; None without a match."""
     return _ADVICE.get(name.replace("-", "_").lower())

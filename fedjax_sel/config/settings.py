@@ -231,7 +231,7 @@ class RunConfig:
     train_metrics_every: int = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
     chunk: int = _setting(10, "rounds per call of the compiled program; the host reads results in between")
     cohort_batch: int | None = _setting(
-        None, "clients trained at once per device; 0: all, in one vmap (default: as many as fit in cache)"
+        None, "clients trained at once per device; 0: all, in one vmap (default: the largest number that fits in cache)"
     )
     host_images: bool | None = _setting(
         None, "keep training images in host memory and transfer each batch (default: if device memory is too small)"
@@ -242,7 +242,8 @@ class RunConfig:
         "cohort's (default: if device memory is too small)",
     )
     seeds_at_once: int | None = _setting(
-        None, "seeds on the devices at once; other seeds run afterwards (default: as many as fit in memory)"
+        None,
+        "seeds on the devices at once; other seeds run afterwards (default: the largest number that fits in memory)",
     )
     mesh: str | None = _setting(
         None,
@@ -259,7 +260,7 @@ class RunConfig:
     resume: Literal["auto", "never", "must"] = _setting(
         "auto",
         "unfinished run in the folder; auto: resume it if present; never: set it aside and start again; must: resume "
-        "it, or fail if there is none",
+        "it, or fail if it does not exist",
     )
     deterministic: bool = _setting(False, "make GPU runs repeatable to the bit, at the price of some slower operations")
     distributed: bool = _setting(False, "share the work with other machines, each started with the same command")

@@ -51,7 +51,7 @@ def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotated types of a factory's parameters; for a class, include those of `__init__`."""
+    """Return the annotated types of a factory's parameters; for a class, include `__init__`'s."""
     while isinstance(factory, functools.partial):
         factory = factory.func
     annotated = (factory, factory.__init__) if isinstance(factory, type) else (factory,)

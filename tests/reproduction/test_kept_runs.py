@@ -42,7 +42,7 @@ def test_a_copy_is_read_as_the_run(keep_runs, tmp_path):
     np.testing.assert_array_equal(again.cohorts, before.cohorts)
     for name, values in before.measured.items():
         np.testing.assert_array_equal(again.measured[name], values)
-    with pytest.raises(fedjax_sel.errors.UserError, match="is there already"):
+    with pytest.raises(fedjax_sel.errors.UserError, match="already exists"):
         keep_runs.keep(tmp_path / "far" / "away", tmp_path / "kept")
 
 

@@ -1,6 +1,6 @@
 """Links from pages to files outside of docs/, which become part of the site.
 
-Pages are read both in a checkout and in the site. Their links are those of a checkout (`../results/wide.json`).
+Pages are read both in a checkout and in the site. They use a checkout's links (`../results/wide.json`).
 """
 
 import functools

@@ -62,7 +62,10 @@ def buys(root: Path, name: str) -> str:
     if usual.requests:
         lines = ["| fact | source | when | sent up per client |", "|---|---|---|---|"]
         lines += [_request(request) for request in usual.requests]
-        text = "\n".join(lines) + f"\n\nTraffic in addition to K models down and K up per round: {costs.costs(usual)}."
+        text = (
+            "\n".join(lines)
+            + f"\n\nThe additional traffic, beyond K models down and K up per round, is `{costs.costs(usual)}`."
+        )
     else:
         text = "Nothing. Training itself sends K models down and K up per round."
     changed = _where_parameters_matter(name, usual)

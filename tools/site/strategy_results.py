@@ -17,7 +17,7 @@ _COLUMNS = {  # column of comparison.csv -> heading, digits
 
 
 def of_strategy(root: Path, name: str) -> str:
-    """Return tables of a strategy's results, or a sentence if there are none."""
+    """Return tables of a strategy's results, or a sentence without any."""
     parts = [part for part in (_leaderboard(root, name),) if part]
     for folder, about in _GRIDS.items():
         path = root / "results" / folder / "comparison.csv"
@@ -46,7 +46,7 @@ _STUDIES = ("tuned-", "information")  # parts with tuned parameters or other con
 
 
 def _leaderboard(root: Path, name: str) -> str:
-    """Return the leaderboard's rows of a strategy; empty if there are none."""
+    """Return the leaderboard's rows of a strategy; empty without any."""
     lines = []
     for path in sorted((root / "results" / "leaderboard").glob("*/table.csv")):
         if path.parent.name.startswith(_STUDIES):

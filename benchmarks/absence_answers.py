@@ -70,7 +70,7 @@ def compared(seeds: int, rounds: int) -> list[dict[str, str]]:
 
 def table(rows: list[dict[str, str]]) -> str:
     """Return the Markdown table of the page."""
-    lines = ["| FedCor | accuracy | GEMD | difference to everybody there |", "|---|---|---|---|"]
+    lines = ["| FedCor | accuracy | GEMD | less everybody there |", "|---|---|---|---|"]
     for row in rows:
         less = (
             f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"

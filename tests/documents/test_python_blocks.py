@@ -57,7 +57,7 @@ CHECKS = {
     "README.md": check_readme,
     "docs/first_hour.md": check_first_hour,
     "docs/information_and_cost.md": check_information,
-    "docs/statistics.md": lambda names: names["found"].verdict == "better" or pytest.fail("the page says: better"),
+    "docs/statistics.md": lambda names: names["comparison"].verdict == "better" or pytest.fail("the page says: better"),
     "docs/coming_from.md": lambda names: np.testing.assert_array_equal(names["result"].test_accuracy.shape, (1, 10)),
 }
 

@@ -17,7 +17,7 @@ _COLUMNS = {  # of comparison.csv: name -> heading, digits
 
 
 def of_strategy(root: Path, name: str) -> str:
-    """Return tables of what was measured with a strategy; one sentence where nothing was."""
+    """Return tables of a strategy's results; one sentence if there are no results."""
     parts = [part for part in (_leaderboard(root, name),) if part]
     for folder, about in _GRIDS.items():
         path = root / "results" / folder / "comparison.csv"

@@ -12,7 +12,7 @@ from fedjax_sel.leaderboard.standings import Standings
 
 INTRODUCTION = """\
 Some strategies query clients before they select, and each query sends models or numbers. The first table shows how many
-megabytes (MB) each strategy sends and how much accuracy it gains. The settings and strategies are those of the
+megabytes (MB) each strategy sends and how much accuracy it gains, in the settings of the
 [leaderboard]({link}/README.md).
 
 * **Better** and **worse** mean significantly so: a sign-flip test after Holm's correction and a bootstrap interval

@@ -1,4 +1,4 @@
-"""Accuracy of all strategies at equal megabytes, those of the cheapest strategy."""
+"""Accuracy of all strategies at the megabytes of the cheapest strategy."""
 
 from collections.abc import Mapping, Sequence
 

@@ -24,7 +24,7 @@ def with_verdict(compared: Mapping[str, Comparison], verdict: str) -> list[str]:
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """Return a sentence that names the settings without results; empty if there are none."""
+    """Return a sentence that names the settings without results; empty if all have results."""
     return [f"*Not run yet: {listed((SETTINGS[name].title for name in names), '; ')}.*"] if names else []
 
 

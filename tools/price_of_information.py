@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/price_of_information.md anew, from results/leaderboard."""
+"""Write docs/price_of_information.md from results/leaderboard."""
 
 import argparse
 from pathlib import Path

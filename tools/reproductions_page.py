@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the generated part of docs/reproductions.md anew, from the entries and from the pages in results."""
+"""Write the generated part of docs/reproductions.md from the entries and from the pages in results."""
 
 import argparse
 from pathlib import Path
@@ -13,10 +13,10 @@ MARK = "<!-- tools/reproductions_page.py writes what follows -->\n"
 
 
 def updated(text: str) -> str:
-    """Return the page with its generated part anew.
+    """Return the page with an updated generated part.
 
     Args:
-        text: the page as it is.
+        text: the current page.
     """
     start, mark, _ = text.partition(MARK)
     assert mark, f"{PAGE} has lost its mark"

@@ -18,7 +18,7 @@ DATA_DIR = os.environ.get("TFDS_DATA_DIR")
 TEXT = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(
     r"\| `python -m studies ((?:reproduce|leaderboard) .*)` \|$",
-    TEXT.partition("## What waits for hours")[2].partition("\n## ")[0],
+    TEXT.partition("## Long runs")[2].partition("\n## ")[0],
     flags=re.MULTILINE,
 )
 

@@ -1,4 +1,4 @@
-"""What absent clients and lost reports do to the strategies' leads."""
+"""The effect of unavailable clients and lost reports on the strategies' leads."""
 
 from collections.abc import Mapping
 
@@ -12,32 +12,32 @@ from studies.leaderboard.series import Series
 from studies.leaderboard.series import Setting as Held
 from studies.leaderboard.settings import ALGOS, BASELINE, SETTINGS
 
-WHO_IS_AWAY = (
-    "Who can be reached is drawn anew in each round, before anybody is asked: FedCor's probes and power-of-choice's "
-    "candidates are among those that are there. What is asked once at the start (FL-DP3S, AFL, FedSAE, DivFL) is "
-    "answered by everybody, which favours them. Lost reports are lost after training, with what the server would learn "
-    "from them."
+ALL = "all clients available"
+AVAILABILITY = (
+    "The available clients are drawn again in each round, before any query: FedCor probes, and power-of-choice draws "
+    "its candidates from, available clients only. All clients answer queries at the start (FL-DP3S, AFL, FedSAE, "
+    "DivFL), which favors these strategies. A lost report gets lost after training, with all information in it."
 )
 
 
 def section(found: Mapping[str, Held]) -> list[str]:
-    """Return the leads with everybody there, with some away, and with reports lost."""
+    """Return the leads with all clients available, with some unavailable, and with lost reports."""
     parts: list[str] = []
     missing: list[str] = []
     for setting in information.SETTINGS:
         full = found.get(setting)
         studies = {
-            f"{100 * information.AVAILABLE:g} % reachable": found.get(f"information-absent-{setting}"),
+            f"{100 * information.AVAILABLE:g} % available": found.get(f"information-absent-{setting}"),
             f"{100 * information.LOST:g} % of reports lost": found.get(f"information-lost-{setting}"),
         }
         here = {words: held for words, held in studies.items() if held is not None and BASELINE in held.rows}
         if full is None or BASELINE not in full.rows or not here:
             missing.append(setting)
             continue
-        # A study of other seeds or rounds than the leaderboard's is compared with nothing.
+        # Only a study with the leaderboard's seeds and rounds is compared with it.
         like = {words: held for words, held in here.items() if _alike(held.rows[BASELINE], full.rows[BASELINE])}
-        leads = {"everybody there": _leads(full), **{words: _leads(held) for words, held in here.items()}}
-        changes = {words: _changes(leads["everybody there"], leads[words]) for words in like}
+        leads = {ALL: _leads(full), **{words: _leads(held) for words, held in here.items()}}
+        changes = {words: _changes(leads[ALL], leads[words]) for words in like}
         columns = [*leads, *(f"{words}: change of the lead" for words in changes)]
         ahead = {words: _compared(one) for words, one in leads.items()}
         lines = ["| lead over random, last 10 rounds | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
@@ -54,12 +54,12 @@ def section(found: Mapping[str, Held]) -> list[str]:
         parts += [
             f"{words}: the difference to random selection falls significantly for "
             f"{wording.listed(wording.with_verdict(one, statistics.WORSE))}, and rises for "
-            f"{wording.listed(wording.with_verdict(one, statistics.BETTER))}; the other changes are within chance."
+            f"{wording.listed(wording.with_verdict(one, statistics.BETTER))}; the other changes are not significant."
             for words, one in changes.items()
         ]
         if like:
             parts.append(_of_random(full.rows[BASELINE], {words: held.rows[BASELINE] for words, held in like.items()}))
-    return [*parts, WHO_IS_AWAY, *wording.missing(missing)] if parts else [wording.NONE]
+    return [*parts, AVAILABILITY, *wording.missing(missing)] if parts else [wording.NONE]
 
 
 def _alike(one: Series, other: Series) -> bool:
@@ -89,15 +89,15 @@ def _changes(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) 
 
 
 def _compared(differences: Mapping[str, np.ndarray]) -> dict[str, Comparison]:
-    """Compare one family, whose differences are [seeds] each."""
+    """Compare one family of differences, [seeds] each."""
     if not differences:
         return {}
     return dict(zip(differences, statistics.compare(np.stack(list(differences.values())))))
 
 
 def _of_random(full: Series, studies: Mapping[str, Series]) -> str:
-    """Return what random selection itself loses."""
+    """Return a sentence on random selection's own loss of accuracy."""
     before = measures.last_rounds(full)
     found = _compared({words: measures.last_rounds(series) - before for words, series in studies.items()})
     losses = [f"{words}: {standings.difference(one, 3)}" for words, one in found.items()]
-    return f"Random selection itself, minus its {before.mean():.3f} with everybody there: {'; '.join(losses)}."
+    return f"Change of random selection's own accuracy, {before.mean():.3f} with {ALL}: {'; '.join(losses)}."

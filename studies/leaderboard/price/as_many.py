@@ -1,4 +1,4 @@
-"""What strategies that ask nobody reach with as many megabytes as the expensive ones send."""
+"""Expensive strategies against longer runs of cheap ones, at equal megabytes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,20 +15,20 @@ from studies.leaderboard.series import Setting as Held
 from studies.leaderboard.settings import BASELINE, SETTINGS, contender
 
 ABOUT = (
-    f"Rows that send more than {wording.DEAR:g} times random's megabytes in their rounds, each compared with longer "
-    f"runs of some that ask nobody, or once ({', '.join(information.LASTING)}), which stop after as many megabytes: "
-    '"minus random" is the row\'s accuracy '
-    'minus that of the longer run, and "its rounds" are how many that one gets for them.'
+    f"Each row here sends more than {wording.DEAR:g} times random's megabytes. It is compared with longer runs of "
+    f"strategies that query no client, or only once ({', '.join(information.LASTING)}). A longer run stops at the "
+    'row\'s megabytes: "minus random" is the row\'s accuracy minus that of the longer run, and "its rounds" is the '
+    "number of rounds of the longer run."
 )
 _HALVED_AFTER = FASHION_MNIST.training.learning_rate_milestones
 SHORTER_STEPS = (
-    f"Clients' step sizes halve after {' and after '.join(map(str, _HALVED_AFTER))} rounds, as in FedCor's paper: a "
-    f"run of more rounds ends with smaller steps than one of {_HALVED_AFTER[0]}."
+    f"Clients' step sizes halve after {' and after '.join(map(str, _HALVED_AFTER))} rounds, as in FedCor's paper. A "
+    f"longer run therefore ends with smaller steps than one of {_HALVED_AFTER[0]} rounds."
 )
 
 
 def section(found: Mapping[str, Held]) -> list[str]:
-    """Return the comparison with those that ask nobody, or once, at the megabytes of each expensive row."""
+    """Return the comparison with longer runs of cheap strategies, at the megabytes of each expensive row."""
     tables = {setting: _table(found.get(setting), found.get(longer_of(setting))) for setting in information.SETTINGS}
     parts = [part for setting, table in tables.items() if table for part in (f"{SETTINGS[setting].title}:", *table)]
     missing = [setting for setting in tables if not {setting, longer_of(setting)} <= set(found)]
@@ -36,7 +36,7 @@ def section(found: Mapping[str, Held]) -> list[str]:
 
 
 def longer_of(setting: str) -> str:
-    """Return the part with a setting's longer runs."""
+    """Return the name of the part that holds a setting's longer runs."""
     return f"information-longer-{setting}"
 
 
@@ -49,7 +49,7 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
     columns = {base: less(board, rows, one) for base, one in longer.rows.items()}
     columns = {base: column for base, column in columns.items() if column}
     if not rows or not columns:
-        return [f"No row sends more than {wording.DEAR:g} times random's megabytes, and less than a longer run."]
+        return [f"No row sends more than {wording.DEAR:g} times random's megabytes and less than a longer run."]
     heads = " | ".join(f"minus {base} | its rounds" for base in columns)
     lines = [
         f"| | MB | accuracy after {board.rows[BASELINE].rounds} rounds | {heads} |",
@@ -68,19 +68,19 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
         f"{wording.listed(wording.with_verdict(column, statistics.WORSE))}"
         for base, column in columns.items()
     ]
-    return ["\n".join(lines), f"After as many megabytes: {'; '.join(words)}."]
+    return ["\n".join(lines), f"At the row's megabytes: {'; '.join(words)}."]
 
 
 def less(held: Held, rows: Sequence[str], base: Series) -> dict[str, Comparison]:
-    """Compare the ends of rows with a longer run of another row, after as many megabytes as each of them sends in all.
+    """Compare each row's final accuracy with a longer run's, at the row's megabytes.
 
     Args:
-        held: of the rows' part.
-        rows: that are compared, a family of Holm's correction.
+        held: the part with the rows.
+        rows: names of the rows, one family of Holm's correction.
         base: the longer run.
 
     Returns:
-        By row; without those of other seeds, and those that send more than the longer run.
+        The comparisons by row. Rows with other seeds are left out, and rows that send more than the longer run.
     """
     guess = 1.0 / held.about["num_classes"]
     same = [name for name in rows if held.rows[name].seeds == base.seeds and _sent(held.rows[name]) <= _sent(base)]
@@ -92,5 +92,5 @@ def less(held: Held, rows: Sequence[str], base: Series) -> dict[str, Comparison]
 
 
 def _sent(series: Series) -> float:
-    """Return the megabytes that are sent in all, mean over seeds."""
+    """Return the total megabytes, mean over seeds."""
     return float(series.megabytes[:, -1].mean())

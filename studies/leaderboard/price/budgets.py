@@ -1,4 +1,4 @@
-"""Which strategy to take for which budget."""
+"""The best strategy for each communication budget."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,22 +15,22 @@ from studies.leaderboard.standings import Standings
 
 
 class Advice(NamedTuple):
-    """Whom to take for a budget."""
+    """The best row for a communication budget."""
 
     best: str  # the row with the highest mean
     accuracy: float
     as_good: list[str]  # rows that are not significantly worse
-    seeds_suffice: bool = True  # whether any could have been
+    seeds_suffice: bool = True  # False: too few seeds for any row to be significantly worse
 
 
 def advice(held: Held, shared: measures.Common, share: float, rows: Sequence[str]) -> Advice:
-    """Return the best row of a setting for a budget, and those that are not significantly worse.
+    """Return the best row of a setting for a budget, and the rows that are not significantly worse.
 
     Args:
-        held: of the setting.
-        shared: of all its rows.
-        share: of the equal megabytes.
-        rows: among which, at least one, of equal seeds.
+        held: the setting's results.
+        shared: the values common to all its rows.
+        share: the budget as a fraction of the equal megabytes.
+        rows: names of the candidates, at least one, with equal seeds.
     """
     numbers = {name: measures.accuracy_at(held.rows[name], share * shared.megabytes, shared.guess) for name in rows}
     best = max(numbers, key=lambda name: numbers[name].mean())
@@ -68,10 +68,9 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
     if not parts:
         return [wording.NONE]
     words = (
-        "In bold the row with the highest mean accuracy for the megabytes (mean of the last third of the "
-        "rounds that a run gets for them, of ten at most), among the rows that were run. "
-        '"Not worse" are rows that are not significantly worse, which does not '
-        "prove that they are equal. The best row was chosen on the same seeds, so that chance flatters its lead, also "
-        "where it stands alone. In the picture a colour is the row in bold, also where others are not worse."
+        "Bold marks the row with the highest mean accuracy at the budget, over the last third of the rounds that the "
+        'budget pays for, at most ten. "Not worse" rows are not significantly worse, which does not prove that they '
+        "are equal. The best row was chosen on the same seeds, so chance inflates its lead, even where it is alone. "
+        "The picture shows the row in bold."
     )
     return [*parts, words, f"![the best strategy for a budget]({link}/budgets.png)"]

@@ -1,4 +1,4 @@
-"""What the same megabytes buy with each strategy: those that the cheapest one sends."""
+"""Accuracy of all strategies at the megabytes of the cheapest strategy."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from studies.leaderboard.standings import Standings
 
 
 def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> list[str]:
-    """Return what the same megabytes buy, all settings of a data set together."""
+    """Return the leads at equal rounds and at equal megabytes, over all settings of a data set."""
     parts: list[str] = []
     all_together: list[str] = []
     for title, names in across.groups(boards).items():
@@ -20,15 +20,17 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         if not together:
             continue
         sent = {one.name: wording.times_random(one.name, names, boards) for one in together}
-        lines = ["| | times random's MB | lead over random, last 10 rounds | its mean | at equal MB | at equal MB up | "
-                 "at equal MB: better / worse |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+        lines = ["| | times random's MB | lead over random, last 10 rounds | mean lead | at equal MB | "
+                 "at equal MB up | at equal MB: better / worse |", "|---|---|---|---|---|---|---|"]  # fmt: skip
         measure = "accuracy_at_100_percent_of_megabytes"
         for one in sorted(together, key=lambda one: sent[one.name]):
             leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
             leads.insert(1, f"{next(iter(one.leads.values())).mean():+.3f}")
             shown = across.counted(one.verdicts[measure])
             lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
-        parts += [f"{title}, {len(names)} settings: interquartile means, and one mean, over settings and seeds."]
+        parts += [
+            f"{title}, {len(names)} settings (interquartile means over settings and seeds, except the mean lead):"
+        ]
         parts.append("\n".join(lines))
         all_together += [name for name in names if name not in all_together]
     if not parts:
@@ -42,22 +44,22 @@ WITHIN_CHANCE = "·"
 
 
 def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list[str]:
-    """Return who is better and worse in each setting, after the same rounds and at equal megabytes."""
+    """Return the verdicts in each setting, after equal rounds and at equal megabytes."""
     rounds = ", ".join(map(str, sorted({tables[name].shared.rounds for name in names})))
     sent = {row: wording.times_random(row, names, boards) for row in _everywhere(names, boards)}
     most = max(sent.values())
     most_rows = [row for row, value in sent.items() if value > 0.99 * most]
     of_settings = [f"{wording.times_random(most_rows[0], [name], boards):.2f}" for name in names]
     return [
-        f"Significantly better ({SIGNS[statistics.BETTER]}) or worse ({SIGNS[statistics.WORSE]}) than random "
-        f"selection, or within chance ({WITHIN_CHANCE}), after the same {rounds} rounds. A sign may be false. "
-        f"{across.false_verdicts(len(names))}",
+        f"Verdicts after {rounds} rounds: significantly better ({SIGNS[statistics.BETTER]}) or worse "
+        f"({SIGNS[statistics.WORSE]}) than random selection, or not significant ({WITHIN_CHANCE}). A sign may be "
+        f"false. {across.false_verdicts(len(names))}",
         _matrix("last_rounds_accuracy", names, boards, tables),
-        f"The same at equal megabytes. A number is how many of the {rounds} rounds a row gets for them, where it sends "
-        f"more than {wording.DEAR:g} times random's:",
+        f"Verdicts at equal megabytes. Where a row sends more than {wording.DEAR:g} times random's megabytes, a number "
+        f"shows how many of the {rounds} rounds these pay for:",
         _matrix("accuracy_at_100_percent_of_megabytes", names, boards, tables, with_rounds=True),
-        f"Those that send the most are {wording.listed(most_rows)}: {most:.2f} times random's megabytes in the mean "
-        f"over settings, which are {wording.listed(of_settings)} one by one.",
+        f"The most expensive rows are {wording.listed(most_rows)}, with {most:.2f} times random's megabytes in the "
+        f"mean over settings, and {wording.listed(of_settings)} in the single settings.",
     ]
 
 

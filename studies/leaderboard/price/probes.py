@@ -1,4 +1,4 @@
-"""What is left of FedCor's lead as its probes get rarer."""
+"""FedCor's lead by the interval between its probes."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from studies.leaderboard.settings import BASELINE, SETTINGS
 
 
 def section(found: Mapping[str, Held]) -> list[str]:
-    """Return the table of intervals between probes."""
+    """Return FedCor's lead for each interval between probes."""
     parts: list[str] = []
     missing: list[str] = []
     for setting in information.SETTINGS:
@@ -32,7 +32,7 @@ def section(found: Mapping[str, Held]) -> list[str]:
         lasting = as_many.less(held, rows, longer.rows[BASELINE]) if longer and BASELINE in longer.rows else {}
         full = leads[usual].difference if usual in leads and leads[usual].verdict == statistics.BETTER else np.nan
         lines = [f"| | times random's MB | lead over random, last 10 rounds | share of the lead of {usual} | "
-                 f"minus {usual} | minus random with as many MB |", "|---|---|---|---|---|---|"]  # fmt: skip
+                 f"minus {usual} | minus random with equal MB |", "|---|---|---|---|---|---|"]  # fmt: skip
         for name in rows:
             times = held.rows[name].megabytes[:, -1].mean() / held.rows[BASELINE].megabytes[:, -1].mean()
             share = "" if np.isnan(full) else f"{100 * leads[name].difference / full:.0f} %"
@@ -47,6 +47,6 @@ def section(found: Mapping[str, Held]) -> list[str]:
         words += f"Worse than {usual}: {wording.listed(worse, '; ')}."
         if lasting:
             better = wording.with_verdict(lasting, statistics.BETTER)
-            words += f" Better than random selection that sends as many MB: {wording.listed(better, '; ')}."
+            words += f" Better than random selection with equal MB: {wording.listed(better, '; ')}."
         parts.append(words)
     return [*parts, *wording.missing(missing)] if parts else [wording.NONE]

@@ -1,4 +1,4 @@
-"""When FL-DP3S's profile, asked once, has paid for itself."""
+"""The megabytes from which FL-DP3S's profiles, collected once, pay for themselves."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ PROFILED = "fl_dp3s"
 def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list[str]:
     """Return FL-DP3S's lead over random selection at shares of the equal megabytes."""
     columns = [f"lead at {100 * share:g} % of the equal MB" for share in wording.BUDGETS]
-    lines = ["| | MB to get the profiles | " + " | ".join(columns) + " | ahead for good from (MB) |",
+    lines = ["| | MB to get the profiles | " + " | ".join(columns) + " | stays ahead from (MB) |",
              "|---|---|" + "---|" * (len(wording.BUDGETS) + 1)]  # fmt: skip
     by_verdict: dict[str, list[str]] = {}
     for name, held in boards.items():
@@ -38,32 +38,32 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list
         cells = [standings.difference(one, 3) for one in compared]
         until = "not by the end" if ahead is None else f"{ahead:.0f} of {shared.megabytes:.0f}"
         if ahead is not None and compared[-1].verdict != statistics.BETTER:
-            until += " (chance?)"
+            until += " (not significant)"
         lines.append(f"| {cell(held.about['title'])} | {price:.1f} | {' | '.join(cells)} | {until} |")
     if len(lines) == 2:
         return [wording.NONE]
-    said = {statistics.BETTER: "significantly better in", statistics.WITHIN_CHANCE: "within chance in"}
+    said = {statistics.BETTER: "significantly better in", statistics.WITHIN_CHANCE: "not significantly different in"}
     if statistics.WORSE in by_verdict:
         said[statistics.WORSE] = "significantly worse in"
     if statistics.TOO_FEW_SEEDS in by_verdict:
-        said[statistics.TOO_FEW_SEEDS] = "not told, for there are too few seeds, in"
+        said[statistics.TOO_FEW_SEEDS] = "untested, with too few seeds, in"
     found = [f"{words}: {wording.listed(by_verdict.get(verdict, ()), '; ')}" for verdict, words in said.items()]
     return [
         "\n".join(lines),
-        "The last column is the megabytes from which the mean over seeds stays above that of random selection up to "
-        "the equal megabytes; (chance?) where the lead at their end is not significant. With all of them FL-DP3S "
-        f"is {'; '.join(found)}.",
+        "From the megabytes in the last column up to the equal megabytes, FL-DP3S's mean over seeds stays above random "
+        'selection\'s; "not significant" refers to the lead at the end. '
+        f"With all megabytes, FL-DP3S is {'; '.join(found)}.",
     ]
 
 
 def ahead_from(ours: Series, base: Series, megabytes: float, guess: float) -> float | None:
-    """Return the megabytes from which a row's mean stays above another's up to the equal ones; None where it does not.
+    """Return the megabytes from which a row's mean stays above another's; None if it ends below.
 
     Args:
         ours: the row.
-        base: the other one.
-        megabytes: the equal ones.
-        guess: accuracy where they pay for no round.
+        base: the other row.
+        megabytes: the equal megabytes, where the comparison ends.
+        guess: accuracy where the megabytes pay for no round.
     """
     ends = np.unique(np.concatenate([one.megabytes.mean(axis=0) for one in (ours, base)]))
     ends = ends[ends <= megabytes * (1 + 1e-12)]

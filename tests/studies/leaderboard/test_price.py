@@ -71,17 +71,17 @@ def test_the_page_says_what_the_numbers_show(results):
     assert "| fedcor interval=80 | 1.50 |" in text and "| 50 % |" in text
     assert "the difference to random selection falls significantly for fedcor, and rises for none" in text
     # fedcor sends 6 MB a round for 20 rounds, random selection and FL-DP3S 2 MB for 70 and 50: too few for the latter
-    assert "After as many megabytes: better than random: fedcor, worse: none." in text
+    assert "At the row's megabytes: better than random: fedcor, worse: none." in text
     assert "| fedcor | 120 | 0.700 | **+0.050 (" in text and ": better** | 60 |" in text
     assert "minus fl_dp3s" not in text
-    assert "Better than random selection that sends as many MB: fedcor interval=10." in text
+    assert "Better than random selection with equal MB: fedcor interval=10." in text
     assert text.count("*Not run yet: Fashion-MNIST, two shards a client.*") == 3
     assert "| | fl_dp3s | fedcor |\n|---|---|---|\n| fmnist-1spc | + | + |\n| fmnist-2spc | + | + |\n" in text
-    assert "| fmnist-1spc (40 MB) | + | + 6 |\n" in text and "how many of the 20 rounds a row gets" in text
-    assert "FL-DP3S is significantly better in: fmnist-1spc; fmnist-2spc; within chance in: none." in text
+    assert "| fmnist-1spc (40 MB) | + | + 6 |\n" in text and "how many of the 20 rounds these pay for" in text
+    assert "FL-DP3S is significantly better in: fmnist-1spc; fmnist-2spc; not significantly different in: none." in text
     assert (
-        "Those that send the most are fedcor: 3.00 times random's megabytes in the mean over settings, which are "
-        "3.00, 3.00 one by one." in text
+        "The most expensive rows are fedcor, with 3.00 times random's megabytes in the mean over settings, and 3.00, "
+        "3.00 in the single settings." in text
     )
     assert wording.NONE not in text
     assert text == pages.price_of_information(results, "../results")
@@ -102,7 +102,7 @@ def test_a_study_of_other_rounds_is_not_held_against_the_leaderboard(results):
     other = {row: made_up.level(0.5, rounds=10) for row in ("random", "fedcor")}
     series.write(results / name, other, made_up.about(other, title=name))
     text = pages.price_of_information(results, "../results")
-    assert "70 % reachable |" in text and "change of the lead" not in text
+    assert "70 % available |" in text and "change of the lead" not in text
 
 
 def test_few_seeds_are_said():

@@ -52,7 +52,7 @@ def test_its_commands_name_entries():
 def test_every_verdict_is_explained():
     said = {value for name, value in vars(verdicts).items() if name.isupper() and isinstance(value, str)}
     words = said - {verdicts.ORDER, verdicts.NUMBERS}  # sentences of the rules
-    section = TEXT.split("## The words")[1].split("## Table by table")[0]
+    section = TEXT.split("## Verdicts")[1].split("## Table by table")[0]
     assert all(word in section for word in {*words, "too few seeds"})
 
 

@@ -304,5 +304,5 @@ if ANOTHER is not None:
     show_costs_of_target()
 
 # %% [markdown]
-# In a terminal `python -m fedjax_sel.compare --algos random pow_d fl_dp3s divfl fedcor --seeds 8 --rounds 50 --out
+# In a terminal `python -m fedjax_sel compare --algos random pow_d fl_dp3s divfl fedcor --seeds 8 --rounds 50 --out
 # runs/compared` does the same, with more pictures and tables, and goes on in the same way.

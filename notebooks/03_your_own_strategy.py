@@ -270,6 +270,6 @@ for name, result in results.items():
 #   the GEMD, and then at `result.selection_counts`: who trains how often now?
 # * Clients may not always be there: `SETTING.replace(available=0.5)` lets half of them be reached in each round.
 # * Saved as `my_strategies.py`, the same code runs from a terminal: `python -m fedjax_sel.train --algo
-#   my_strategies:balanced_labels --algo-args pool=20`, and `python -m fedjax_sel.testing my_strategies:balanced_labels`
+#   my_strategies:balanced_labels --algo-args pool=20`, and `python -m fedjax_sel test my_strategies:balanced_labels`
 #   checks it.
 # * `docs/add_a_strategy.md` walks through one that learns in every round, and says what else can be bought.

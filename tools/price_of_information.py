@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from fedjax_sel.leaderboard import pages
+from studies.leaderboard import pages
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "price_of_information.md"

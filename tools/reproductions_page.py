@@ -4,8 +4,8 @@
 import argparse
 from pathlib import Path
 
-from fedjax_sel.reproduction import overview
-from fedjax_sel.reproduction.entries import ENTRIES
+from studies.papers import overview
+from studies.papers.entries import ENTRIES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reproductions.md"

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedjax_sel.config import PAIRS, VALUE, Config, is_value
 from fedjax_sel.config.typed import Settings
-from fedjax_sel.core import value_digests
+from fedjax_sel.core import hyperparameters
 from fedjax_sel.core.names import shown
 from fedjax_sel.data import Dataset, Partition
 from fedjax_sel.errors import UserError
@@ -209,7 +209,7 @@ def _taken(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, st
 def _made_of_functions(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
     def take(value: Any) -> tuple[Any, str | None]:
         taken, name = _taken(field, kind, wanted)(value)
-        return taken, f"{name}-{value_digests.digest(taken)}"  # pow_d is one of 8 candidates, or of 40
+        return taken, f"{name}-{hyperparameters.digest(taken)}"  # pow_d is one of 8 candidates, or of 40
 
     return take
 

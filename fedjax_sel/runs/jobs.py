@@ -163,7 +163,7 @@ def kinds() -> Kinds:
 
 def _of_value(flag: str, value: Any) -> tuple[str, str]:
     """Return the name of a value for people, and one that tells it from others of that name."""
-    from fedjax_sel.core import value_digests
+    from fedjax_sel.core import hyperparameters
 
     kind = {"--algos": kinds().strategy, "--optimizers": kinds().optimizer}[flag]
     if not isinstance(value, kind):
@@ -172,4 +172,4 @@ def _of_value(flag: str, value: Any) -> tuple[str, str]:
             f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on a command line, or "
             "values of fedjax_sel"
         )
-    return value.name, f"{value.name}-{value_digests.digest(value)}"
+    return value.name, f"{value.name}-{hyperparameters.digest(value)}"

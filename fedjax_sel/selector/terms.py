@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedjax_sel import strategies
-from fedjax_sel.core import jax_settings, parsing, value_digests
+from fedjax_sel.core import hyperparameters, jax_settings, parsing
 from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import answers
@@ -148,7 +148,7 @@ def _model(params: Any, output_layer: Any) -> ModelShapes:
 
 def _made(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
     if isinstance(strategy, Strategy):
-        return strategy, {"value": value_digests.digest(strategy)}
+        return strategy, {"value": hyperparameters.digest(strategy)}
     if not isinstance(strategy, str):
         raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; give a name such as 'pow_d'")
     name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')

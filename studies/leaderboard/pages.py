@@ -234,10 +234,11 @@ def _words() -> str:
         f"have the same weight; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, "
         "because GPFL needs them. No strategy was tuned in these settings; what tuning is worth in two of them stands "
         f"below. {settings.WHY_NOT_ALL}\n\n"
-        "`python -m studies leaderboard --list` shows the parts; `--pages` writes these pages again from the curves, and "
-        "with another `--out` a part is run again from nothing. It takes these strategies only; your own beside them in "
-        "such a setting: `fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 --server-validation "
-        f"{settings.SERVER_VALIDATION:g} --algos random clustered mypackage.module:factory --out runs/mine`."
+        "`python -m studies leaderboard --list` shows the parts; `--pages` writes these pages again from the curves, "
+        "and with another `--out` a part is run again from nothing. It takes these strategies only; your own beside "
+        "them in such a setting: `fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 "
+        f"--server-validation {settings.SERVER_VALIDATION:g} --algos random clustered mypackage.module:factory "
+        "--out runs/mine`."
     )
 
 

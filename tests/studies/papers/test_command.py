@@ -10,7 +10,6 @@ import signal
 
 import pytest
 
-import fedjax_sel
 from fedjax_sel.cli import command_line
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
@@ -104,7 +103,7 @@ def test_an_entry_end_to_end(small, tmp_path, capsys):
     assert {row["setting"] for row in rows} == {"fmnist-1spc", "fmnist-2spc"}  # what was run before is still there
     text = (folder / "README.md").read_text()
     assert "**All 4 runs are finished.**" in text
-    assert [command.split()[4] for command in text.split("```")[1].split("\n")[1:3]] == ["fmnist-1spc", "fmnist-2spc"]
+    assert [command.split()[6] for command in text.split("```")[1].split("\n")[1:3]] == ["fmnist-1spc", "fmnist-2spc"]
     capsys.readouterr()
 
     written = [(path, path.stat().st_mtime_ns) for path in (tmp_path / "out" / "runs").rglob("*.csv")]
@@ -127,8 +126,9 @@ def test_pages_lie_apart_from_runs_and_say_what_made_them(small, tmp_path):
     of_run = json.loads(path.read_text())
     assert f"Commit {of_run['commit'][:7]}; the runs took " in text
     assert re.search(rf" \d+ seconds \({of_run['cores']} cores, .*, JAX {of_run['packages']['jax']}\)\.\n", text)
-    again = fedjax_sel.run_reproduction(small, rounds=1, seeds=1, out=tmp_path / "again", runs=large)
-    assert again.finished and len([*(large / "runs").iterdir()]) == 1 and not (tmp_path / "again" / "runs").exists()
+    again = ("--rounds", "1", "--seeds", "1", "--out", tmp_path / "again", "--runs", large)
+    assert run(small, *again) == 0
+    assert len([*(large / "runs").iterdir()]) == 1 and not (tmp_path / "again" / "runs").exists()
 
 
 def test_to_ask_for_the_entrys_own_seeds_is_to_ask_for_the_whole(small, tmp_path, monkeypatch):
@@ -260,10 +260,6 @@ def test_a_stop_after_a_failure_is_a_stop(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(grid, "run_experiment", run_experiment)
     assert run(small, "--out", tmp_path) == 130
     assert f"Interrupted: 0 of 4 runs of {small} are finished" in capsys.readouterr().err
-
-
-def test_the_command_for_one_column_names_it(small):
-    assert study.Asked(columns="fmnist-1spc", rows=["md"]).flags() == ["--columns", "fmnist-1spc", "--rows", "md"]
 
 
 @pytest.mark.slow

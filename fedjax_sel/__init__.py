@@ -5,7 +5,6 @@ config = fedjax_sel.preset("quickstart").replace(algo="fl_dp3s", seeds=3)
 result = fedjax_sel.run(config)
 result.test_accuracy  # [seeds, rounds]
 fedjax_sel.run_comparison(["random", "fl_dp3s"], out="runs/digits").to_pandas()
-fedjax_sel.run_reproduction("fedgp/fig1").to_pandas()
 """
 
 import signal
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from fedjax_sel.data import Dataset
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.reporting.compared import ComparisonResult
-    from fedjax_sel.reproduction.study import ReproductionResult
     from fedjax_sel.runs.records import Result
     from fedjax_sel.selector import Selector
     from fedjax_sel.strategies.base import Strategy
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
-    "ReproductionResult", "Result", "Selector", "UserError", "__version__", "load", "per_client", "preset", "run",
+    "Result", "Selector", "UserError", "__version__", "load", "per_client", "preset", "run",
     "run_comparison", "run_reproduction",
 ]  # fmt: skip
 
@@ -134,59 +132,15 @@ def run_comparison(
     return found
 
 
-def run_reproduction(
-    entry: str,
-    *,
-    columns: "Sequence[str] | None" = None,
-    rows: "Sequence[str] | None" = None,
-    seeds: "int | Sequence[int] | None" = None,
-    rounds: int | None = None,
-    scale: float = 1.0,
-    out: "str | Path" = "runs/papers",
-    runs: "str | Path | None" = None,
-    data_dir: str | None = None,
-    jobs: int = 0,
-    scheduler: str | None = None,
-    progress: bool = False,
-) -> "ReproductionResult":
-    """Run a table or a figure of a paper again; do the same as `fedjax-sel reproduce`.
-
-    Args:
-        entry: which, e.g. "fedcor/table1"; `fedjax-sel reproduce --list` shows them.
-        columns: some of its settings, or how their names begin; None: all.
-        rows: some of its strategies or variants, by their names; None: all.
-        seeds: a count or a list; None: the entry's.
-        rounds: of training; None: the entry's.
-        scale: share of the entry's rounds.
-        out: folder of all pages.
-        runs: where the runs' own folders go, into a folder `runs` there, and are read from if they are finished; None:
-            beside the pages.
-        data_dir: folder of prepared data.
-        jobs: processes of this machine that take the runs; 0: this one.
-        scheduler: the address of a Dask scheduler whose workers take them.
-        progress: whether to tell of the runs on stderr.
-
-    Returns:
-        Its results; `to_pandas()` and `tables` are what the CSV files in the folder of its page hold.
+def run_reproduction(*_: Any, **__: Any) -> None:
+    """Point to the reproductions, which moved to the source repository.
 
     Raises:
-        UserError: there is no such entry, column or row, a value is out of range, or no run succeeded.
-        KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
-            that is returned instead.
-        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
+        UserError: always, with the new command.
     """
-    from pathlib import Path
+    from fedjax_sel.errors import UserError
 
-    from fedjax_sel.reproduction import study
-    from fedjax_sel.runs import interruption
-
-    how_much = study.Asked(columns, rows, seeds, rounds, scale, data_dir, jobs, scheduler)
-    folders = study.Folders(Path(out), None if runs is None else Path(runs))
-    with interruption.with_result():
-        found = study.of_entry(entry, how_much, folders, progress)
-    if found.stopped:
-        interruption.end_script(found, found.stopped_by or signal.SIGINT, progress)
-    return found
+    raise UserError("run_reproduction moved to the source repository; clone it, and run python -m studies reproduce")
 
 
 def load(path: "str | Path", *, weights: str = "final") -> "Result":
@@ -232,7 +186,7 @@ def per_client(result: "Result", experiment: "Experiment | Config | None" = None
 # These need JAX or NumPy; `--help` and a configuration do not.
 _LATE = {
     "ComparisonResult": "reporting.compared", "Dataset": "data", "Experiment": "experiment",
-    "ReproductionResult": "reproduction.study", "Result": "runs.records", "Selector": "selector",
+    "Result": "runs.records", "Selector": "selector",
 }  # fmt: skip
 
 
@@ -241,6 +195,5 @@ def __getattr__(name: str) -> Any:
 
     if name in _LATE:
         return getattr(importlib.import_module(f"fedjax_sel.{_LATE[name]}"), name)
-    other = {"compare": "run_comparison", "reproduce": "run_reproduction"}.get(name)
-    advice = f"; the function is fedjax_sel.{other}, and {name} is the command" if other else ""
+    advice = "; the function is fedjax_sel.run_comparison" if name == "compare" else ""
     raise AttributeError(f"module 'fedjax_sel' has no attribute {name!r}{advice}")

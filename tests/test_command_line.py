@@ -10,10 +10,10 @@ import pytest
 
 from fedjax_sel import data
 from fedjax_sel.cli import command_line, train
+from fedjax_sel.cli import data as data_command
+from fedjax_sel.cli import test as kit
 from fedjax_sel.core import jax_settings
-from fedjax_sel.data import __main__ as data_command
 from fedjax_sel.errors import UserError
-from fedjax_sel.testing import __main__ as kit
 
 
 def refuses(error):

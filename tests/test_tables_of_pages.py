@@ -70,14 +70,14 @@ def test_what_a_condition_names_may_have_a_comma_and_a_colon(tmp_path):
     "block,why",
     [
         ("<!-- value nowhere.csv: {x} -->", "No such file"),
-        ("<!-- value r.csv where algo=random: {mean} -->", "2 records match"),
-        ("<!-- value r.csv where algo=afl: {mean} -->", "no record of r.csv matches"),
-        ("<!-- value r.csv where algo=fedcor, setting=a: {median} -->", "unknown column median"),
-        ("<!-- value r.csv {mean} -->", "': {' is missing"),
+        ("<!-- value r.csv where algo=random: {mean} -->", "2 lines of the file match"),
+        ("<!-- value r.csv where algo=afl: {mean} -->", "no line of r.csv matches"),
+        ("<!-- value r.csv where algo=fedcor, setting=a: {median} -->", "there is no median"),
+        ("<!-- value r.csv {mean} -->", "no ': {'"),
         ("<!-- table\na = r.csv\nb = r.csv\n| x |\n| {a.mean} |\n-->", "several files need a key"),
-        ("<!-- table\na = r.csv\nkey algo\n| x |\n| {a.mean} |\n-->", "several records with the same algo"),
-        ("<!-- table\na = r.csv\nonce algo\n| x |\n| {a.mean} |\n-->", "unknown line 'once algo'"),
-        ("<!-- table\na = r.csv\n| x |\n-->", "two lines that start with"),
+        ("<!-- table\na = r.csv\nkey algo\n| x |\n| {a.mean} |\n-->", "several lines of one algo"),
+        ("<!-- table\na = r.csv\nonce algo\n| x |\n| {a.mean} |\n-->", "not understood: 'once algo'"),
+        ("<!-- table\na = r.csv\n| x |\n-->", "two lines that begin with"),
     ],
 )
 def test_a_block_that_cannot_be_filled(root, block, why):

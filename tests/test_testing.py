@@ -10,6 +10,7 @@ import pytest
 from jax import lax
 
 from fedjax_sel import strategies, testing
+from fedjax_sel.cli import test as command
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.base import (
@@ -27,7 +28,6 @@ from fedjax_sel.strategies.base import (
     every,
     rounds,
 )
-from fedjax_sel.testing import __main__ as command
 from fedjax_sel.testing import bench, bill, driver, synthetic_clients
 
 LOSS = Request("loss", ALL, always())

@@ -217,11 +217,11 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         return USER_ERROR
     except SystemExit as error:
         commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
-        inside = [place for place in _places(error) if not place.startswith(commands)]
-        if not inside:
+        place = _places(error)[-1]
+        if place.startswith(commands):
             raise  # raised by the parser: --help, --version
         print(
-            f"error: {inside[-1]} called sys.exit ({texts.reason(error)}); raise an exception there instead",
+            f"error: {place} called sys.exit ({texts.reason(error)}); raise an exception there instead",
             file=sys.stderr,
         )
         return USER_ERROR

@@ -119,7 +119,7 @@ def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Seque
     from fedjax_sel.runs.interruption import exit_code
 
     logs.make(log, out)  # report a missing package before the first run
-    command = on_a_page.command("compare", arguments)
+    command = on_a_page.command("fedjax-sel compare", arguments)
     found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
@@ -138,5 +138,5 @@ def _say(line: str) -> None:
 
 
 def entry_point() -> int:
-    """Run the installed command `fedjax-sel-compare`."""
+    """Run the installed command `fedjax-sel compare`."""
     return command_line.guarded(main)

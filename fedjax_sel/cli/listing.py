@@ -19,7 +19,7 @@ EPILOG = """examples:
   fedjax-sel list fedcor/fmnist-1spc         one preset, with the flags it sets
   fedjax-sel list mypackage.module:factory   your own strategy
 
-For the papers' tables and figures, run fedjax-sel reproduce --list.
+For the papers' tables and figures, run python -m studies reproduce --list in the repository.
 """
 WITHOUT_ARGS = ("--partition", "--model", "--dataset", "--task", "--preset")
 SECTIONS = ("strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets")

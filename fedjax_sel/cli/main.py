@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   fedjax-sel list fedcor                                    one strategy in full
   fedjax-sel COMMAND --help                                 every flag of a command, with its default
 
-`python -m fedjax_sel COMMAND` and `python -m fedjax_sel.COMMAND` are equivalent (`test`: python -m fedjax_sel.testing).
+`python -m fedjax_sel COMMAND` is equivalent.
 To complete commands, flags and names with TAB, install argcomplete:
   pip install "fedjax-sel[completion]" && eval "$(register-python-argcomplete fedjax-sel)"
 """
@@ -36,15 +36,14 @@ class Command(NamedTuple):
 COMMANDS = {
     "train": Command("run", "train a federated model with one selection strategy, all seeds at once", "train"),
     "compare": Command("run", "run several strategies under the same conditions, with tables and plots", "compare"),
-    "reproduce": Command("run", "re-run the papers' tables and figures and judge each claim", "reproduce"),
-    "leaderboard": Command(
-        "run", "rank all strategies under the same settings, with significance tests", "leaderboard"
-    ),
     "list": Command("look", "list strategies, data sets, presets and more, or describe one name", "listing"),
     "data": Command("look", "show each client's examples and labels under a partition", "data"),
     "report": Command("look", "compare existing runs in a table, a plot or an HTML page", "report"),
     "test": Command("check", "check that a strategy of your own satisfies the strategy contract", "test"),
 }
+
+
+STUDIES = ("reproduce", "leaderboard")  # commands of earlier versions
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,6 +63,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.print_help()
         return 0
     name, *own = rest
+    if name in STUDIES:
+        raise UserError(
+            f"{name}: this command moved to the source repository; clone it, and run python -m studies {name} there"
+        )
     if name not in COMMANDS:
         raise UserError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)}")
     return module_of(name).main([*own, *flags])

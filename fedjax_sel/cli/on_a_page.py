@@ -9,11 +9,11 @@ from fedjax_sel.core import texts
 PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
 
-def command(name: str, arguments: Sequence[str]) -> str:
+def command(program: str, arguments: Sequence[str]) -> str:
     """Return a command line with placeholders for local folders.
 
     Args:
-        name: the command's name, such as "leaderboard".
+        program: the command, such as "fedjax-sel compare".
         arguments: the command's arguments.
     """
     shown: list[str] = []
@@ -26,4 +26,4 @@ def command(name: str, arguments: Sequence[str]) -> str:
         value = value if given else next(left, "")
         of_project = flag == "--out" and not Path(value).is_absolute()  # shows the results' place in the repository
         shown += [flag, value if of_project else PLACES[flag]]
-    return f"fedjax-sel {name} {shlex.join(map(texts.without_folders, shown))}"  # --config has a path, too
+    return f"{program} {shlex.join(map(texts.without_folders, shown))}"  # --config has a path, too

@@ -4,7 +4,7 @@
     check_strategy(my_strategy)          # raises, with a sentence for each check that failed
     print(examine(my_strategy))          # all checks, passed or not
 
-    python -m fedjax_sel.testing my_module:my_strategy
+    python -m fedjax_sel test my_module:my_strategy
 
 What clients answer is made up from the strategy's own requests; nothing is trained but for the last check, which
 compares the ledger of a small real run with what the requests imply.

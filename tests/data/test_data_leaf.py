@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import data
-from fedjax_sel.data import __main__ as preview
+from fedjax_sel.cli import data as preview
 from fedjax_sel.data import leaf, partition
 from fedjax_sel.errors import UserError
 

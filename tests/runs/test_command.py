@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel.cli import command_line, report, train
-from fedjax_sel.data import __main__ as preview
-from fedjax_sel.testing import __main__ as kit
+from fedjax_sel.cli import data as preview
+from fedjax_sel.cli import test as kit
 
 QUICK = ["--rounds", "2", "--chunk", "1", "--num-clients", "20", "--num-selected", "3"]
 

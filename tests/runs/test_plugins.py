@@ -8,8 +8,8 @@ import pytest
 from fedjax_sel import testing
 from fedjax_sel.cli import command_line, compare, train
 from fedjax_sel.cli import data as data_
+from fedjax_sel.cli import test as kit
 from fedjax_sel.core.plugin_sources import sources
-from fedjax_sel.testing import __main__ as kit
 
 QUICK = [
     "--dataset", "synthetic:train_size=200,test_size=40", "--num-clients", "8", "--num-selected", "2", "--batch-size",

@@ -1,4 +1,4 @@
-"""Sources of the strategies' numbers, from the tables in tests/test_published_numbers.py."""
+"""Sources of the strategies' numbers: the tables of tests/studies/papers/test_published_numbers.py."""
 
 import ast
 import functools
@@ -13,9 +13,9 @@ def source(root: Path, strategy: str, name: str) -> str:
     """Return the source of a parameter's default, or of a preset's number.
 
     Args:
-        root: the repository's root.
-        strategy: the strategy's name.
-        name: the parameter's name.
+        root: of the repository.
+        strategy: its name.
+        name: of the parameter.
     """
     tables = _tables(root)
     by_name = {} if strategy not in _TABLES else tables[_TABLES[strategy]]
@@ -23,7 +23,7 @@ def source(root: Path, strategy: str, name: str) -> str:
 
 
 def preset_numbers(strategy: str) -> dict[str, dict[str, Any]]:
-    """Return the numbers of a strategy's presets: preset -> name -> value; empty if it has none."""
+    """Return the numbers of each preset of a strategy: preset -> name -> value; empty without presets."""
     if strategy in ("fedcor", "fedgp"):
         module = importlib.import_module("fedjax_sel.strategies.fedcor.presets")
         own = "fedgp" if strategy == "fedgp" else "paper"
@@ -44,8 +44,8 @@ def preset_numbers(strategy: str) -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def _tables(root: Path) -> dict[str, dict[str, str]]:
-    """Return each table as a mapping from its first column to its last."""
-    path = root / "tests" / "test_published_numbers.py"
+    """Return the last column of each table by its first."""
+    path = root / "tests" / "studies" / "papers" / "test_published_numbers.py"
     wanted = {*_TABLES.values(), "DEFAULTS"}
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -1,4 +1,4 @@
-"""Markdown about the strategies, generated from the code: queries, traffic, parameters, differences to the papers."""
+"""Markdown about each strategy, generated from the code: facts, traffic, parameters, and deviations from the paper."""
 
 import importlib
 import inspect
@@ -20,13 +20,13 @@ WHO = {
     ALL: "all available clients",
     CANDIDATES: "the candidates",
     SELECTED: "the cohort",
-    SERVER: "the server",
+    SERVER: "the server itself",
 }
 
 
 def overview(root: Path) -> str:
-    """Return a table of all strategies with their queries and traffic."""
-    lines = ["| strategy | paper | buys | additional traffic per round |", "|---|---|---|---|"]
+    """Return the table of all strategies with their facts and traffic."""
+    lines = ["| strategy | paper | buys | sends beyond K models down and K up per round |", "|---|---|---|---|"]
     for name, entry in strategies.TABLE.items():
         strategy = strategies.make(name)
         lines.append(f"| [`{name}`]({name}.md) | {entry.paper} | {costs.buys(strategy)} | {costs.costs(strategy)} |")
@@ -34,13 +34,13 @@ def overview(root: Path) -> str:
 
 
 def information(root: Path) -> str:
-    """Return the `overview`, for a page in the parent folder of the strategies' pages."""
+    """Return the same table for a page beside the folder of strategies."""
     return overview(root).replace("](", "](strategies/")
 
 
 def facts(root: Path) -> str:
     """Return the catalogue of facts."""
-    lines = ["| fact | sources | floats up per client | needs the model | trains | options |", "|" + "---|" * 6]
+    lines = ["| fact | queried clients | floats up per client | needs the model | trains | options |", "|" + "---|" * 6]
     for name, kind in kinds.KINDS.items():
         length = "none" if not kind.has_table else (kind.symbol or "1")
         if kind.extra_floats:
@@ -57,24 +57,22 @@ def facts(root: Path) -> str:
 
 
 def buys(root: Path, name: str) -> str:
-    """Return a strategy's queries by default, and the parameters that change them."""
+    """Return the facts that a strategy buys, and the parameters that change them."""
     usual = strategies.make(name)
     if usual.requests:
-        lines = ["| fact | source | when | sent up per client |", "|---|---|---|---|"]
+        lines = ["| fact | queried clients | when | sent up per client |", "|---|---|---|---|"]
         lines += [_request(request) for request in usual.requests]
-        text = (
-            "\n".join(lines)
-            + f"\n\nThe additional traffic, beyond K models down and K up per round, is `{costs.costs(usual)}`."
-        )
+        text = "\n".join(lines) + f"\n\nBeyond K models down and K up per round, this sends: {costs.costs(usual)}."
     else:
-        text = "Nothing. Training itself sends K models down and K up per round."
+        text = "Nothing. It sends K models down and K up per round, for training itself."
     changed = _where_parameters_matter(name, usual)
     if changed:
         text += (
-            "\n\nThese parameters change it:\n\n| parameter | buys | additional traffic |\n|---|---|---|\n" + changed
+            "\n\nThese parameters change what it buys:\n\n| parameter | buys | sends beyond |\n|---|---|---|\n"
+            + changed
         )
-    symbols = "N clients, K selected clients, d candidates, P model parameters, Q profile entries."
-    return f"{text}\n\n*{symbols} Generated from the code's catalogue of facts.*"
+    symbols = "N clients, K selected, d candidates, P parameters of the model, Q numbers of a profile."
+    return f"{text}\n\n*{symbols} Derived from the code's catalogue of facts.*"
 
 
 def _request(request: Request) -> str:
@@ -97,7 +95,7 @@ def _where_parameters_matter(name: str, usual: Strategy) -> str:
                 continue
             try:
                 made = strategies.make(name, **{parameter: value})
-            except UserError:  # the value requires another parameter
+            except UserError:  # it goes with another parameter only
                 continue
             if (costs.buys(made), costs.costs(made)) != (costs.buys(usual), costs.costs(usual)):
                 lines.append(f"| `{parameter}={value}` | {costs.buys(made)} | {costs.costs(made)} |")
@@ -119,11 +117,11 @@ def parameters(root: Path, name: str) -> str:
             shown = _code(default)
         cells = [f"`{parameter}`", shown, _allowed(kind), meanings[parameter], source]
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return "\n".join(lines) + "\n\n*Generated from the strategy's factory function.*"
+    return "\n".join(lines) + "\n\n*Derived from the declaration of the strategy's function.*"
 
 
 def presets(root: Path, name: str) -> str:
-    """Return a table of a strategy's presets, with the numbers' sources."""
+    """Return the numbers of every preset of a strategy, with their sources."""
     columns = published_sources.preset_numbers(name)
     names = [column for column in columns if columns[column]]
     fields = list(next(iter(columns.values())))
@@ -136,20 +134,20 @@ def presets(root: Path, name: str) -> str:
 
 
 def differs(root: Path, name: str) -> str:
-    """Return a strategy's differences to its paper, the end of its module's docstring."""
+    """Return a strategy's deviations from its paper: the end of its module's docstring."""
     factory = strategies.TABLE[name].factory
     module = importlib.import_module(factory.__module__)
     doc = inspect.cleandoc(module.__doc__ or "")
     start = re.search(r"^(What became different|Differs from the paper)", doc, re.MULTILINE)
     if start is None:
-        raise ValueError(f"{name}: the module's docstring lacks a paragraph 'Differs from the paper'")
+        raise ValueError(f"{name}: its module does not say how it differs from the paper")
     text = _as_markdown(doc[start.start() :])
     path = Path(module.__file__ or "").relative_to(root).as_posix()
-    return f"{text}\n\n*From the docstring of [`{path}`](../../{path}).*"
+    return f"{text}\n\n*From the documentation of [`{path}`](../../{path}).*"
 
 
 def _as_markdown(text: str) -> str:
-    """Convert a docstring's text to Markdown, with names as code and special characters escaped."""
+    """Return a docstring's text as Markdown: names as code, what Markdown would read as marks escaped."""
     lines = []
     for paragraph in re.split(r"\n(?=\* |\n)", text):
         joined = re.sub(r"\s*\n\s*", " ", paragraph.strip())
@@ -165,7 +163,7 @@ _NAME = re.compile(r"(?<![`\w])([a-z]{2,}(?:_[a-z]+)+(?:=\w+|=\"[^\"]*\")?|[a-z_
 
 
 def _as_formula(text: str) -> str:
-    """Convert S^T and U_min to superscripts and subscripts, and escape Markdown's special characters."""
+    """Return text with S^T and U_min as they are written by hand, and what Markdown would read as marks escaped."""
     text = re.sub(r"([*<])", r"\\\1", text)
     text = re.sub(r"(?<=[\w)])\^(?:\(([^()]*)\)|\{([^{}]*)\}|(-?\w+))", _raised, text)
     return re.sub(r"(?<![\w`])([A-Za-z])_(?:\{([^{}]*)\}|(\w+))", lambda m: f"{m[1]}<sub>{m[2] or m[3]}</sub>", text)
@@ -176,7 +174,7 @@ def _raised(match: re.Match) -> str:
 
 
 def _arguments(factory: Any) -> dict[str, str]:
-    """Return the descriptions in a factory docstring's `Args:` section."""
+    """Return what the docstring of a factory says of each argument."""
     doc = inspect.cleandoc(factory.__doc__ or "")
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.DOTALL | re.MULTILINE)
     assert section is not None, factory

@@ -1,14 +1,14 @@
-"""Committed results of a strategy, as Markdown tables."""
+"""What committed results say of a strategy, as Markdown; nothing is typed."""
 
 import csv
 import json
 from pathlib import Path
 
-_GRIDS = {  # folder with a comparison.csv -> description
+_GRIDS = {  # folder with a comparison.csv -> what it is
     "fmnist_eleven": "eleven strategies on Fashion-MNIST",
     "optimizers": "three strategies under five optimizers, Fashion-MNIST",
 }
-_COLUMNS = {  # column of comparison.csv -> heading, digits
+_COLUMNS = {  # of comparison.csv: name -> heading, digits
     "last_rounds_accuracy": ("accuracy of the last 10 rounds", 3),
     "rounds_to_target": ("rounds to the target", 0),
     "megabytes_down_to_target": ("MB down until then", 0),
@@ -17,7 +17,7 @@ _COLUMNS = {  # column of comparison.csv -> heading, digits
 
 
 def of_strategy(root: Path, name: str) -> str:
-    """Return tables of a strategy's results, or a sentence without any."""
+    """Return tables of a strategy's results; one sentence if there are no results."""
     parts = [part for part in (_leaderboard(root, name),) if part]
     for folder, about in _GRIDS.items():
         path = root / "results" / folder / "comparison.csv"
@@ -34,7 +34,7 @@ def of_strategy(root: Path, name: str) -> str:
     return "\n\n".join(parts) or "None are committed yet."
 
 
-_BOARD = {  # column of the leaderboard's table.csv -> heading, digits
+_BOARD = {  # of the leaderboard's table.csv: name -> heading, digits
     "last_rounds_accuracy": ("accuracy of the last 10 rounds", 3),
     "accuracy_at_100_percent_of_megabytes": ("accuracy at equal megabytes", 3),
     "rounds_to_target": ("rounds to the target", 1),
@@ -42,11 +42,11 @@ _BOARD = {  # column of the leaderboard's table.csv -> heading, digits
 }
 
 
-_STUDIES = ("tuned-", "information")  # parts with tuned parameters or other conditions
+_STUDIES = ("tuned-", "information")  # of other numbers than the usual ones, or under other conditions
 
 
 def _leaderboard(root: Path, name: str) -> str:
-    """Return the leaderboard's rows of a strategy; empty without any."""
+    """Return what the leaderboard has of a strategy; nothing before it is there."""
     lines = []
     for path in sorted((root / "results" / "leaderboard").glob("*/table.csv")):
         if path.parent.name.startswith(_STUDIES):
@@ -64,16 +64,15 @@ def _leaderboard(root: Path, name: str) -> str:
     heads = ["setting", "optimizer", "seeds", *(head for head, _ in _BOARD.values()), "against random"]
     table = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *lines]
     about = (
-        "**The leaderboard** ([full tables](../../results/leaderboard/README.md)): mean ± standard deviation over "
-        "seeds, and the significance of the accuracy difference to random selection under the same optimizer. ≥ marks "
-        "a lower bound: seeds that miss the target count with all rounds. The full tables also cover tuned strategies, "
-        "unavailable clients and lost reports."
+        "**The leaderboard** ([all of it](../../results/leaderboard/README.md)), mean ± standard deviation over seeds "
+        "(≥: some seed misses the target and counts all rounds). The last column compares the accuracy with random "
+        "selection's under the same optimizer. It also covers tuned strategies, unavailable clients and lost reports:"
     )
     return about + "\n\n" + "\n".join(table)
 
 
 def _at_least(row: dict[str, str], column: str) -> str:
-    """Return the sign of a lower bound, a mean that includes seeds which miss the target."""
+    """Return the sign of a mean in which seeds that do not arrive count what they have had."""
     return f"{row['at_least']}\u00a0" if column.endswith("_to_target") and row.get("at_least") else ""
 
 
@@ -94,7 +93,7 @@ def _number(row: dict[str, str], column: str, digits: int) -> str:
     if mean == "N/A":
         reached = row.get(f"{column}_seeds_reached")
         return f"N/A ({reached} of {row['seeds']} seeds)" if reached else "N/A"
-    # non-breaking spaces
+    # with spaces at which no line breaks
     return f"{float(mean):.{digits}f}\u00a0±\u00a0{float(row[f'{column}_sd']):.{digits}f}" if mean else ""
 
 
@@ -107,8 +106,8 @@ def _absence(root: Path, name: str) -> str:
                 lines.append(f"| {float(share):.0%} | {accuracy} | {gemd} |")
     if not lines:
         return ""
-    head = "| available clients | accuracy of the last 10 rounds | GEMD of the cohorts |\n|---|---|---|\n"
-    return "**Under partial availability** ([absence](../../results/absence/README.md)):\n\n" + head + "\n".join(lines)
+    head = "| clients that can be reached | accuracy of the last 10 rounds | GEMD of the cohorts |\n|---|---|---|\n"
+    return "**Where clients are away** ([absence](../../results/absence/README.md)):\n\n" + head + "\n".join(lines)
 
 
 def _selection_cost(root: Path, name: str) -> str:
@@ -117,7 +116,7 @@ def _selection_cost(root: Path, name: str) -> str:
     if not cases:
         return ""
     times = ", ".join(f"{case['milliseconds_per_round']:.1f} ms for {case['num_clients']:,} clients" for case in cases)
-    return f"**Selection time per round**, on two CPU cores ([selection_cost.json]" \
+    return f"**What selection itself takes a round**, on two CPU cores ([selection_cost.json]" \
            f"(../../results/selection_cost.json)): {times}."  # fmt: skip
 
 
@@ -129,9 +128,9 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def grid(root: Path, folder: str) -> str:
-    """Return one table per setting with all strategies of a committed comparison."""
+    """Return a table a setting of all strategies in a committed comparison."""
     rows = _read(root / "results" / folder / "comparison.csv")
-    heads = ["strategy", *(head for head, _ in _COLUMNS.values()), "MB down in total", "MB up in total"]
+    heads = ["strategy", *(head for head, _ in _COLUMNS.values()), "MB down in all", "MB up in all"]
     parts = []
     for setting in dict.fromkeys(row["setting"] for row in rows):
         here = [row for row in rows if row["setting"] == setting]

@@ -1,0 +1,298 @@
+"""What a round would do to every client's loss under many random cohorts: the law that FedCor's process models.
+
+Each client is trained once from the round's model. The model of a cohort is then the weighted mean of its clients'
+work, so that a thousand cohorts cost one training of everybody and a thousand evaluations. Everyone can be reached and
+every report arrives. Shapes: S replicates, N clients, K selected, M cohorts, B of them at once.
+"""
+
+import io
+import time
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fedjax_sel import devices
+from fedjax_sel.config import Config
+from fedjax_sel.core import files, whole_files
+from fedjax_sel.data import federation as fed
+from fedjax_sel.data.federation import Federation
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.models.weights import Weights
+from fedjax_sel.numerics import sampling
+from fedjax_sel.runs import checkpoint, out_folder, run_files
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import keys, layout, run
+from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.plan import Carry, Plan
+from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
+from fedjax_sel.simulation.run import SPECS, Program
+from fedjax_sel.training import client, server
+from studies.papers import state
+from studies.papers.entry import Measure, Scale
+
+COHORTS_AT_ONCE = 50
+
+
+class Piece(NamedTuple):
+    """Some of the cohorts."""
+
+    cohorts: np.ndarray  # int32 [S, B, K]
+    changes: np.ndarray  # of the clients' losses, nats, float32 [S, B, N]
+
+
+class _Everybody(NamedTuple):
+    """What every client would report, [S, N, ...], and its loss as the round opens."""
+
+    averaged: Any  # what the optimizer averages, and what models carry; zeros where it is not finite
+    finite: jax.Array
+    loss: jax.Array
+
+
+class Meter:
+    """Measures loss changes in rounds of one program; what it compiles serves all of them."""
+
+    def __init__(self, program: Program, at_once: int = COHORTS_AT_ONCE):
+        """Make the meter of a program.
+
+        Args:
+            program: of all seeds together.
+            at_once: cohorts whose models are evaluated together; bounds the memory.
+        """
+        self._program, self._at_once = program, at_once
+        plan = program.plan
+        per_seed, whole = devices.PER_SEED, devices.WHOLE
+        everybody = partial(_train_everybody, plan)
+        self._train = jax.jit(devices.over_seeds(plan.mesh, everybody, (per_seed, whole, SPECS, per_seed), per_seed))
+        pieces = partial(_losses, plan, at_once)
+        specs = (per_seed, per_seed, whole, whole, SPECS, per_seed)
+        self._losses = jax.jit(devices.over_seeds(plan.mesh, pieces, specs, per_seed))
+
+    def measure(self, carry: Carry, round: int, cohorts: int) -> Iterator[Piece]:
+        """Measure what random cohorts would do to every client's loss, some of them at a time.
+
+        Cohort number m is the one that a strategy's probe number m would draw in this round.
+
+        Args:
+            carry: the state that opens the round, with a leading axis [S].
+            round: t, from 0.
+            cohorts: how many, M.
+
+        Yields:
+            As many as fit together, the last ones fewer.
+        """
+        program = self._program
+        carry = devices.place(program.plan.mesh, carry, devices.PER_SEED)
+        now = np.int32(round)
+        everybody = self._train(carry, now, program.federation, program.streams)
+        for first in range(0, cohorts, self._at_once):
+            found = self._losses(everybody, carry, now, np.int32(first), program.federation, program.streams)
+            drawn, changes = jax.tree.map(np.asarray, devices.fetch(found))
+            kept = min(self._at_once, cohorts - first)
+            yield Piece(drawn[:, :kept], changes[:, :kept])
+
+
+def _train_everybody(
+    plan: Plan, carry: Carry, round: jax.Array, federation: Federation, streams: Streams
+) -> _Everybody:
+    context = RoundContext(plan, federation, carry, streams, round, None)
+    num_replicates, num_clients = federation.starts.shape
+    replicates, clients = devices.pairs(num_replicates, jnp.arange(num_clients))
+    job_keys = jax.vmap(lambda s, k: keys.of_client(streams.training[s], round, k))(replicates, clients)
+
+    def train(shared: ToTrain, job: Any) -> _Everybody:
+        replicate, who, key = job
+        kept = shared.kept(replicate, who)
+        memory, received = shared.memory(replicate, kept), shared.received(replicate)
+        result = client.train_and_report(
+            plan.trainer, shared.federation, received, replicate, who, key, shared.round, None, kept.optimizer, memory
+        )
+        averaged = plan.trainer.optimizer.report(result.finished, memory).averaged, result.update.carried
+        finite = server.is_finite(averaged)
+        part = fed.loss_part(shared.federation, replicate, who, plan.loss_on)
+        before = client.loss(plan.trainer, shared.federation, received, part)
+        return _Everybody(server.finite_part(averaged, finite), finite, before)
+
+    jobs = (replicates, clients, job_keys)
+    results = devices.spread(plan.mesh, train, to_train(context), jobs, plan.facts_at_once)
+    return devices.unflatten(results, num_replicates)
+
+
+def _losses(
+    plan: Plan,
+    at_once: int,
+    everybody: _Everybody,
+    carry: Carry,
+    round: jax.Array,
+    first: jax.Array,
+    federation: Federation,
+    streams: Streams,
+) -> tuple[jax.Array, jax.Array]:
+    """Return cohorts number `first` and on, int32 [S, B, K], and the loss changes under them, float32 [S, B, N]."""
+    num_replicates, num_clients = federation.starts.shape
+
+    def models_of(stream, sizes, everybody, state, params):
+        def of_cohort(number):
+            key = jax.random.fold_in(keys.of_probe(stream, round, number), keys.INITIALISATION)
+            cohort = sampling.uniform_without_replacement(key, num_clients, plan.num_selected, None)
+            everyone = jnp.ones(cohort.shape, bool)
+            inclusion = jnp.full(cohort.shape, plan.num_selected / num_clients)
+            own = server.cohort_weights(plan.aggregation, sizes[cohort], everyone, sizes.sum(), inclusion)
+            weights = jnp.where(everybody.finite[cohort], own, 0.0)
+            sums = jax.tree.map(
+                lambda leaf: jnp.tensordot(weights, leaf[cohort], 1, precision=lax.Precision.HIGHEST),
+                everybody.averaged,
+            )
+            averaged, carried = server.mean_of_reports(sums, own, everybody.finite[cohort])
+            mean_update = Weights(plan.trainer.optimizer.combine(averaged), carried)
+            arrived = everybody.finite[cohort].any()
+            return cohort, server.new_model(plan.server, state, params, mean_update, arrived)[0]
+
+        return lax.map(of_cohort, first + jnp.arange(at_once))
+
+    cohorts, models = jax.vmap(models_of)(streams.facts, federation.train_sizes, everybody, carry.server, carry.params)
+
+    def evaluate(shared, job):
+        """Return a client's losses under all models, [B]: its examples are fetched once."""
+        federation, models = shared
+        replicate, who = job
+        of_replicate = devices.of_replicate(models, replicate)
+        part = fed.loss_part(federation, replicate, who, plan.loss_on)
+        trainer = plan.trainer
+
+        def totals(inputs, targets, counts):
+            def total(weights):
+                losses = client.example_losses(trainer.model, trainer.task, weights, inputs, targets)
+                return jnp.sum(jnp.where(counts, losses, 0.0))
+
+            return lax.map(total, of_replicate)
+
+        return client.mean_over(trainer, federation, part, totals)
+
+    jobs = devices.pairs(num_replicates, jnp.arange(num_clients))
+    after = devices.spread(plan.mesh, evaluate, (federation, models), jobs, plan.facts_at_once)
+    after = devices.unflatten(after, num_replicates)  # [S, N, B]
+    return cohorts, jnp.swapaxes(after, 1, 2) - everybody.loss[:, None]
+
+
+COHORTS = 1000  # the paper's
+FOLDER = "loss_changes"
+_CHANGES, _COHORTS, _SECONDS = "changes", "cohorts", "seconds"
+
+
+def cohorts(scale: Scale) -> int:
+    """Return how many random cohorts are drawn in a round: the paper's number, or a share of it."""
+    return max(2, round(scale.share * COHORTS))
+
+
+def rounds_of(config: Config) -> tuple[int, ...]:
+    """Return the rounds in which a run is measured, from 0."""
+    every, rounds = config.run.checkpoint_every, config.run.rounds
+    return (rounds,) if every is None else tuple(range(0, rounds, every))
+
+
+def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
+    """Return what is measured of a run.
+
+    Args:
+        result: of a run with a folder.
+        scale: decides how many cohorts.
+
+    Returns:
+        The clients' loss changes by round, nats, float32 [seeds, cohorts, N]; rounds that are missing or damaged are
+        left out.
+    """
+    return {round: arrays[_CHANGES] for round, arrays in _kept(result, scale).items()}
+
+
+def drawn(result: Result, scale: Scale) -> dict[int, np.ndarray]:
+    """Return the random cohorts behind the loss changes of `read`, by round, int32 [seeds, cohorts, K]."""
+    return {round: arrays[_COHORTS] for round, arrays in _kept(result, scale).items()}
+
+
+def is_there(result: Result, scale: Scale) -> bool:
+    """Return whether all that is measured of a run is there."""
+    return len(_kept(result, scale)) == len(rounds_of(result.config))
+
+
+def took(result: Result, scale: Scale) -> float:
+    """Return the seconds that measuring took, with its compilation; NaN where an earlier version measured."""
+    return sum(float(arrays.get(_SECONDS, np.nan)) for arrays in _kept(result, scale).values())
+
+
+def measure(result: Result, scale: Scale) -> Iterator[str]:
+    """Measure what is missing of a run.
+
+    Args:
+        result: finished, of a run with a folder that has the checkpoints.
+        scale: decides how many cohorts.
+
+    Yields:
+        After every piece of work a line for the person, which may be empty.
+
+    Raises:
+        DamagedRunError: a checkpoint is missing or damaged.
+        UserError: the folder cannot be written to.
+    """
+    every, there, begun = rounds_of(result.config), _kept(result, scale), time.monotonic()
+    missing = [round for round in every if round not in there]
+    if not missing:
+        return
+    problem = pose(result.config)
+    laid_out = layout.lay_out(problem, len(result.seeds))
+    program = run.prepare_groups(problem, laid_out)[0]
+    meter = Meter(program)
+    shapes = run.shapes_of_state(problem, laid_out)
+    for round in missing:
+        pieces = []
+        carry = program.carry if round == 0 else _after(result, round, shapes)
+        for piece in meter.measure(carry, round, cohorts(scale)):
+            pieces.append(piece)
+            yield ""
+        content = io.BytesIO()
+        arrays: dict[str, Any] = {
+            _CHANGES: np.concatenate([piece.changes for piece in pieces], axis=1),
+            _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
+            _SECONDS: np.float64((now := time.monotonic()) - begun),
+        }
+        begun = now
+        np.savez(content, **arrays)
+        place = _file(result, round, scale)
+        with out_folder.writing(place.parent):
+            whole_files.write(place, content.getvalue())
+        yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
+
+
+MEASURE = Measure(measure, is_there, took)
+
+
+def _after(result: Result, rounds: int, shapes: Carry) -> Carry:
+    """Return the state that a run had after so many rounds."""
+    return checkpoint.fill(shapes, state.checkpointed(result, rounds))
+
+
+def _file(result: Result, round: int, scale: Scale) -> Path:
+    return state.folder_of(result) / FOLDER / f"round-{round:08d}-{cohorts(scale)}.npz"
+
+
+def _kept(result: Result, scale: Scale) -> dict[int, dict[str, np.ndarray]]:
+    """Return what is kept of a run, by round; without rounds that are missing or damaged."""
+    found = {round: _read(_file(result, round, scale)) for round in rounds_of(result.config)}
+    return {round: arrays for round, arrays in found.items() if arrays is not None}
+
+
+def _read(place: Path) -> dict[str, np.ndarray] | None:
+    if not place.exists():
+        return None
+    try:
+        with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
+            found = dict(arrays)
+            return found if _CHANGES in found else None
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return None  # it is measured again

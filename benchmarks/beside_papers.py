@@ -1,10 +1,10 @@
-"""A comparison's table beside the papers' numbers, and which of its differences are more than chance.
+"""A comparison's results next to the papers' numbers, with the significance of differences.
 
-    python benchmarks/beside_papers.py               prints what results/fmnist_eleven/README.md shows
+    python benchmarks/beside_papers.py               prints the tables of results/fmnist_eleven/README.md
 
-Reads the committed comparison.csv; nothing is run. A difference of two means over seeds has a Welch interval of 95 %,
-from means and standard deviations: a strategy's seeds have the partitions and first models of another's, and what that
-pairing would tell is not in the file. N/A: some seed of one of the two never arrived.
+Reads the committed comparison.csv, without any run. Differences of means over seeds have 95 % Welch intervals, computed
+from means and standard deviations. A paired analysis would be sharper, but the file lacks the values per seed. N/A
+marks a comparison in which some seed missed the target.
 """
 
 import argparse
@@ -25,7 +25,7 @@ Runs = dict[str, dict[str, dict[str, str]]]  # setting -> strategy -> the row's 
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=FILE, help="a comparison.csv of FedCor's three settings")
     print(page(read(parser.parse_args().file)))
@@ -41,7 +41,7 @@ def read(path: Path) -> Runs:
 
 
 def page(runs: Runs) -> str:
-    """Return all tables, in Markdown."""
+    """Return all tables as Markdown."""
     return "\n\n".join(
         [
             beside("rounds to the target: here / FedCor's Table 1", runs, ROUNDS, 1, numbers("fedcor/table1", 0)),
@@ -57,21 +57,21 @@ def page(runs: Runs) -> str:
 
 
 def numbers(entry: str, place: int) -> Numbers:
-    """Return the numbers of that place of a published table."""
+    """Return one set of numbers of a published table, by index."""
     found = published.get(entry).numbers
     assert found is not None
     return found[place]
 
 
 def beside(about: str, runs: Runs, field: str, digits: int, paper: Numbers) -> str:
-    """Return a table of this repository's numbers and a paper's.
+    """Return a table of our numbers and a paper's.
 
     Args:
-        about: heading of the first column.
-        runs: from `read`.
-        field: a number of the comparison.
-        digits: after the point.
-        paper: what it has of strategies in these settings; ± is what `spread` of it says.
+        about: the heading of the first column.
+        runs: the comparison, from `read`.
+        field: a column of the comparison, without its suffix.
+        digits: the number of decimals.
+        paper: the paper's numbers; `paper.spread` defines the meaning of ±.
     """
     rows = {}
     for algo in paper.rows:
@@ -86,14 +86,14 @@ def _published(cell: Cell | None, digits: int) -> str:
 
 
 def less(about: str, runs: Runs, field: str, digits: int, reference: str) -> str:
-    """Return a table of differences from one strategy, with half a 95 % interval; in bold where it leaves out zero.
+    """Return a table of differences to one strategy, ± half a 95 % interval; bold if the interval excludes zero.
 
     Args:
-        about: heading of the first column.
-        runs: from `read`.
-        field: a number of the comparison.
-        digits: after the point.
-        reference: whose number is taken off.
+        about: the heading of the first column.
+        runs: the comparison, from `read`.
+        field: a column of the comparison, without its suffix.
+        digits: the number of decimals.
+        reference: the reference strategy.
     """
     rows = {}
     for algo in next(iter(runs.values())):
@@ -108,8 +108,8 @@ def interval(ours: tuple[float, float], other: tuple[float, float], seeds: int) 
 
     Args:
         ours: mean and sample standard deviation.
-        other: those of the strategy that is taken off.
-        seeds: of both.
+        other: mean and sample standard deviation of the reference.
+        seeds: the number of seeds of each.
     """
     variances = [deviation**2 / seeds for _, deviation in (ours, other)]
     total = sum(variances)

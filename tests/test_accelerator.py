@@ -195,7 +195,7 @@ ENDED = """
 import sys, threading, time
 sys.path[:0] = sys.argv[1:2]
 from accelerator import papers
-from fedjax_sel.cli import reproduce
+from studies.papers import command as reproduce
 papers.SECONDS_TO_SAVE = 0.0
 reproduce.main = lambda arguments: time.sleep(60)
 print(next(papers.reproduce(0.1, []))["finished"])

@@ -1,7 +1,7 @@
-"""The papers' runs that wait for a GPU, by `python -m studies reproduce`, for what is left of the minutes.
+"""Reproductions that need a GPU, run by `python -m studies reproduce` in the remaining time.
 
-A run that the minutes end saves its state; the same command continues it. Pages and runs are in a folder beside the
-file.
+At the end of the time, a run saves its state; the same command resumes it. Pages and runs are in a folder next to the
+report.
 """
 
 import os
@@ -20,7 +20,7 @@ ENTRIES = (
     ("fedcor/table1", "--columns", "cifar10", "--seeds", "2"),
 )
 SMALL = (("fedgp/fig1",),)
-FIRST_SECONDS = 60.0  # below which starting a piece brings nothing
+FIRST_SECONDS = 60.0  # minimum useful time for a case
 SECONDS_TO_SAVE = 15.0
 
 
@@ -28,9 +28,9 @@ def part(small: bool, folder: Path, data_dir: Path | None) -> Part:
     """Return the part; it runs after all other parts.
 
     Args:
-        small: whether what runs trains nothing.
-        folder: of pages and runs.
-        data_dir: of prepared data; None: the cache.
+        small: whether to run only an entry without training.
+        folder: the folder of pages and runs.
+        data_dir: the folder with prepared data; None uses the cache.
     """
 
     def case(arguments: tuple[str, ...]) -> Case:
@@ -48,12 +48,12 @@ def part(small: bool, folder: Path, data_dir: Path | None) -> Part:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """Describe a record in a line."""
-    return "finished" if record["finished"] else "saved; the same command continues it"
+    """Format a record in one line."""
+    return "finished" if record["finished"] else "saved; the same command resumes it"
 
 
 def reproduce(seconds: float, arguments: list[str]) -> Iterator[dict[str, Any]]:
-    """Run the command, and end it with SIGTERM when the time is over (in a child process)."""
+    """Run the command, and stop it with SIGTERM when the time is over (in a child process)."""
     from studies.papers import command as reproduce
 
     ended = threading.Event()
@@ -63,7 +63,7 @@ def reproduce(seconds: float, arguments: list[str]) -> Iterator[dict[str, Any]]:
         os.kill(os.getpid(), signal.SIGTERM)
 
     begun = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two runs
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # during a run, the run's own handler applies
     timer = threading.Timer(max(seconds - SECONDS_TO_SAVE, 1.0), end)
     timer.daemon = True
     timer.start()

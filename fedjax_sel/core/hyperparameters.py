@@ -162,7 +162,7 @@ def _number(value: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """Return a short digest of the parameters inside a value made of functions, the same in every process.
+    """Return a short digest of the parameters inside a value composed of functions, equal in every process.
 
     The digest covers numbers, strings, and arrays that functions close over, take as defaults, or keep as attributes.
     It does not cover code: give a value another name when its code changes.

@@ -66,7 +66,7 @@ def test_a_link_that_leads_nowhere_ends_the_build(tool, tmp_path):
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         (tmp_path / name).touch()
     (tmp_path / "docs" / "page.md").write_text("[there](page.md) [gone](../results/gone.json)")
-    with pytest.raises(ValueError, match=r"docs/page.md links to ../results/gone.json, which is not there"):
+    with pytest.raises(ValueError, match=r"docs/page.md links to ../results/gone.json, which does not exist"):
         tool("repository_links").targets(tmp_path)
 
 

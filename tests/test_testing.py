@@ -279,9 +279,13 @@ BROKEN = {
     "candidates whom nobody asks": (
         made(uniform, candidates=lambda *a: jnp.arange(4)),
         "requests",
-        "names clients whom no request asks",
+        "no request to CANDIDATES",
     ),
-    "never due": (made(uniform, requests=(Request("loss", ALL, rounds(5, 2)),)), "requests", "of which there are none"),
+    "never due": (
+        made(uniform, requests=(Request("loss", ALL, rounds(5, 2)),)),
+        "requests",
+        "which contains no rounds",
+    ),
 }
 
 

@@ -16,8 +16,9 @@ Differs from the paper:
   this only changes the temperature.
 * `active_rounds`: a comment in the public code limits the method to the first 50 rounds, with uniform cohorts
   afterwards, but the code's condition never holds. The default is all rounds.
-* variant="greedy" takes the K largest stored losses. At the default temperature and 600 examples per client, the weights
-  differ by less than a factor of two. This hardly explains the slow convergence of FedSAE that FL-DP3S reports.
+* variant="greedy" takes the K largest stored losses. With 600 examples per client, the default temperature gives
+  weights that differ by less than a factor of two. This hardly explains the slow convergence of FedSAE that FL-DP3S
+  reports.
 """
 
 from typing import Literal

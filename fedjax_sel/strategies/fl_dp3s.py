@@ -17,7 +17,7 @@ profiles of the paper's Fig. 3). After that, a round costs the same as random se
 Differs from the paper:
 * The profile is taken before the activation, as Theorem 1 assumes (profile="fc1-relu": after it).
 * S is decomposed instead of L = S^T S, once, in float64. Eigenvalues below N^2 eps^2 times the largest count as zero,
-  with eps = 2.2e-16; those of near-duplicate clients are far larger.
+  with eps = 2.2e-16. Near-duplicate clients have far larger eigenvalues.
 * If all profiles are equal, the paper's S is 0/0; cohorts are then uniform.
 * If the rank of L is below K, L + delta I with delta = 1e-6 tr(L) / N replaces L.
 * With unavailable clients, the round uses the k-DPP of the available clients' submatrix, decomposed in float64.

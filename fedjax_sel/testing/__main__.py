@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.testing NAME`: whether a strategy keeps the contract. The command is in `cli/test.py`."""
+"""The command `python -m fedjax_sel.testing NAME`, which checks a strategy. Its code is in `cli/test.py`."""
 
 import sys
 

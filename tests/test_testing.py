@@ -208,7 +208,7 @@ def callback(key, state, info, round, available):
 TICKS = itertools.count()
 
 BROKEN = {
-    "index-order ties": (made(by_index, requests=(LOSS,)), "key used", "does not use its key: break ties"),
+    "index-order ties": (made(by_index, requests=(LOSS,)), "key used", "does not use its key: use it to break ties"),
     "index-order ties, hidden": (
         made(by_index_though_it_has_a_key, requests=(LOSS,)),
         "uniform",
@@ -426,7 +426,7 @@ def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
     report = testing.examine(made(uniform, init=refuses), run=False, skip=all_but(name))
     assert report.findings[name] == (
         "passed",
-        "refuses K = 1: mine: needs --num-selected 2 or more",
+        "rejects K = 1: mine: needs --num-selected 2 or more",
         *report.findings[name][2:],
     )
     report = testing.examine(made(uniform, init=breaks), run=False, skip=all_but(name))

@@ -1,4 +1,4 @@
-"""How alike two covariances are."""
+"""Similarity of covariance matrices."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,13 +7,10 @@ from fedjax_sel.statistics.paired import finite
 
 
 def covariance(samples: ArrayLike) -> np.ndarray:
-    """Return the sample covariance.
+    """Return the sample covariance, float64 [N, N].
 
     Args:
-        samples: [n, N], finite.
-
-    Returns:
-        float64 [N, N].
+        samples: finite samples, [n, N].
     """
     return np.atleast_2d(np.cov(finite(samples), rowvar=False))
 
@@ -21,12 +18,12 @@ def covariance(samples: ArrayLike) -> np.ndarray:
 def cosine(one: ArrayLike, other: ArrayLike) -> float:
     """Return the cosine of the angle between two matrices, tr(A^T B) / sqrt(tr(A^T A) tr(B^T B)).
 
-    It is FedCor's Eq. 151 with the square root that is missing there. Of two covariances it lies in [0, 1], 1 where
-    they are equal up to a factor; without the root it would depend on their scales.
+    The formula is FedCor's Eq. 151 with the square root that the paper omits; without it the value would depend on the
+    scales. For covariances the cosine is in [0, 1], and 1 if they are equal up to a factor.
 
     Args:
-        one: A, [N, N], not zero.
-        other: B, likewise.
+        one: nonzero matrix A, [N, N].
+        other: nonzero matrix B, [N, N].
     """
     a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))

@@ -1,7 +1,7 @@
-"""Whether samples are Gaussian: how far they are from it, and whether that is more than chance.
+"""Normality of samples: a distance from the Gaussian, and a significance test.
 
-A test alone says little: with a thousand samples it rejects what no eye would see, with twenty it rejects nothing. So
-there is a distance, in probability, beside it.
+A test alone is not informative. With a thousand samples it rejects negligible deviations; with twenty it rejects almost
+nothing. The distance, a probability, shows the size of the deviation.
 """
 
 import functools
@@ -13,21 +13,21 @@ from scipy import special
 from fedjax_sel.statistics.paired import finite
 
 SIMULATIONS = 9999
-_AT_ONCE = 500  # simulated samples that are in memory together
+_AT_ONCE = 500  # simulated samples per batch, which limits memory
 
 
 def principal_components(samples: ArrayLike, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the leading principal components of samples.
 
     Args:
-        samples: [n, N].
-        count: of components; no more than n - 1 or N.
+        samples: samples, [n, N].
+        count: number of components, at most n - 1 and at most N.
 
     Returns:
-        The samples' coordinates on them, centred, [count, n], and the share of the variance of each, [count].
+        The centered coordinates of the samples, [count, n], and each component's fraction of the variance, [count].
 
     Raises:
-        ValueError: there is no sample, or one that is not finite.
+        ValueError: there are no samples, or one is not finite.
     """
     samples = finite(samples)
     _, singular, directions = np.linalg.svd(samples - samples.mean(axis=0), full_matrices=False)
@@ -36,35 +36,34 @@ def principal_components(samples: ArrayLike, count: int) -> tuple[np.ndarray, np
 
 
 def distance(samples: ArrayLike) -> np.ndarray:
-    """Return the greatest difference between the samples' distribution function and the Gaussian's.
+    """Return the largest difference between the samples' distribution function and the Gaussian's.
 
-    Of the Gaussian with their mean and standard deviation (Kolmogorov and Smirnov's statistic, Lilliefors's case): by
-    no more is any probability wrong that it gives for "at most x".
+    The Gaussian has the samples' mean and standard deviation (Kolmogorov-Smirnov statistic, Lilliefors case). The
+    distance bounds the error of every cumulative probability of the Gaussian.
 
     Args:
-        samples: [..., n].
+        samples: samples, [..., n].
 
     Returns:
-        float64 [...], in [0, 1].
+        Distances, float64 [...], in [0, 1].
     """
-    below = special.ndtr(_standardised(samples))
+    below = special.ndtr(_standardized(samples))
     steps = np.arange(1, below.shape[-1] + 1) / below.shape[-1]
     return np.maximum(steps - below, below - steps + 1 / below.shape[-1]).max(axis=-1)
 
 
 def anderson_darling(samples: ArrayLike) -> np.ndarray:
-    """Return Anderson and Darling's A^2 against the Gaussian with the samples' mean and standard deviation.
+    """Return the Anderson-Darling statistic A^2 for the Gaussian with the samples' mean and standard deviation.
 
-    It weighs the tails more than the greatest difference does, and tells most alternatives from a Gaussian with fewer
-    samples.
+    It gives the tails more weight than `distance`, and has more power against most alternatives.
 
     Args:
-        samples: [..., n].
+        samples: samples, [..., n].
 
     Returns:
-        float64 [...].
+        A^2, float64 [...].
     """
-    ordered = _standardised(samples)
+    ordered = _standardized(samples)
     n = ordered.shape[-1]
     odd = 2 * np.arange(1, n + 1) - 1
     both = special.log_ndtr(ordered) + special.log_ndtr(-ordered[..., ::-1])
@@ -72,25 +71,26 @@ def anderson_darling(samples: ArrayLike) -> np.ndarray:
 
 
 def anderson_darling_test(samples: ArrayLike, simulations: int = SIMULATIONS) -> np.ndarray:
-    """Return the p-values of "these samples are Gaussian", mean and deviation unknown.
+    """Return p-values of the hypothesis that samples are Gaussian with unknown mean and deviation.
 
-    By simulation: the share of Gaussian samples of the same size whose A^2 is as large, the samples' own counted in.
+    The p-value is the fraction of simulated Gaussian samples of the same size with an A^2 at least as large, including
+    the observed samples.
 
     Args:
-        samples: [..., n], of independent draws.
-        simulations: of the null, which decide the least p-value, 1 / (simulations + 1).
+        samples: independent samples, [..., n].
+        simulations: number of simulated samples; the smallest p-value is 1 / (simulations + 1).
 
     Returns:
-        float64 [...].
+        p-values, float64 [...].
     """
-    found = anderson_darling(samples)
+    observed = anderson_darling(samples)
     null = _null(np.shape(samples)[-1], simulations)
-    return (1 + simulations - np.searchsorted(null, found)) / (1 + simulations)
+    return (1 + simulations - np.searchsorted(null, observed)) / (1 + simulations)
 
 
 @functools.lru_cache(maxsize=8)
 def _null(size: int, simulations: int) -> np.ndarray:
-    """Return A^2 of Gaussian samples, sorted, [simulations]."""
+    """Return the sorted A^2 of simulated Gaussian samples, [simulations]."""
     rng = np.random.default_rng(0)
     parts = [
         anderson_darling(rng.standard_normal((min(_AT_ONCE, simulations - start), size)))
@@ -99,11 +99,11 @@ def _null(size: int, simulations: int) -> np.ndarray:
     return np.sort(np.concatenate(parts))
 
 
-def _standardised(samples: ArrayLike) -> np.ndarray:
-    """Return samples sorted, with mean 0 and standard deviation 1; all zero where they do not vary."""
+def _standardized(samples: ArrayLike) -> np.ndarray:
+    """Return the sorted samples with mean 0 and standard deviation 1; zeros if they are constant."""
     ordered = np.sort(finite(samples), axis=-1)
     if ordered.shape[-1] < 2:
-        raise ValueError("one sample has no standard deviation; give two or more")
-    centred = ordered - ordered.mean(axis=-1, keepdims=True)
+        raise ValueError("one sample has no standard deviation; give at least two")
+    centered = ordered - ordered.mean(axis=-1, keepdims=True)
     deviation = ordered.std(axis=-1, ddof=1, keepdims=True)
-    return centred / np.where(deviation > 0, deviation, 1.0)
+    return centered / np.where(deviation > 0, deviation, 1.0)

@@ -1,7 +1,7 @@
 """Partial sorting: the first k of many items, without sorting all of them.
 
 Items are compared lexicographically by uint32 words, then by index. The word at a given rank is found two bits at a
-time, by counting the words below three bounds. This takes sixteen passes, whatever the data and the rank. The rank may
+time, by counting the words below three bounds. This takes sixteen passes for any data and rank. The rank may
 be traced.
 
 Shapes: N items.

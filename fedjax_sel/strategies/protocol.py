@@ -186,19 +186,21 @@ def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Informat
     return Information(strategy.name, tables)
 
 
-def entered(info: Information, kind: str, values: jax.Array, heard: jax.Array, age: jax.Array | int = 0) -> Information:
+def entered(
+    info: Information, kind: str, values: jax.Array, arrived: jax.Array, age: jax.Array | int = 0
+) -> Information:
     """Return the tables with new answers of some clients.
 
     Args:
         info: the tables.
         kind: the kind of fact.
         values: the answers, float32 [N, ...].
-        heard: clients whose answers arrive, bool [N].
+        arrived: clients whose answers arrive, bool [N].
         age: age of the answers in rounds, int32 [N] or scalar; NEVER for an imputed value.
     """
     old: Fact = getattr(info, kind)
-    rows = heard.reshape(-1, *[1] * (old.value.ndim - 1))
-    return info.replace(kind, Fact(jnp.where(rows, values, old.value), jnp.where(heard, age, old.age)))
+    rows = arrived.reshape(-1, *[1] * (old.value.ndim - 1))
+    return info.replace(kind, Fact(jnp.where(rows, values, old.value), jnp.where(arrived, age, old.age)))
 
 
 def aged(info: Information) -> Information:

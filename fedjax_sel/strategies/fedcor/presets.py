@@ -19,7 +19,7 @@ class Numbers(NamedTuple):
     warmup: int  # rounds with random cohorts
     begin: int  # the first round whose loss change is a sample
     interval: int  # rounds between updates of the model of loss changes, Delta t
-    shift: int  # updates are in rounds t with (t - shift) % interval = 0; a probe has the age of round t - shift
+    shift: int  # updates are in rounds t with (t - shift) % interval = 0; a probe is dated to round t - shift
     every_warmup_fit: bool  # False: one fit at the end of the warm-up
     warmup_steps: int  # Adam steps per fit in the warm-up
     steps: int  # Adam steps per later fit
@@ -42,7 +42,7 @@ class Numbers(NamedTuple):
 
     @property
     def first_update(self) -> int:
-        """The first round that opens with a probe: the first update whose probe has an age after the warm-up."""
+        """The first update: the smallest t >= warmup + shift with (t - shift) % interval = 0."""
         return self.shift + self.interval * -(-self.warmup // self.interval)
 
     @property

@@ -17,7 +17,7 @@ the round's change in accuracy. The next cohort has the largest scores: mean rew
 Information bought: the server's own evaluation of every global model. start="all-clients" adds one local update of
 every client at the start (N models down, N P floats up).
 
-Differs from the paper, whose printed algorithm is incomplete:
+Differs from the paper, which cannot be implemented as printed:
 * The server has no gradients. An update divided by learning rate times steps is minus the mean gradient along the
   client's local path (scale="gradient"). The global step stands for -g; its norm cancels. scale="update" omits the
   division, so c is smaller, the softmax is nearly uniform, and clients are selected in turns. A Selector without

@@ -550,10 +550,10 @@ def test_names_that_are_no_dict():
         ({"partition": lambda *_: 3}, "dealt a value of type int"),
         ({"partition": PARTS, "num_clients": 4, "num_selected": 2}, "has 5 clients, and num_clients is 4"),
         ({"task": "classification"}, "are not one class an example"),
-        ({"task": "next_token"}, "wants tokens"),
+        ({"task": "next_token"}, "needs integer tokens"),
         ({"task": tasks.regression()._replace(losses=lambda p, t: ((p - t) ** 2).mean())}, "not one number each"),
         ({"model": nn.Dense(3)}, "predictions of the targets' shape"),
-        ({"model": "mlp"}, r"gives float32\[B, 1\] for float32\[B\], which targets\[:, None\] would be of"),
+        ({"model": "mlp"}, r"gives float32\[B, 1\] for float32\[B\] \(use targets\[:, None\]\)"),
         ({"model": "cnn"}, r"'cnn' needs images of at least 18x18 pixels, and an input is \(6,\); choose --model mlp"),
         ({"model": "resnet8"}, "needs images"),
         ({"model": "char_lstm"}, "reads sequences of characters"),
@@ -584,10 +584,10 @@ LETTERS = RNG.integers(7, size=(40, 6)).astype(np.int32)
 @pytest.mark.parametrize(
     "targets,task,model,words",
     [
-        (LETTERS, "next_token", nn.Embed(5, 5), "wants tokens below the 5 that .*, and there is a 6"),
+        (LETTERS, "next_token", nn.Embed(5, 5), "needs tokens below 5, .*, but one token is 6"),
         (LETTERS % 2 * 2 - 1, "multilabel",
          models.from_functions(lambda key: {"w": jnp.ones(6)}, lambda w, x: w["w"] * x),
-         "wants labels that are 0 or 1, and there is a -1"),
+         "needs labels that are 0 or 1, but one label is -1"),
         (LETTERS[:, 0] % 2, "classification", "char_lstm", "the characters that it tells, 0 to 1, and .* hold a 6"),
     ],
 )  # fmt: skip

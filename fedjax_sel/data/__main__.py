@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.data`: look at a partition before training on it. The command is in `cli/data.py`."""
+"""The command `python -m fedjax_sel.data`, which shows a partition before training. See `cli/data.py`."""
 
 import sys
 

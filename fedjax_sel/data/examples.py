@@ -202,7 +202,7 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     Raises:
         UserError: the length is not n, or the IDs are neither whole numbers nor strings.
     """
-    _refuse_masked("client_ids", client_ids)
+    _reject_masked("client_ids", client_ids)
     try:
         array = np.asarray(client_ids)
     except Exception as problem:  # third-party arrays may raise anything
@@ -283,7 +283,7 @@ def _check_keys(part: str, tree: Tree) -> None:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    _refuse_masked(name, value)
+    _reject_masked(name, value)
     try:
         array = np.asarray(value)
     except Exception as problem:  # ragged lists, tensors on a device; third-party arrays may raise anything
@@ -308,7 +308,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _refuse_masked(name: str, value: Any) -> None:
+def _reject_masked(name: str, value: Any) -> None:
     """Reject masked arrays, since their conversion would expose the masked numbers."""
     for rows in value if isinstance(value, list | tuple) else [value]:
         if np.ma.is_masked(rows):

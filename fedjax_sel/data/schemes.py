@@ -99,7 +99,7 @@ def natural(
             "another scheme, or a data set with clients such as 'synthetic:num_writers=100' or 'leaf:FOLDER'"
         )
     min_size = whole_number("min_size", min_size, 1)
-    _, whose, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)
+    _, client_of_example, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)
     large_enough = np.flatnonzero(sizes >= min_size)
     if num_clients > len(large_enough):
         raise UserError(
@@ -108,7 +108,7 @@ def natural(
         )
     owner_of = np.full(len(sizes), -1)
     owner_of[rng.choice(large_enough, num_clients, replace=False)] = np.arange(num_clients)
-    owners = owner_of[whose]
+    owners = owner_of[client_of_example]
     examples = np.flatnonzero(owners >= 0)
     return Assignment(examples, owners[examples])
 

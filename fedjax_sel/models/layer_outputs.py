@@ -68,10 +68,10 @@ def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str
     captured = jax.eval_shape(capture)
     readable = [path for path in ran if _is_of_examples(first_output(captured, path), batch)]
     wanted = [path for path in readable if (ran[path] if layer is None else path == layer)]
-    return wanted[0] if wanted else refuse(layer, name, readable, "flax.linen.Dense")
+    return wanted[0] if wanted else raise_missing_layer(layer, name, readable, "flax.linen.Dense")
 
 
-def refuse(layer: str | None, name: str, readable: Sequence[str], dense: str) -> NoReturn:
+def raise_missing_layer(layer: str | None, name: str, readable: Sequence[str], dense: str) -> NoReturn:
     """Raise the error for a missing profile layer.
 
     Args:

@@ -54,7 +54,7 @@ def find(run: Callable[[Watch], Any], layer: str | None, name: str, batch: int) 
     for path in ran:
         if (ran[path] if layer is None else path == layer) and readable(path):
             return path
-    layer_outputs.refuse(layer, name, [path for path in ran if readable(path)], "nnx.Linear")
+    layer_outputs.raise_missing_layer(layer, name, [path for path in ran if readable(path)], "nnx.Linear")
 
 
 def keep(module: nnx.Module, path: str) -> nnx.Module:

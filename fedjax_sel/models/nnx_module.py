@@ -98,7 +98,7 @@ def from_nnx(
         _, _, _, used, updated, _ = nnx.split(merged, *PARTS)
         drawn = any(now is not then for now, then in zip(jax.tree.leaves(used), before))
         if jax.tree.structure(updated) != carried_layout.structure:
-            _refuse_new_state(name)
+            _reject_new_state(name)
         return output, carried_layout.named(updated), drawn, watched
 
     drawn = {}  # train -> True if the pass draws random numbers
@@ -111,7 +111,7 @@ def from_nnx(
     trained, carried = jax.eval_shape(init, jax_settings.key(0))
     for train in (False, True):
         if shapes_of(jax.eval_shape(partial(one_pass, train), carried)) != shapes_of(carried):
-            _refuse_new_state(name)
+            _reject_new_state(name)
     if training_flags is None:
         alone = left_alone(partial(one_pass, True), carried)
         frozen = [_at(alone, path) for path in statistics]
@@ -217,7 +217,7 @@ def _streams(key: jax.Array, path: tuple[str, ...], like: Any) -> jax.Array:
     return jax.random.split(own, like.shape) if like.shape else own
 
 
-def _refuse_new_state(name: str) -> NoReturn:
+def _reject_new_state(name: str) -> NoReturn:
     raise UserError(
         f"model: a pass of {name} changes the shape of the state, but steps must preserve shapes; create the whole "
         "state in __init__"

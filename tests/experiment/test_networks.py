@@ -73,9 +73,9 @@ def test_the_mlp_sees_whole_numbers_and_predicts_numbers():
 @pytest.mark.parametrize(
     "shape,advice",
     [
-        ((28, 28), r"inputs\[\.\.\., None\] has an axis of channels, or choose --model mlp"),
-        ((3, 28, 28), r"channels come last, as in np\.moveaxis\(inputs, 1, -1\)"),
-        ((784,), "choose --model mlp or logistic, which see any numbers"),
+        ((28, 28), r"add an axis of channels with inputs\[\.\.\., None\], or choose --model mlp"),
+        ((3, 28, 28), r"move channels last with np\.moveaxis\(inputs, 1, -1\)"),
+        ((784,), "choose --model mlp or logistic, which accept inputs of any shape"),
     ],
 )
 @pytest.mark.parametrize("model", ["cnn", "lenet"])

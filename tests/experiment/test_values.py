@@ -554,7 +554,7 @@ def test_names_that_are_no_dict():
         ({"task": tasks.regression()._replace(losses=lambda p, t: ((p - t) ** 2).mean())}, "not one number each"),
         ({"model": nn.Dense(3)}, "predictions of the targets' shape"),
         ({"model": "mlp"}, r"gives float32\[B, 1\] for float32\[B\] \(use targets\[:, None\]\)"),
-        ({"model": "cnn"}, r"'cnn' needs images of at least 18x18 pixels, and an input is \(6,\); choose --model mlp"),
+        ({"model": "cnn"}, r"'cnn' needs images of at least 18x18 pixels, but an input is \(6,\); choose --model mlp"),
         ({"model": "resnet8"}, "needs images"),
         ({"model": "char_lstm"}, "reads sequences of characters"),
         ({"algo": "gpfl", "server_validation": 0.001}, "server-validation"),

@@ -179,7 +179,7 @@ class Bare(nnx.Module):
     [
         (Convolved, None, r"Convolved has no fully-connected layer \(nnx.Linear\) whose .* its layers, conv$"),
         (Network, "fc3", "Network has no layer 'fc3' whose output .* name one of its layers, conv, fc1, drop, fc2$"),
-        (Bare, None, "Bare has no fully-connected layer .* name another model, for it has no layers"),
+        (Bare, None, "Bare has no fully-connected layer .* name another model, since it has no layers"),
     ],
 )
 def test_a_layer_that_is_not_there_is_refused_in_one_sentence(module, layer, words):

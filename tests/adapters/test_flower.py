@@ -170,7 +170,7 @@ def test_too_few_answers_are_asked_for_again_and_then_refused():
 
     grid = FakeGrid([Line(number) for number in range(N)])
     grid.hears = lambda node, message: message.metadata.message_type != "query.gradient"
-    with pytest.raises(UserError, match=r"0 of 8 clients can be reached and num_selected=3"):
+    with pytest.raises(UserError, match=r"0 of 8 clients are available, fewer than num_selected=3"):
         run("divfl[variant=ideal]", grid)
 
 
@@ -288,7 +288,7 @@ def test_what_is_missing_is_one_sentence_before_any_node_is_asked(change, words)
 
 
 def test_a_missing_length_is_found_before_there_is_a_grid():
-    with pytest.raises(UserError, match="profile_size: strategy 'fl_dp3s' buys 'profile'; give this number"):
+    with pytest.raises(UserError, match="profile_size: strategy 'fl_dp3s' requests 'profile'; pass profile_size"):
         SelectorStrategy("fl_dp3s", N, K, T)
 
 

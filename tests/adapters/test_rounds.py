@@ -83,7 +83,7 @@ def test_those_who_did_not_answer_are_asked_again_where_too_few_did():
     rounds.close(selector, {}, {})
 
     turns.clear()
-    with pytest.raises(UserError, match="0 of 6 clients can be reached"):
+    with pytest.raises(UserError, match="0 of 6 clients are available"):
         rounds.choose(make("divfl[variant=ideal]", num_params=1), None, lambda due, names: turns.append(names) or {})
     assert len(turns) == 2
 

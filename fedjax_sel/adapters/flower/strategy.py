@@ -104,7 +104,7 @@ class SelectorStrategy(Strategy):
         self._evaluation: Mapping[str, float] | None = None  # of them
         # What is missing is found before any node is asked.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
-        made = terms.agreed(
+        made = terms.make(
             strategy,
             Size(*self._size),
             sizes=[1] * num_clients,

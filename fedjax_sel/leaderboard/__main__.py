@@ -1,4 +1,4 @@
-"""`python -m fedjax_sel.leaderboard`: everyone under the same settings. The command is in `cli/leaderboard.py`."""
+"""Entry point of `python -m fedjax_sel.leaderboard`; the command is in `cli/leaderboard.py`."""
 
 import sys
 

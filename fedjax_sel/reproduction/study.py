@@ -1,4 +1,4 @@
-"""An entry run again: its runs, its page in its folder, and what a caller gets."""
+"""Execution of an entry: its runs, its page, and the result for Python callers."""
 
 import dataclasses
 import shlex
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 
 
 class Folders(NamedTuple):
-    """Where things go: pages are small, and runs are not."""
+    """Output folders; pages are small, runs are large."""
 
     pages: Path
-    runs: Path | None = None  # None: beside the pages
+    runs: Path | None = None  # None: the folder of the pages
 
     @property
     def of_runs(self) -> Path:
-        """The folder whose folder `runs` holds the runs."""
+        """Parent of the folder `runs`."""
         return self.pages if self.runs is None else self.runs
 
 
 @dataclasses.dataclass(frozen=True)
 class ReproductionResult:
-    """What running a table or a figure again found. Its tables are those of the CSV files in its folder.
+    """Result of the reproduction of a table or figure. Its tables equal the CSV files in its folder.
 
     Attributes:
-        entry: its name, such as "fedcor/table1".
-        folder: that holds its page.
-        page: rows with the verdicts, notes, pictures.
-        results: of the runs that are finished.
-        failed: why others are not.
-        planned: how many runs the entry has.
-        stopped: whether it ended early; the same call goes on.
-        stopped_by: the signal that ended it; 0 where Ctrl-C interrupted it at once.
+        entry: name of the entry, such as "fedcor/table1".
+        folder: folder of its page.
+        page: rows with verdicts, notes and pictures.
+        results: results of the finished runs, by cell.
+        failed: reasons of failure of other runs, by cell.
+        planned: number of runs of the entry.
+        stopped: whether the execution was interrupted; the same call resumes it.
+        stopped_by: signal that interrupted it; 0 for an immediate Ctrl-C.
     """
 
     entry: str
@@ -68,7 +68,7 @@ class ReproductionResult:
 
     @property
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """Pandas DataFrames by the names of the CSV files: `rows`, the verdicts, and what the pictures show.
+        """Pandas DataFrames by CSV file name: `rows` with the verdicts, and the data of the pictures.
 
         Raises:
             UserError: pandas is not installed.
@@ -76,7 +76,7 @@ class ReproductionResult:
         return {name.removesuffix(".csv"): frames.of_csv(text) for name, text in page.csv_files(self.page).items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return the table of `rows.csv`: a row a published number or claim, with ours and the verdict.
+        """Return the table of `rows.csv`, one row per published number or claim, with ours and the verdict.
 
         Raises:
             UserError: pandas is not installed.
@@ -94,30 +94,30 @@ def run(
     workers: Workers | None = None,
     progress: bool = True,
 ) -> ReproductionResult:
-    """Run a part of an entry, and write its page after every run.
+    """Run a part of an entry, and write its page after each run.
 
     Args:
-        entry: of which table or figure.
-        part: which of its runs.
-        folders: of all that is reproduced; the page lies in one named after the entry.
-        scale: how much of it.
-        command: what made it, for the page.
-        say: takes a line for the person before each run.
-        workers: that take the runs; None: this process.
-        progress: whether each run shows its bar.
+        entry: the entry.
+        part: runs to execute.
+        folders: output folders; the page goes to a subfolder named after the entry.
+        scale: scale of the runs.
+        command: command line, for the page.
+        say: function that prints a line before each run.
+        workers: workers for the runs; None: this process.
+        progress: whether runs show a progress bar.
 
     Raises:
-        UserError: there is no such part, no run succeeded, the page cannot be written, or it would replace one of
-            more.
+        UserError: the part is unknown or empty, no run succeeded, the page cannot be written, or it would replace a
+            page with more runs.
     """
     place, runs, scale = folders.pages / entry.name, folders.of_runs, entry.own(scale)
-    if (before := heading.told(place)) is not None:  # what would be refused at the end is refused before any run
+    if (before := heading.told(place)) is not None:  # fail before any run, not at the end
         known = runner.with_others(entry, runs, scale, Found({}, {}))
         replacing.check(before, place, runs, entry, scale, known)
 
     def write(found: Found) -> tuple[Found, Page]:
         out_folder.make(place)
-        with FolderLock() as lock:  # another process may run another part: who writes last has all of both
+        with FolderLock() as lock:  # with parallel processes, the last writer includes the runs of all
             lock.take(place, wait=True)
             found, before = runner.with_others(entry, runs, scale, found), heading.told(place)
             replacing.check(before, place, runs, entry, scale, found)
@@ -140,7 +140,7 @@ def run(
 
 
 class Asked(NamedTuple):
-    """How much of an entry is asked for in Python, and by whom it is run; see `fedjax_sel.run_reproduction`."""
+    """Arguments of `fedjax_sel.run_reproduction`."""
 
     columns: str | Sequence[str] | None = None
     rows: str | Sequence[str] | None = None
@@ -152,7 +152,7 @@ class Asked(NamedTuple):
     scheduler: str | None = None
 
     def flags(self) -> list[str]:
-        """Return what the command is given for the same."""
+        """Return the equivalent command-line flags."""
         seeds = [self.seeds] if isinstance(self.seeds, int) else self.seeds
         columns, rows = _names(self.columns), _names(self.rows)
         found = {"--columns": columns, "--rows": rows, "--seeds": seeds, "--rounds": self.rounds}
@@ -163,10 +163,10 @@ class Asked(NamedTuple):
 
 
 def of_entry(name: str, asked: Asked, folders: Folders, progress: bool) -> ReproductionResult:
-    """Run an entry that is asked for in Python; see `fedjax_sel.run_reproduction`."""
+    """Run an entry by name; see `fedjax_sel.run_reproduction`."""
     entry = ENTRIES[one_of("entry", name, ENTRIES)]
     part = Part(_names(asked.columns), _names(asked.rows))
-    entry.of_part(part)  # or there is no such part
+    entry.of_part(part)  # raises an error for an unknown part
     seeds = None if asked.seeds is None else convert("seeds", asked.seeds)
     chosen = workers(asked.jobs, asked.scheduler)
     entry = entry if asked.data_dir is None else entry.replace(data_dir=asked.data_dir)

@@ -20,7 +20,7 @@ class Told(NamedTuple):
     """Parsed heading of a page.
 
     Attributes:
-        scale: differences from the entry's scale, such as "seed 0; 600 rounds"; empty if there are none.
+        scale: differences from the entry's scale, such as "seed 0; 600 rounds"; empty at full scale.
         finished: number of finished runs; None on complete pages of earlier versions, which do not state it.
         part: finished runs as text, such as "4 of 36 runs"; empty if complete.
         commands: command lines that produced the page, oldest first.

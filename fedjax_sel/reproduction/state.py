@@ -40,7 +40,7 @@ def after(result: Result) -> dict[str, np.ndarray]:
         result: result of a run with a folder.
 
     Returns:
-        Arrays by path in the state, each [seeds, ...]; empty if there are none.
+        Arrays by path in the state, each [seeds, ...]; empty if none are saved.
     """
     place = folder_of(result) / FILE
     try:

@@ -44,7 +44,7 @@ def _main(task: str) -> tuple[str, str]:
 
 
 def of_main_names(algo: str, column: str, what: str) -> str:
-    """Translate a row's quantity from this module's names to those of the main comparison's page.
+    """Translate a row's quantity from this module's names to the main comparison's names.
 
     Args:
         algo: "fedcor" or "fedgp", the paper of the page.

@@ -187,26 +187,25 @@ _CHANGES, _COHORTS, _SECONDS = "changes", "cohorts", "seconds"
 
 
 def cohorts(scale: Scale) -> int:
-    """Return how many random cohorts are drawn in a round: the paper's number, or a share of it."""
+    """Return the number of random cohorts per round: the paper's number, or a fraction of it."""
     return max(2, round(scale.share * COHORTS))
 
 
 def rounds_of(config: Config) -> tuple[int, ...]:
-    """Return the rounds in which a run is measured, from 0."""
+    """Return the measured rounds of a run, from 0."""
     every, rounds = config.run.checkpoint_every, config.run.rounds
     return (rounds,) if every is None else tuple(range(0, rounds, every))
 
 
 def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
-    """Return what is measured of a run.
+    """Return the measured loss changes of a run.
 
     Args:
-        result: of a run with a folder.
-        scale: decides how many cohorts.
+        result: result of a run with a folder.
+        scale: scale, which determines the number of cohorts.
 
     Returns:
-        The clients' loss changes by round, nats, float32 [seeds, cohorts, N]; rounds that are missing or damaged are
-        left out.
+        The clients' loss changes by round, nats, float32 [seeds, cohorts, N], without missing or damaged rounds.
     """
     return {round: arrays[_CHANGES] for round, arrays in _kept(result, scale).items()}
 
@@ -217,28 +216,28 @@ def drawn(result: Result, scale: Scale) -> dict[int, np.ndarray]:
 
 
 def is_there(result: Result, scale: Scale) -> bool:
-    """Return whether all that is measured of a run is there."""
+    """Return whether all rounds of a run are measured."""
     return len(_kept(result, scale)) == len(rounds_of(result.config))
 
 
 def took(result: Result, scale: Scale) -> float:
-    """Return the seconds that measuring took, with its compilation; NaN where an earlier version measured."""
+    """Return the seconds of the measurement, with compilation; NaN if an earlier version did not record them."""
     return sum(float(arrays.get(_SECONDS, np.nan)) for arrays in _kept(result, scale).values())
 
 
 def measure(result: Result, scale: Scale) -> Iterator[str]:
-    """Measure what is missing of a run.
+    """Measure the missing rounds of a run.
 
     Args:
-        result: finished, of a run with a folder that has the checkpoints.
-        scale: decides how many cohorts.
+        result: result of a finished run whose folder has the checkpoints.
+        scale: scale, which determines the number of cohorts.
 
     Yields:
-        After every piece of work a line for the person, which may be empty.
+        A progress line, possibly empty, after each step.
 
     Raises:
         DamagedRunError: a checkpoint is missing or damaged.
-        UserError: the folder cannot be written to.
+        UserError: a file cannot be written.
     """
     every, there, begun = rounds_of(result.config), _kept(result, scale), time.monotonic()
     missing = [round for round in every if round not in there]
@@ -273,7 +272,7 @@ MEASURE = Measure(measure, is_there, took)
 
 
 def _after(result: Result, rounds: int, shapes: Carry) -> Carry:
-    """Return the state that a run had after so many rounds."""
+    """Return the state of a run after `rounds` rounds."""
     return checkpoint.fill(shapes, state.checkpointed(result, rounds))
 
 
@@ -282,7 +281,7 @@ def _file(result: Result, round: int, scale: Scale) -> Path:
 
 
 def _kept(result: Result, scale: Scale) -> dict[int, dict[str, np.ndarray]]:
-    """Return what is kept of a run, by round; without rounds that are missing or damaged."""
+    """Return the saved arrays of a run by round, without missing or damaged rounds."""
     found = {round: _read(_file(result, round, scale)) for round in rounds_of(result.config)}
     return {round: arrays for round, arrays in found.items() if arrays is not None}
 
@@ -295,4 +294,4 @@ def _read(place: Path) -> dict[str, np.ndarray] | None:
             found = dict(arrays)
             return found if _CHANGES in found else None
     except (OSError, ValueError, zipfile.BadZipFile):
-        return None  # it is measured again
+        return None  # a damaged round is measured again

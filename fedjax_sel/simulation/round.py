@@ -58,9 +58,9 @@ def one_round(
     )  # fmt: skip
     # A client whose update is not finite keeps its previous row.
     kept = cohort.selection.mask & trained.finite
-    everything = (carry._replace(clients=None), records)
+    results = (carry._replace(clients=None), records)
     return carry._replace(
-        clients=client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=everything)
+        clients=client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
     ), records
 
 

@@ -145,7 +145,7 @@ BAD = [
     (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),
     (["--out", "~/run"], ["--out", "begins with ~"]),
     (["--out", "runs/\udcff"], ["--out", r"runs/\udcff", "no UTF-8"]),
-    (["--available", "nobody.csv"], ["available", "no client can be reached in any of the 100 rounds"]),
+    (["--available", "nobody.csv"], ["available", "no client is available in any of the 100 rounds"]),
     (["--available", "unknown.npy"], ["--available", "unknown.npy", "something else than rows of 0 and 1"]),
     (["--rounds", "1_0"], ["--rounds", "'1_0'", "whole number"]),
     (["--learning-rate", "٣"], ["--learning-rate", "'٣'", "a number"]),

@@ -172,7 +172,7 @@ BAD = [
     (["--loss-on", "all"], ["--loss-on all", "without --holdout"]),
     (["--checkpoint-every", "5", "--keep", "0"], ["--checkpoint-every 5", "without --keep above 0"]),
     (["--data-dir", "."], ["--data-dir .", "without a --dataset other than digits, synthetic and your own"]),
-    (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is none"]),
+    (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is less than one"]),
     (["--algo", "gpfl", "--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442", "at least 0.00069"]),
 ]
 NEEDS_DATA = {

@@ -37,7 +37,7 @@ def add(
     position: int,
     request: Request,
     federation: Federation,
-    asked: jax.Array,
+    queried: jax.Array,
     answered: jax.Array,
     loss_on: str,
 ) -> Bill:
@@ -48,7 +48,7 @@ def add(
         position: index of the request in the strategy's requests.
         request: the request; static.
         federation: the clients' data.
-        asked: mask of the queried clients, which receive the model and compute an answer, bool [S, N].
+        queried: mask of the queried clients, which receive the model and compute an answer, bool [S, N].
         answered: mask of the clients whose answer arrives, bool [S, N].
         loss_on: part of the data that losses are measured on, from the configuration.
 
@@ -56,16 +56,18 @@ def add(
         The new bill.
     """
     kind = KINDS[request.kind]
-    work = jnp.where(asked, facts.evaluated(request, federation, loss_on), 0).sum(axis=1)
+    work = jnp.where(queried, facts.evaluated(request, federation, loss_on), 0).sum(axis=1)
     return bill._replace(
-        asked=bill.asked | asked if kind.needs_model else bill.asked,
-        trained=bill.trained | asked if kind.trains else bill.trained,
+        asked=bill.asked | queried if kind.needs_model else bill.asked,
+        trained=bill.trained | queried if kind.trains else bill.trained,
         answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
         examples_evaluated=bill.examples_evaluated + work,
     )
 
 
-def add_probe(bill: Bill, took_part: jax.Array, reported: jax.Array, num_examples: jax.Array, asked: jax.Array) -> Bill:
+def add_probe(
+    bill: Bill, took_part: jax.Array, reported: jax.Array, num_examples: jax.Array, queried: jax.Array
+) -> Bill:
     """Add the cost of a probe round: its cohort's training and uploads, and a copy of its model per queried client.
 
     Args:
@@ -73,13 +75,13 @@ def add_probe(bill: Bill, took_part: jax.Array, reported: jax.Array, num_example
         took_part: mask of the probe cohort's clients that trained, bool [S, K].
         reported: mask of those whose report arrived, bool [S, K].
         num_examples: examples that they trained on, int32 [S].
-        asked: mask of the queried clients, bool [S, N].
+        queried: mask of the queried clients, bool [S, N].
 
     Returns:
         The new bill.
     """
     return bill._replace(
-        probe_models_down=bill.probe_models_down + asked.sum(axis=1, dtype=jnp.int32),
+        probe_models_down=bill.probe_models_down + queried.sum(axis=1, dtype=jnp.int32),
         probe_models_up=bill.probe_models_up + reported.sum(axis=1, dtype=jnp.int32),
         probe_reports_lost=bill.probe_reports_lost + (took_part & ~reported).sum(axis=1, dtype=jnp.int32),
         examples_trained=bill.examples_trained + num_examples,

@@ -137,7 +137,7 @@ def _serve(
 
 
 def _enter(
-    context: RoundContext, info: Information, bill: Bill, position: int, ids, asked, arrives, values
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, queried, arrives, values
 ) -> tuple[Information, Bill]:
     """Write arriving answers into their table, make losses finite, and bill the answers and the work of all queried."""
     request = context.plan.strategy.requests[position]
@@ -159,7 +159,7 @@ def _enter(
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
     federation, loss_on = context.federation, context.plan.loss_on
-    bill = bills.add(bill, position, request, federation, clients_in(ids, asked), clients_in(ids, arrives), loss_on)
+    bill = bills.add(bill, position, request, federation, clients_in(ids, queried), clients_in(ids, arrives), loss_on)
     return info.replace(request.kind, Fact(value, ages)), bill
 
 

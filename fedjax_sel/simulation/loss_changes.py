@@ -130,9 +130,9 @@ def _losses(
         def of_cohort(number):
             key = jax.random.fold_in(keys.of_probe(stream, round, number), keys.INITIALISATION)
             cohort = sampling.uniform_without_replacement(key, num_clients, plan.num_selected, None)
-            everyone = jnp.ones(cohort.shape, bool)
+            all_train = jnp.ones(cohort.shape, bool)
             inclusion = jnp.full(cohort.shape, plan.num_selected / num_clients)
-            own = server.cohort_weights(plan.aggregation, sizes[cohort], everyone, sizes.sum(), inclusion)
+            own = server.cohort_weights(plan.aggregation, sizes[cohort], all_train, sizes.sum(), inclusion)
             weights = jnp.where(reports.finite[cohort], own, 0.0)
             sums = jax.tree.map(
                 lambda leaf: jnp.tensordot(weights, leaf[cohort], 1, precision=lax.Precision.HIGHEST),

@@ -76,11 +76,11 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
 
 
 def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
-    trainer, everyone = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
+    trainer, unmasked = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
 
     def loss(trained: Any) -> jax.Array:
         return client.mean_loss(
-            trainer.model, trainer.task, weights._replace(trained=trained), inputs, targets, everyone
+            trainer.model, trainer.task, weights._replace(trained=trained), inputs, targets, unmasked
         )
 
     return jax.grad(loss)(weights.trained)

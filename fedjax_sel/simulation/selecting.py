@@ -41,8 +41,8 @@ def select(context: RoundContext) -> tuple[Cohort, Known]:
     of_candidates = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
 
     def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
-        asked = None if ids is None else faults.clip_ids(ids, num_clients)
-        return information.measure(context, info, bill, who, asked)
+        queried = None if ids is None else faults.clip_ids(ids, num_clients)
+        return information.measure(context, info, bill, who, queried)
 
     bill = bills.empty_bill(num_replicates, num_clients, len(plan.strategy.requests))
     selection_state, (answer, candidates) = protocol.select(

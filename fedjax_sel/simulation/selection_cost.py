@@ -212,13 +212,15 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     level = jax.random.uniform(keys[0], minval=0.5, maxval=1.0)  # a different scale of facts and updates each round
     share = setting.available
     available = None if share is None else jax.random.uniform(keys[1], (num_clients,)) < share
-    everyone = jnp.ones((num_clients,), bool) if available is None else available
+    reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
-        asked = everyone if ids is None else ledger.distinct(ids, everyone[ids] if mask is None else mask, num_clients)
+        queried = (
+            reachable if ids is None else ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
+        )
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
-            info = protocol.entered(info, request.kind, values, asked & request.when.due(round))
+            info = protocol.entered(info, request.kind, values, queried & request.when.due(round))
         return info, bill
 
     selection_state = Known(carry.state, carry.info)

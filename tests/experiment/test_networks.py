@@ -38,7 +38,7 @@ def test_small_networks_learn(name, rate):
     "changes", [{"model_dropout": 0.5}, {"initializer": "kaiming-normal"}, {"precision": "bfloat16"}]
 )
 def test_what_plain_networks_lack_is_refused(changes):
-    with pytest.raises(UserError, match="'lenet' is written in plain Flax and has it not"):
+    with pytest.raises(UserError, match="'lenet' is a plain Flax module without this setting"):
         problem.pose(SMALL.replace(model="lenet", **changes))
 
 

@@ -189,7 +189,7 @@ def test_a_layer_that_is_not_there_is_refused_in_one_sentence(module, layer, wor
 
 
 def test_a_strategy_is_refused_where_no_layer_was_found():
-    with pytest.raises(UserError, match=r"fl_dp3s: it asks for profiles, and Convolved has no .*models.from_nnx\("):
+    with pytest.raises(UserError, match=r"fl_dp3s: it requests profiles, but no .* in Convolved; .*models.from_nnx\("):
         problem.pose(
             Experiment.of(dataset=DATA, partition=PARTS, algo="fl_dp3s", num_selected=2, model=partial(Convolved))
         )

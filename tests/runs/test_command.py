@@ -145,7 +145,7 @@ BAD = [
     (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),
     (["--out", "~/run"], ["--out", "begins with ~"]),
     (["--out", "runs/\udcff"], ["--out", r"runs/\udcff", "no UTF-8"]),
-    (["--available", "nobody.csv"], ["available", "no client can be reached in any of the 100 rounds"]),
+    (["--available", "nobody.csv"], ["available", "no client is available in any of the 100 rounds"]),
     (["--available", "unknown.npy"], ["--available", "unknown.npy", "its values are not rows of 0 and 1"]),
     (["--rounds", "1_0"], ["--rounds", "'1_0'", "whole number"]),
     (["--learning-rate", "٣"], ["--learning-rate", "'٣'", "a number"]),
@@ -172,7 +172,7 @@ BAD = [
     (["--loss-on", "all"], ["--loss-on all", "without --holdout"]),
     (["--checkpoint-every", "5", "--keep", "0"], ["--checkpoint-every 5", "without --keep above 0"]),
     (["--data-dir", "."], ["--data-dir .", "without a --dataset other than digits, synthetic and your own"]),
-    (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is none"]),
+    (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is less than one"]),
     (["--algo", "gpfl", "--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442", "at least 0.00069"]),
 ]
 NEEDS_DATA = {

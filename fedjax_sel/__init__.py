@@ -1,4 +1,4 @@
-"""fedjax_sel: which clients should train this round?
+"""fedjax_sel: a JAX simulator for client selection in federated learning.
 
 import fedjax_sel
 config = fedjax_sel.preset("quickstart").replace(algo="fl_dp3s", seeds=3)
@@ -42,28 +42,28 @@ def run(
     log: "str | Sequence[str]" = (),
     progress: bool = False,
 ) -> "Result":
-    """Run an experiment; with a configuration, do the same as `python -m fedjax_sel.train`.
+    """Run an experiment; a configuration runs as with `python -m fedjax_sel.train`.
 
     Args:
-        experiment: what to run: a configuration, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`, or
-            `Experiment.of(model=..., dataset=..., rounds=50)` with values in the place of names.
-        out: run folder; None: the configuration's `out`, or none. A finished run there is read instead of repeated, and
-            an unfinished one goes on.
-        callbacks: one object, or several in a list or tuple, with any of the methods of
+        experiment: a configuration, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`, or an experiment with
+            Python values in place of names, e.g. `Experiment.of(model=..., dataset=..., rounds=50)`.
+        out: run folder; None: the configuration's `out`, if any. A finished run in the folder is loaded, and an
+            unfinished one is resumed.
+        callbacks: one object, or a list or tuple of objects, with any of the methods of
             `fedjax_sel.callbacks.Callback`: `start`, `chunk`, `end`, ...
-        log: other tools that follow the run, as `--log` takes them: "tensorboard", ...
-        progress: whether to show a bar: on stderr, or in a notebook's output.
+        log: names of loggers, as for `--log`: "tensorboard", ...
+        progress: whether to show a progress bar, on stderr or in a notebook's output.
 
     Returns:
-        Arrays with leading axes [seeds, rounds].
+        The run's result; arrays have leading axes [seeds, rounds].
 
     Raises:
-        UserError: something in the configuration, the data or the folder that the user can mend.
-        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
-        DamagedRunError: the folder holds checkpoints, and none of them is whole.
-        KeyboardInterrupt: Ctrl-C ended the run; its `result` is what was done until then. Where a notebook shows
-            progress, that is returned instead, with a message.
-        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
+        UserError: the configuration, the data or the folder is invalid; the message says how to fix it.
+        NonFiniteUpdateError: an update held NaN or infinity and `on_nonfinite` is not "skip", or the server's step did.
+        DamagedRunError: all checkpoints in the folder are damaged.
+        KeyboardInterrupt: Ctrl-C ended the run. Its attribute `result` holds the rounds so far. A notebook that shows
+            progress returns that result instead, with a message.
+        SystemExit: SIGTERM ended the run (code 143), or the terminal was closed (code 129).
     """
     from pathlib import Path
 
@@ -80,7 +80,7 @@ def run(
     with_folder = experiment if out is None else experiment.replace(out=out)
     folder = with_folder.config.run.out
     if log and folder is None:
-        raise UserError("log: what a tool keeps lies beside the run's folder; give out as well")
+        raise UserError("log: loggers write beside the run folder; give out= as well")
     watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and hosts.is_first() else ()))
     with interruption.with_result():
         result = with_model(run_experiment(with_folder, progress, watching), with_folder)
@@ -100,27 +100,28 @@ def run_comparison(
     log: "str | Sequence[str]" = (),
     progress: bool = False,
 ) -> "ComparisonResult":
-    """Run several strategies under the same conditions; do the same as `fedjax-sel compare`.
+    """Run several strategies under the same conditions, as `fedjax-sel compare` does.
 
     Args:
-        algos: strategies: values, or names, with parameters in brackets, e.g. "fl_dp3s[profile=gradient]".
-        settings: in which each of them runs: a preset, a configuration, an experiment of your own data and model, or
-            several of them by name.
-        out: folder of the comparison; finished runs there are read instead of repeated.
-        optimizers: federated optimizers, given likewise, under each of which each of them runs; None: the settings'.
-        callbacks: objects as `run` takes them; all runs have the same ones, one run after another. A run that they end
-            is in the tables with the rounds that it has.
-        log: other tools that follow the runs, as `--log` takes them.
-        progress: whether to tell of the runs on stderr.
+        algos: strategies, as values or as names with parameters in brackets, e.g. "fl_dp3s[profile=gradient]".
+        settings: a preset, a configuration, an experiment with your own data and model, a list of presets, or a mapping
+            from names to configurations and experiments. Each strategy runs in each setting.
+        out: folder of the comparison; finished runs in it are loaded.
+        optimizers: federated optimizers, as values or as names; each strategy runs under each of them. None: the
+            optimizer of the settings.
+        callbacks: callbacks as for `run`; all runs use the same objects, one run after another. The tables include a
+            run that a callback ends early, with the rounds that it has.
+        log: names of loggers, as for `--log`.
+        progress: whether to report progress on stderr.
 
     Returns:
-        Its results, with their weights; `to_pandas()` and `tables` are what the CSV files in the folder hold.
+        The results, with their weights; `to_pandas()` and `tables` hold the content of the folder's CSV files.
 
     Raises:
-        UserError: something that the user can mend, in any of the runs; nothing was run then.
-        KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
-            that is returned instead.
-        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
+        UserError: one of the runs is invalid; the check precedes all runs.
+        KeyboardInterrupt: Ctrl-C ended the runs. Its attribute `result` holds the results so far. A notebook that shows
+            progress returns those results instead.
+        SystemExit: SIGTERM ended the runs (code 143), or the terminal was closed (code 129).
     """
     from fedjax_sel.reporting import compared
     from fedjax_sel.runs import interruption
@@ -144,16 +145,16 @@ def run_reproduction(*_: Any, **__: Any) -> None:
 
 
 def load(path: "str | Path", *, weights: str = "final") -> "Result":
-    """Return the result in a run folder, with its weights.
+    """Load the result of a run folder, with its weights.
 
     Args:
-        path: the folder.
-        weights: "final": the weights of a run that ended, at its last round or by a callback; None if a signal ended
-            it. "latest": for a run that was interrupted or still continues, the weights of its newest checkpoint, which
-            may be of fewer rounds than the result.
+        path: run folder.
+        weights: "final": the weights after the last round, or after the round in which a callback ended the run; None
+            if a signal ended it. "latest": the weights of the newest checkpoint, for a run that was interrupted or
+            still runs; they may be older than the result.
 
     Raises:
-        UserError: there is no readable run, it is damaged, or there are no weights where the latest are asked for.
+        UserError: the folder holds no readable run, the run is damaged, or "latest" finds no weights.
     """
     import dataclasses
     from pathlib import Path
@@ -169,21 +170,25 @@ def load(path: "str | Path", *, weights: str = "final") -> "Result":
 
 
 def per_client(result: "Result", experiment: "Experiment | Config | None" = None) -> Any:
-    """Return how well a run's final models do on each client's training data: measure or `loss` -> [seeds, N].
+    """Evaluate a run's final models on each client's training data.
 
     Args:
-        result: of `run` or `load`, with its weights.
-        experiment: that it is the result of, of whatever seeds; None where its configuration says all.
+        result: result of `run` or `load`, with its weights.
+        experiment: experiment of the run, with any seeds; needed only if it holds Python values. None: the result's
+            configuration.
+
+    Returns:
+        Name of a measure, or `loss` -> means over each client's examples, [seeds, N].
 
     Raises:
-        UserError: it has no weights, its data cannot be read, or it is the result of another experiment.
+        UserError: the result has no weights, the data cannot be read, or the experiment is another one.
     """
     from fedjax_sel.runs import per_client
 
     return per_client.per_client(result, experiment)
 
 
-# These need JAX or NumPy; `--help` and a configuration do not.
+# Imported on first use: these need JAX or NumPy, which `--help` and a configuration do not.
 _LATE = {
     "ComparisonResult": "reporting.compared", "Dataset": "data", "Experiment": "experiment",
     "Result": "runs.records", "Selector": "selector",

@@ -64,7 +64,7 @@ def test_jax_that_cannot_start_is_one_sentence(capsys, monkeypatch, main):
     assert command_line.guarded(main, ["random"] if main is kit.main else []) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert "JAX cannot start its devices (JAX_PLATFORMS=cuda: AssertionError); mend the driver" in err
+    assert "JAX cannot start its devices (JAX_PLATFORMS=cuda: AssertionError); fix the driver" in err
 
 
 @pytest.fixture

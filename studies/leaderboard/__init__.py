@@ -1,13 +1,14 @@
-"""Every strategy under the same settings: the leaderboard, the same tuning for all, and the price of information.
+"""Leaderboard of all strategies under the same settings, with equal tuning and the price of information.
 
-settings      the settings, the strategies with their numbers, and what runs are made of them
-parts         what the command runs by name
-running       a part's runs: finished ones are read, others go on
-series        what of a run is kept: accuracy and bytes of every round, in a file small enough to be committed
-measures      one number a seed, from the series of a setting
-standings     a setting's table: means, intervals, and what is significant
-across        all settings together: interquartile means, performance profiles
-tuning        the same tuning for every strategy
-information   what information costs, and when it pays
-pages, pictures   Markdown and PNG
+settings      settings, strategies with their hyperparameters, and the run configurations
+grids         runs of each part of the leaderboard, by name
+running       execution of a part: finished runs are read, unfinished ones resume
+series        accuracy and bytes of each round, in files small enough to commit
+measures      metrics per seed, from the series of a setting
+standings     table of a setting: means, intervals and significance
+across        all settings together: interquartile means and performance profiles
+tuning        equal hyperparameter tuning for all strategies
+information   studies of the cost and the value of information
+price         page on the price of information
+pages, tuning_page, pictures   Markdown and PNG
 """

@@ -1,7 +1,7 @@
-"""All settings together: leads over random selection, in interquartile means and performance profiles.
+"""Leads over random selection across settings: interquartile means and performance profiles.
 
-A score is a row's number less that of random selection under FedAvg with the same seed in the same setting, so that
-settings of unequal difficulty have one scale.
+A lead is the difference between a row and random selection under FedAvg, with the same seed and setting. Leads of
+settings with different difficulty share one scale.
 """
 
 import csv
@@ -30,7 +30,7 @@ _INTERVAL = (
 
 
 def false_verdicts(settings: int) -> str:
-    """Return the expected number of families with a false verdict, for a number of settings and all tested measures."""
+    """Return a paragraph on the expected number of families with a false verdict, for a number of settings."""
     families = settings * len(TESTED)
     return (
         f"Better and worse are corrected within a family (one measure in one setting), and not over the {families} "
@@ -41,7 +41,7 @@ def false_verdicts(settings: int) -> str:
 
 
 def about_leads(intervals: bool) -> str:
-    """Return what leads over random selection are, for the reader of a table of them, with their intervals or not."""
+    """Return the explanation below a table of leads; `intervals`: whether the table has intervals."""
     return (
         "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its "
         f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM: the interquartile mean, that of "
@@ -52,18 +52,18 @@ def about_leads(intervals: bool) -> str:
 
 
 class Together(NamedTuple):
-    """A row in all settings."""
+    """Results of a row in all settings."""
 
     name: str
-    leads: dict[str, np.ndarray]  # by score, [settings, seeds]
-    verdicts: dict[str, list[str]]  # by measure that is tested, one a setting
+    leads: dict[str, np.ndarray]  # by metric, [settings, seeds]
+    verdicts: dict[str, list[str]]  # by tested metric, one verdict per setting
 
 
 def groups(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return which settings are looked at together: those of a data set, and those of both.
+    """Return the groups of settings that are analyzed together: per data set, and Fashion-MNIST with MNIST.
 
     Args:
-        names: of settings that are there.
+        names: names of the settings with results.
     """
     by_data: dict[str, list[str]] = {}
     for name in names:
@@ -75,10 +75,10 @@ def groups(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def of_settings(tables: Mapping[str, Standings]) -> list[Together]:
-    """Return the rows that are in all settings, best first; empty where random selection or equal seeds are missing.
+    """Return the rows that all settings have, best first; empty without random selection or with unequal seeds.
 
     Args:
-        tables: of each setting.
+        tables: standings by setting.
     """
     by_name = [{row.name: row for row in table.rows} for table in tables.values()]
     if not all(BASELINE in rows for rows in by_name) or len({rows[BASELINE].seeds for rows in by_name}) > 1:
@@ -107,7 +107,7 @@ def _numbers(one: Together) -> dict[str, float]:
 
 
 def as_csv(together: list[Together]) -> str:
-    """Return the rows for programs."""
+    """Return the rows as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     kinds = (statistics.BETTER, statistics.WORSE)
@@ -122,10 +122,10 @@ def as_csv(together: list[Together]) -> str:
 
 
 def counted(verdicts: list[str]) -> str:
-    """Return how often a row is better and worse, for people; empty where it is compared with nobody.
+    """Return the numbers of better and worse verdicts as text; empty if the row has no baseline.
 
     Args:
-        verdicts: one a setting.
+        verdicts: one verdict per setting.
     """
     if not any(verdicts):
         return ""
@@ -135,7 +135,7 @@ def counted(verdicts: list[str]) -> str:
 
 
 def as_markdown(together: list[Together]) -> str:
-    """Return the rows for people."""
+    """Return the rows as Markdown."""
     headings = [f"{words}: IQM" for words in SCORES.values()]
     first = next(iter(SCORES))
     headings.insert(1, f"{SCORES[first]}: mean")

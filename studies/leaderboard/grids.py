@@ -1,4 +1,4 @@
-"""What is run by name: a grid is the rows of one table, each with its configuration."""
+"""Grids of runs by name; a grid is the rows of one table with their configurations."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,28 +14,28 @@ WITHOUT_DROPOUT = ("fmnist-1spc", "fmnist-2spc", "fmnist-dir")
 CONVOLUTIONAL_SEEDS, CONVOLUTIONAL_ROUNDS = 3, 60
 DRAWS = "-draws"
 
-# Seconds of a seed's round with its evaluation on two cores of an AMD EPYC, by the clients of a cohort, mean over
-# strategies (of the MLP from results/leaderboard), and of reading data, compiling and timing.
+# Seconds per round and seed, with evaluation, by model and cohort size, on two cores of an AMD EPYC. They are means
+# over strategies (MLP: from results/leaderboard). SECONDS_OF_START covers data loading, compilation and timing.
 SECONDS_OF_ROUND = {"mlp": {5: 0.043, 10: 0.053}, "cnn": {5: 4.0, 10: 8.0}, "lenet": {5: 1.5, 10: 3.0}}
 SECONDS_OF_START = 10.0
 
 
 class Grid(NamedTuple):
-    """The rows of one table."""
+    """Rows of one table."""
 
-    name: str  # of the part, and of its folder
-    group: str  # that the command takes for all of its parts
+    name: str  # name of the part and of its folder
+    group: str  # command-line name for all parts of the group
     title: str
-    rows: Mapping[str, Config]  # without folders
+    rows: Mapping[str, Config]  # configurations without folders
     num_classes: int = 10
-    timed: bool = False  # whether selection is timed apart
-    own_seeds: bool = False  # whether its seeds are not the leaderboard's: --seeds then says how many of them
-    after: str = ""  # the grid from whose results the rows follow
-    choose: Callable[[Any], Mapping[str, Config]] | None = None  # those results -> the rows
+    timed: bool = False  # whether selection is timed separately
+    own_seeds: bool = False  # whether the seeds differ from the leaderboard's; --seeds then sets only their number
+    after: str = ""  # grid whose results determine the rows
+    choose: Callable[[Any], Mapping[str, Config]] | None = None  # function from these results to the rows
 
     @property
     def minutes(self) -> float:
-        """About what it takes, on two free cores."""
+        """Estimated run time on two idle cores, minutes."""
         seconds = 0.0
         for config in self.rows.values():
             of_round = SECONDS_OF_ROUND[config.model.model][config.selection.num_selected]
@@ -73,7 +73,7 @@ def _information(setting: Setting) -> tuple[Grid, ...]:
 
 
 def _without_dropout(setting: Setting) -> tuple[Grid, ...]:
-    """Return the setting without dropout, and with LeNet-5 in place of the MLP; some strategies under FedAvg."""
+    """Return the setting without dropout, with the MLP and with LeNet-5, for some strategies under FedAvg."""
     of_mlp = {
         algo: settings.configuration(setting, settings.Contender(algo)).replace(model_dropout=0.0)
         for algo in settings.WITHOUT_DROPOUT
@@ -100,10 +100,10 @@ GRIDS: dict[str, Grid] = _grids()
 
 
 def chosen(names: list[str]) -> list[Grid]:
-    """Return the grids of names of parts or of groups, in order, each once.
+    """Return the distinct grids for a list of part or group names, in order.
 
     Raises:
-        UserError: there is no such part.
+        UserError: a name is unknown.
     """
     groups = dict.fromkeys(grid.group for grid in GRIDS.values())
     found: dict[str, Grid] = {}

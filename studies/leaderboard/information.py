@@ -1,4 +1,4 @@
-"""What is run for the price of information, beside the leaderboard: rarer probes, clients away, reports lost."""
+"""Additional runs for the price of information: rarer probes, unavailable clients, lost reports."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,31 +8,31 @@ from studies.leaderboard import settings
 from studies.leaderboard.settings import ALGOS, BASELINE, Contender, Setting
 
 SETTINGS = ("fmnist-1spc", "fmnist-2spc")
-INTERVALS = (5, 10, 20, 40, 80)  # rounds between two updates of FedCor's model; its paper's is 10
+INTERVALS = (5, 10, 20, 40, 80)  # rounds between two updates of FedCor's model; 10 in its paper
 USUAL_INTERVAL = 10
 NEVER = 100_000  # longer than any run
 AVAILABLE = 0.7
 LOST = 0.3
 PROBED = "fedcor"
-SLOW_ANNEALING = 0.99  # FedCor's where its model is never updated (its Fig. 5), instead of 0.95
+SLOW_ANNEALING = 0.99  # FedCor's coefficient without model updates (its Fig. 5), instead of 0.95
 LONGER = {"fmnist-1spc": 360, "fmnist-2spc": 570}
-"""Setting -> rounds in which random selection sends what FedCor sends on the leaderboard, and a little more."""
-LASTING = ("random", "clustered", "fl_dp3s")  # who run so long: they ask nobody, or once
+"""Rounds, by setting, after which random selection has sent slightly more than FedCor sends on the leaderboard."""
+LASTING = ("random", "clustered", "fl_dp3s")  # strategies of the longer runs: they query clients never or once
 
 
 def row_of_interval(interval: int) -> str:
-    """Return the name of the row of an interval between probes."""
+    """Return the row name of an interval between probes."""
     return f"{PROBED} interval={'never' if interval == NEVER else interval}"
 
 
 def probes(setting: Setting) -> Mapping[str, Config]:
-    """Return random selection, and FedCor with probes that are more and less frequent, by row.
+    """Return random selection, and FedCor with different probe intervals, by row.
 
-    Without probes after the warm-up both annealing coefficients are run, FedCor's usual one and the one of its paper's
-    own study: what is left then depends on how soon everybody's turn comes again.
+    Without probes after the warm-up, only the annealing coefficient decides how soon a client is selected again.
+    FedCor then runs with both its default coefficient and the one of its paper's study.
 
     Args:
-        setting: what all share.
+        setting: the setting.
     """
     rows = {BASELINE: settings.configuration(setting, Contender(BASELINE))}
     for interval in (*INTERVALS, NEVER):
@@ -46,18 +46,18 @@ def probes(setting: Setting) -> Mapping[str, Config]:
 
 
 def longer(setting: Setting) -> Mapping[str, Config]:
-    """Return who asks nobody, or once, with so many rounds that they send what FedCor sends, by row."""
+    """Return query-free strategies with enough rounds to match FedCor's communication, by row."""
     rounds = LONGER[setting.name]
     return {algo: settings.configuration(setting, Contender(algo)).replace(rounds=rounds) for algo in LASTING}
 
 
 def absent(setting: Setting) -> Mapping[str, Config]:
-    """Return every strategy where a share of the clients, drawn anew each round, can be reached, by row."""
+    """Return all strategies with partial availability, redrawn in each round, by row."""
     return _all(setting, available=AVAILABLE)
 
 
 def lost(setting: Setting) -> Mapping[str, Config]:
-    """Return every strategy where a share of the cohort's reports never arrives, by row."""
+    """Return all strategies with lost reports, by row."""
     return _all(setting, report_failure_rate=LOST)
 
 

@@ -1,7 +1,7 @@
-"""One number a seed: what a table says of a row, from the series of all rows of its setting.
+"""Metrics of a row per seed, from the series of all rows of its setting.
 
-What is equal for all rows of a setting: the target, which is what random selection ends with; the megabytes that even
-the row which sends the least sends in all; and the rounds.
+All rows of a setting share three reference values: the number of rounds, the target accuracy (the final accuracy of
+random selection), and the equal megabytes (the smallest total communication of any row).
 """
 
 from collections.abc import Mapping
@@ -13,28 +13,28 @@ from fedjax_sel import metrics, statistics
 from studies.leaderboard.series import Series
 from studies.leaderboard.settings import BASELINE
 
-LAST_THIRD = 3  # of few paid rounds that many-th count: ten would be half of the way to where the rest has got
-LAST_SHARE = 0.2  # of the rounds, whose measured worst deciles count
-SHARES = (0.25, 0.5, 1.0)  # of the equal megabytes
-FEWEST = 0.05  # of them: less pays for a few rounds, which are alike
+LAST_THIRD = 3  # average over the last third of the paid rounds; ten rounds may be too many if few are paid for
+LAST_SHARE = 0.2  # final share of the rounds in the worst-decile accuracy
+SHARES = (0.25, 0.5, 1.0)  # shares of the equal megabytes
+FEWEST = 0.05  # smallest plotted share of the equal megabytes; less pays for very few rounds
 
 
 class Common(NamedTuple):
-    """What is equal for all rows of a setting."""
+    """Reference values that all rows of a setting share."""
 
     rounds: int
-    target: float | None  # test accuracy; None while random selection has not run
-    megabytes: float  # down and up together, which every row has sent by its end
-    megabytes_up: float  # up alone
-    guess: float  # accuracy of a model that knows nothing
+    target: float | None  # test accuracy; None without a run of random selection
+    megabytes: float  # equal megabytes, download and upload
+    megabytes_up: float  # equal megabytes, upload only
+    guess: float  # accuracy of random guessing
 
 
 def common(rows: Mapping[str, Series], num_classes: int) -> Common:
-    """Return what is equal for all rows of a setting.
+    """Return the reference values of a setting.
 
     Args:
-        rows: at least one, of equal rounds.
-        num_classes: of the data.
+        rows: series of at least one row, with equal numbers of rounds.
+        num_classes: number of classes.
     """
     return Common(
         min(series.rounds for series in rows.values()),
@@ -46,15 +46,15 @@ def common(rows: Mapping[str, Series], num_classes: int) -> Common:
 
 
 def target_of(baseline: Series) -> float | None:
-    """Return the test accuracy to which rounds and megabytes are counted: what random selection ends with.
+    """Return the target accuracy: the final test accuracy of random selection.
 
     It is the mean over seeds and the last ten rounds, rounded down to a whole percent.
 
     Args:
-        baseline: random selection under FedAvg.
+        baseline: series of random selection under FedAvg.
 
     Returns:
-        A share; None where it is below one percent.
+        The target as a fraction; None if it is below one percent.
     """
     percent = int(np.floor(100 * last_rounds(baseline).mean() * (1.0 + metrics.ROUNDING)))
     return percent / 100 if percent > 0 else None
@@ -66,32 +66,32 @@ def last_rounds(series: Series) -> np.ndarray:
 
 
 def worst_decile(series: Series) -> np.ndarray:
-    """Return the accuracy of the tenth of clients with the lowest, [seeds]: mean of what the last fifth measured."""
+    """Return the mean worst-decile client accuracy over the last fifth of the rounds, [seeds]."""
     return metrics.mean_of_last_rounds(series.worst_decile_accuracy, max(1, round(LAST_SHARE * series.rounds)))
 
 
 def paid_rounds(series: Series, megabytes: float, spent: np.ndarray | None = None) -> np.ndarray:
-    """Return how many rounds so many megabytes pay for, [seeds].
+    """Return the number of rounds within a communication budget, [seeds].
 
     Args:
-        series: of a row.
-        megabytes: that may be spent.
-        spent: megabytes that count, until each round's end, [seeds, rounds]; None: those down and up together.
+        series: series of a row.
+        megabytes: communication budget, MB.
+        spent: cumulative communication after each round, MB [seeds, rounds]; None: download and upload.
     """
     return ((series.megabytes if spent is None else spent) <= megabytes * (1 + 1e-12)).sum(axis=1)
 
 
 def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarray | None = None) -> np.ndarray:
-    """Return the test accuracy that so many megabytes buy, [seeds].
+    """Return the test accuracy at a communication budget, [seeds].
 
-    It is the mean of the last third of the rounds that they pay for, and of ten rounds at most: of dear rounds only few
-    are paid for, and the first ones say little of what the last ones are worth.
+    It is the mean over the last third of the affordable rounds, at most ten. If rounds are expensive, few are
+    affordable, and a longer average would include early rounds with low accuracy.
 
     Args:
-        series: of a row.
-        megabytes: that may be spent.
-        guess: accuracy where they pay for no round.
-        spent: megabytes that count, until each round's end, [seeds, rounds]; None: those down and up together.
+        series: series of a row.
+        megabytes: communication budget, MB.
+        guess: accuracy if the budget pays for no round.
+        spent: cumulative communication after each round, MB [seeds, rounds]; None: download and upload.
     """
     paid = paid_rounds(series, megabytes, spent)
     values = np.asarray(series.test_accuracy, np.float64)
@@ -101,35 +101,35 @@ def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarra
 
 
 def curve(series: Series, megabytes: np.ndarray, guess: float) -> np.ndarray:
-    """Return the accuracy that megabytes buy, mean over seeds, [M]; see `accuracy_at`.
+    """Return the mean accuracy over seeds at several communication budgets, [M]; see `accuracy_at`.
 
     Args:
-        series: of a row.
-        megabytes: down and up together, [M].
-        guess: accuracy where they pay for no round.
+        series: series of a row.
+        megabytes: communication budgets, download and upload, MB [M].
+        guess: accuracy if a budget pays for no round.
     """
     return np.array([accuracy_at(series, float(one), guess).mean() for one in megabytes])
 
 
 def grid_of(shared: Common, points: int = 200) -> np.ndarray:
-    """Return megabytes up to the equal ones, evenly spaced by their logarithm, [points]."""
+    """Return logarithmically spaced budgets up to the equal megabytes, [points]."""
     return np.geomspace(FEWEST * shared.megabytes, shared.megabytes, points)
 
 
 def area_by_rounds(series: Series) -> np.ndarray:
-    """Return the mean test accuracy of all rounds, [seeds]: the area under its curve, as a share."""
+    """Return the mean test accuracy over all rounds, [seeds]: the normalized area under its curve."""
     return metrics.mean_of_measured(series.test_accuracy, axis=1)
 
 
 def area_by_megabytes(series: Series, megabytes: float, guess: float) -> np.ndarray:
-    """Return the mean test accuracy over the megabytes sent, [seeds]: the area under its curve, as a share.
+    """Return the mean test accuracy over the communication, [seeds]: the normalized area under its curve.
 
-    Between two rounds the accuracy is that of the round before; before the first one it is that of a guess.
+    The accuracy is piecewise constant: between two rounds, it is the accuracy of the earlier round.
 
     Args:
-        series: of a row.
-        megabytes: up to which, down and up together.
-        guess: accuracy before the first round ends.
+        series: series of a row.
+        megabytes: upper end of the communication, download and upload, MB.
+        guess: accuracy before the end of the first round.
     """
     ends = np.minimum(np.concatenate([series.megabytes, np.full((len(series.seeds), 1), np.inf)], axis=1), megabytes)
     widths = np.diff(ends, axis=1, prepend=0.0)
@@ -138,9 +138,9 @@ def area_by_megabytes(series: Series, megabytes: float, guess: float) -> np.ndar
 
 
 def rounds_to_target(series: Series, target: float) -> np.ndarray:
-    """Return the first round (from 1) whose mean with the nine before it reaches the target, [seeds]; NaN: none does.
+    """Return the first round (from 1) whose running mean over ten rounds reaches the target, [seeds]; NaN: none does.
 
-    A single round would reach what a run ends with by chance, long before its end.
+    The running mean is necessary because single rounds can exceed the final accuracy early by chance.
     """
     rounds = series.rounds
     running = np.full(series.test_accuracy.shape, np.nan)
@@ -151,13 +151,13 @@ def rounds_to_target(series: Series, target: float) -> np.ndarray:
 
 
 def of_row(series: Series, shared: Common) -> dict[str, np.ndarray]:
-    """Return every number of a row, one a seed, by name.
+    """Return all metrics of a row by name, each [seeds].
 
-    A seed that does not arrive at the target counts all rounds, and all megabytes that it sent: less than it needs.
+    A seed that does not reach the target counts all its rounds and megabytes, which is a lower bound.
 
     Args:
-        series: of the row.
-        shared: of its setting.
+        series: series of the row.
+        shared: reference values of its setting.
     """
     found = {
         "last_rounds_accuracy": last_rounds(series),

@@ -1,4 +1,4 @@
-"""Pages, tables and pictures, made of the series that are there: what a part writes when it is done, and `--pages`."""
+"""Generator of the leaderboard's pages, tables and pictures from the available series; also `--pages`."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -48,16 +48,16 @@ PROFILES = (
 
 
 def write(out: Path) -> list[str]:
-    """Write everything that is made of the series in a folder of results.
+    """Write all pages, tables and pictures for the series in a results folder.
 
     Args:
-        out: of the results.
+        out: results folder.
 
     Returns:
-        The parts that were there.
+        Names of the parts with results.
 
     Raises:
-        UserError: a series is damaged, or nothing can be written.
+        UserError: a series is damaged, or a file cannot be written.
     """
     found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
     tables = {name: _standings(held) for name, held in found.items()}
@@ -69,11 +69,11 @@ def write(out: Path) -> list[str]:
 
 
 def price_of_information(out: Path, link: str) -> str:
-    """Return the page on the price of information, of the results that are there.
+    """Return the page on the price of information for the available results.
 
     Args:
-        out: of the results.
-        link: from the page to it.
+        out: results folder.
+        link: link from the page to that folder.
     """
     found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
     tables = {name: _standings(held) for name, held in found.items() if name in settings.SETTINGS}
@@ -117,7 +117,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
 
 
 def _family(table: Standings) -> list[str]:
-    """Return what a correction over a column of this page is of."""
+    """Return a note on the family of Holm's correction on this page; empty without comparisons."""
     if not table.pairs:
         return []
     measures = Counter(pair.measure for pair in table.pairs)
@@ -205,7 +205,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
 
 
 def _papers_curves(boards: Mapping[str, series.Setting]) -> list[PaperRow]:
-    """Judge claims about FedCor's and FedGP's curves, by the rules of fedcor/fig4 and fedgp/fig2, on these curves."""
+    """Apply the rules of fedcor/fig4 and fedgp/fig2 to these curves."""
     curves = {
         Cell(name, row): one.test_accuracy.astype(np.float64)
         for name, held in boards.items()
@@ -220,7 +220,7 @@ def _under_fedavg(rows: Mapping[str, series.Series]) -> dict[str, series.Series]
 
 
 def _too_few(table: Standings) -> bool:
-    """Return whether not even the greatest difference could be significant beside all other rows."""
+    """Return whether even the largest possible difference would not be significant after the correction."""
     return bool(table.pairs) and all(pair.found.verdict == statistics.TOO_FEW_SEEDS for pair in table.pairs)
 
 

@@ -1,4 +1,4 @@
-"""The leaderboard's pictures, in which a strategy looks as it does everywhere."""
+"""Pictures of the leaderboard, with the same style per strategy in all pictures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ from studies.leaderboard.series import Series, Setting
 from studies.leaderboard.settings import ALGOS, BASELINE, contender
 
 OVER = {"megabytes": "megabytes sent, down and up", "round": "round"}
-"""What accuracy is drawn against, and how its axis is labelled."""
+"""Horizontal axes of accuracy plots: name -> label."""
 
 
 def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
-    """Draw the test accuracy, one panel a setting, all rows in it: means over seeds with their deviation.
+    """Draw the test accuracy of all rows, one panel per setting: means over seeds with standard deviations.
 
     Args:
-        panels: title -> series by row.
-        over: see `OVER`.
+        panels: series by row, by title.
+        over: key of `OVER`.
     """
     from matplotlib.figure import Figure
 
@@ -51,12 +51,12 @@ def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
 
 
 def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
-    """Draw the test accuracy of one setting; of many rows each in a panel of its own.
+    """Draw the test accuracy of one setting; many rows get one panel each.
 
     Args:
-        title: of the setting.
+        title: title of the setting.
         rows: series by row.
-        over: see `OVER`.
+        over: key of `OVER`.
     """
     if not multiples.wanted(list(rows)):
         return together({title: rows}, over)
@@ -75,16 +75,16 @@ IN_SHORT = {
     "fl_dp3s": "FL-DP3S", "clustered": "clustered sampling", "fedcor": "FedCor", "divfl": "DivFL",
     "pow_d": "power-of-choice", "random": "random",
 }  # fmt: skip
-"""Rows of the first picture that anybody sees, under FedAvg, by the names that people call them."""
+"""Rows of the overview picture, under FedAvg: name -> readable name."""
 
 
 def in_short(panels: Mapping[str, Mapping[str, Series]]) -> Any:
-    """Draw the mean test accuracy of some rows over the megabytes, in a panel a setting; each line has its name.
+    """Draw the mean test accuracy of some rows over the megabytes, with one panel per setting.
 
-    A dotted line stands where random selection ends.
+    A dotted line marks the total communication of random selection.
 
     Args:
-        panels: title -> series by row.
+        panels: series by row, by title.
     """
     from matplotlib.figure import Figure
 
@@ -122,7 +122,7 @@ def profiles(found: Sequence[Together]) -> Any:
     """Draw the share of runs whose lead over random selection exceeds tau, for every tau.
 
     Args:
-        found: rows in all settings.
+        found: results of the rows in all settings.
     """
     from matplotlib.figure import Figure
 
@@ -147,11 +147,11 @@ def profiles(found: Sequence[Together]) -> Any:
 
 
 def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
-    """Draw for every setting, over the megabytes, which strategy has the highest mean accuracy: strips of its colour.
+    """Draw the strategy with the highest mean accuracy at each budget, as one colored strip per setting.
 
     Args:
         boards: settings by name.
-        shared: what is equal for all rows of each.
+        shared: reference values by setting.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -173,7 +173,7 @@ def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
             starts = np.flatnonzero(np.diff(best, prepend=-1))
             for start, end in zip(starts, [*starts[1:], len(best) - 1]):
                 if best[start] < 0:
-                    continue  # nothing is better than a guess
+                    continue  # no strategy exceeds random guessing
                 row = rows[best[start]]
                 hatch = "" if contender(row).optimizer == "fedavg" else "///"
                 look = {"facecolor": styles[row].color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.0}

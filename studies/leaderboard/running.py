@@ -1,4 +1,4 @@
-"""The runs of a grid: what is there is not run again, and the grid's folder is written run by run."""
+"""Execution of a grid: finished rows are reused, and the grid's folder is updated after each run."""
 
 import contextlib
 import dataclasses
@@ -25,17 +25,17 @@ TIMED_SECONDS = 1.0
 
 
 class Outcome(NamedTuple):
-    """What became of a grid."""
+    """Outcome of a grid."""
 
-    rows: int  # that its folder holds now
-    failed: dict[str, str]  # row -> why it is not there
+    rows: int  # number of rows in its folder
+    failed: dict[str, str]  # reason of failure by row
     stopped: bool = False
-    stopped_by: int = 0  # the signal
+    stopped_by: int = 0  # signal number
 
 
 @dataclasses.dataclass
 class _Board:
-    """What a grid's folder holds, and is written there after each run."""
+    """Content of a grid's folder, written after each run."""
 
     folder: Path
     planned: Mapping[str, Config]
@@ -56,7 +56,7 @@ class _Board:
             self.about["data_source"] = result.data_source
 
     def note(self, failed: Mapping[str, independent.Failure]) -> None:
-        """Keep why rows are not there, until they are; a later command may not have tried them again."""
+        """Record failures until their rows succeed, because a later command may not retry them."""
         known = {**self.about.get("failed", {}), **{name: failure.why for name, failure in failed.items()}}
         for_good = {*self.about.get("failed_for_good", ()), *(name for name, one in failed.items() if one.for_good)}
         for_good -= {name for name, one in failed.items() if not one.for_good}
@@ -85,28 +85,28 @@ def run(
     data_dir: str | None = None,
     workers: independent.Workers | None = None,
 ) -> Outcome:
-    """Run what is missing of a grid, and keep its series.
+    """Run the missing rows of a grid, and save their series.
 
     Args:
-        grid: what to run.
-        out: of the results; the grid has a folder there.
-        runs: where the runs' own folders go.
-        scale: how much of it.
-        command: that asked for it.
-        say: takes a line for the person.
-        algos: strategies that are run now; None: all.
-        data_dir: folder of prepared data, instead of the usual places.
-        workers: that take the runs; None: this process.
+        grid: the grid.
+        out: results folder; the grid has a subfolder there.
+        runs: parent of the run folders.
+        scale: scale of the runs.
+        command: command line, for the page.
+        say: function that prints a progress line.
+        algos: strategies to run now; None: all.
+        data_dir: folder of prepared data; None: the default folders.
+        workers: workers for the runs; None: this process.
 
     Raises:
-        UserError: its folder holds results of another scale, or another process writes to it; what it follows from is
-            not there; or no run succeeded, now or before.
+        UserError: the folder has results of another scale or is locked by another process; results that the grid
+            depends on are missing; or no run has ever succeeded.
     """
     scale = _own(grid, scale)
     planned = _planned(grid, out, scale, data_dir)
     folder = out / grid.name
     out_folder.make(folder)
-    with FolderLock() as lock:  # each write is of all rows, which nobody else may add to meanwhile
+    with FolderLock() as lock:  # a write replaces all rows, so a concurrent writer would lose rows
         lock.take(folder)
         board = _board(folder, planned)
         board.about |= {
@@ -151,7 +151,7 @@ def _run(
 
 
 def _planned(grid: Grid, out: Path, scale: Scale, data_dir: str | None) -> dict[str, Config]:
-    """Return what a grid runs, as it is asked for; it may follow from another one's results."""
+    """Return the configurations of a grid, which can depend on another grid's results."""
     rows = grid.rows
     if grid.choose is not None:
         held = series.read(out / grid.after)
@@ -169,9 +169,9 @@ def _planned(grid: Grid, out: Path, scale: Scale, data_dir: str | None) -> dict[
 
 
 def _own(grid: Grid, scale: Scale) -> Scale:
-    """Return how much of a grid is run: one with seeds of its own has as many of those as are asked for.
+    """Return the scale for a grid. A grid with its own seeds uses the requested number of those.
 
-    To ask for the usual seeds is to ask for nothing else.
+    If the requested seeds equal the grid's default seeds, the scale has no seeds.
     """
     if scale.seeds is None:
         return scale
@@ -186,10 +186,10 @@ def _no_page(results: Any, scale: Scale) -> Page:
 
 
 def _board(folder: Path, planned: Mapping[str, Config]) -> _Board:
-    """Return the rows that are there already, and what is said of them.
+    """Return the finished rows of a folder with their provenance.
 
     Raises:
-        UserError: they are of other configurations.
+        UserError: a row has another configuration.
     """
     held = series.read(folder)
     if held is None:
@@ -225,7 +225,7 @@ def _about_row(result: Result) -> dict[str, Any]:
 
 
 def _time_selection(grid: Grid, board: _Board, say: Callable[[str], None]) -> None:
-    """Time selection alone, of one replicate, of the rows whose selection is not timed yet."""
+    """Time the selection of one replicate, for rows without timing."""
     about = board.about["rows"]
     untimed = [name for name in board.rows if name in board.planned and "selection_seconds" not in about[name]]
     if not (grid.timed and untimed):

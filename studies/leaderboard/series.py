@@ -1,11 +1,11 @@
-"""What is kept of runs: accuracy and bytes of every round and seed, in files small enough to be committed.
+"""Committed record of the runs: accuracy and bytes per round and seed.
 
-A setting's folder holds
+A setting's folder contains
 
-    curves.csv.gz   one line a row of the table, seed and round
-    about.json      what made it: commands, the data's source, and of each row its commit, versions and seconds
+    curves.csv.gz   one line per table row, seed and round
+    about.json      provenance: commands, data source, and the commit, versions and seconds of each row
 
-and everything else that lies there is made of these two.
+All other files in the folder are generated from these two.
 """
 
 import csv
@@ -28,34 +28,34 @@ _ACCURACIES, _BYTES = _COLUMNS[3:5], _COLUMNS[5:]
 
 
 class Series(NamedTuple):
-    """A row's runs. Arrays are [seeds, rounds]; NaN where nothing was measured."""
+    """Runs of a row. Arrays are [seeds, rounds], NaN in rounds without evaluation."""
 
     seeds: tuple[int, ...]
     test_accuracy: np.ndarray
-    worst_decile_accuracy: np.ndarray  # of the tenth of clients with the lowest accuracy on their training data
-    bytes_down: np.ndarray  # sent in a round, int64
+    worst_decile_accuracy: np.ndarray  # training accuracy of the worst tenth of the clients
+    bytes_down: np.ndarray  # per round, int64
     bytes_up: np.ndarray
 
     @property
     def rounds(self) -> int:
-        """Rounds that were run."""
+        """Number of rounds."""
         return self.test_accuracy.shape[1]
 
     @property
     def megabytes(self) -> np.ndarray:
-        """What was sent down and up until a round's end, [seeds, rounds]."""
+        """Cumulative communication after each round, download and upload, MB [seeds, rounds]."""
         return (self.bytes_down + self.bytes_up).cumsum(axis=1) / 1e6
 
 
 class Setting(NamedTuple):
-    """What a folder holds."""
+    """Content of a setting's folder."""
 
-    rows: dict[str, Series]  # by name, in the order of the table
+    rows: dict[str, Series]  # by name, in table order
     about: dict[str, Any]
 
 
 def of_result(result: Result) -> Series:
-    """Return what is kept of a finished run."""
+    """Return the series of a finished run."""
     return Series(
         result.seeds,
         np.asarray(result.test_accuracy, np.float32),
@@ -66,15 +66,15 @@ def of_result(result: Result) -> Series:
 
 
 def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) -> None:
-    """Write a setting's two files, each whole or not at all; equal contents are equal bytes.
+    """Write a setting's two files atomically; equal content yields equal bytes.
 
     Args:
-        folder: is made where it is missing.
-        rows: by name, in the order of the table.
-        about: plain values.
+        folder: folder of the setting; created if missing.
+        rows: series by row name, in table order.
+        about: JSON-serializable provenance.
 
     Raises:
-        UserError: they cannot be written there.
+        UserError: a file cannot be written.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -91,18 +91,18 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
 
 
 def read(folder: Path) -> Setting | None:
-    """Return what a setting's folder holds; None where it holds nothing.
+    """Return the content of a setting's folder; None if the folder has no curves.
 
     Raises:
-        UserError: its files are damaged.
+        UserError: a file is damaged.
     """
     if not (folder / CURVES).exists():
         return None
     try:
         text = gzip.decompress((folder / CURVES).read_bytes()).decode()
         rows, about = _parse(text), files.read_json(folder / ABOUT)
-        # A process that was killed between the two files left a row that is in one alone; its run has a folder.
-        about["rows"] = {name: told for name, told in about["rows"].items() if name in rows}
+        # A process killed between the two writes leaves a row in one file only. Its run folder still exists.
+        about["rows"] = {name: details for name, details in about["rows"].items() if name in rows}
         return Setting({name: one for name, one in rows.items() if name in about["rows"]}, about)
     except (OSError, ValueError, KeyError, IndexError, EOFError) as error:
         raise UserError(
@@ -128,4 +128,4 @@ def _series(by_seed: dict[int, list[list[str]]]) -> Series:
 
 
 def _cell(value: float) -> str:
-    return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
+    return "" if np.isnan(value) else str(np.float32(value))  # shortest text that parses to the same number

@@ -1,4 +1,4 @@
-"""The settings of the leaderboard, and who takes part: configurations without folders."""
+"""Settings and contenders of the leaderboard, as configurations without folders."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ CLIENT_METRICS_EVERY = 15
 BASELINE = "random"
 ALGOS = ("random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"gpfl scale=update": ("gpfl", {"scale": "update"})}
-"""Rows of the settings' tables that are a strategy with another argument: name -> strategy and argument."""
+"""Additional rows with non-default strategy arguments: name -> strategy and arguments."""
 WITHOUT_DROPOUT = ("random", "clustered", "fl_dp3s", "fedcor", "pow_d", "divfl")
 UNDER_SERVER_OPTIMIZER = ("random", "fedcor", "fl_dp3s", "pow_d")
 
@@ -24,7 +24,7 @@ WHY_NOT_ALL = (
     "eleven under both optimizers would take nearly twice as long and answer the same question, whether selection "
     "still matters once the server's step is a better one."
 )
-"""Why the second optimizer is that of some rows instead of a factor."""
+"""Reason why only some strategies run under the second optimizer."""
 
 STRATEGY_SETTINGS = {
     "random": "uniform, without replacement",
@@ -40,7 +40,7 @@ STRATEGY_SETTINGS = {
     "divfl": "without overhead (`lazy`), exact greedy steps",
     "oort": "the public code's numbers, statistical utility alone",
 }
-"""What of its own each strategy is given, in words."""
+"""Description of each strategy's own settings."""
 
 _COMMON: dict[str, Any] = {
     "server_validation": SERVER_VALIDATION,
@@ -57,16 +57,16 @@ _PARTITIONS = {**PARTITIONS, "xi0.8": {"partition": "skewness", "skewness": "0.8
 
 
 class Setting(NamedTuple):
-    """What all contenders of a table share."""
+    """Configuration that all contenders of a table share."""
 
     name: str
-    title: str  # for people
+    title: str  # readable name
     config: Config  # without strategy and folder
     num_classes: int
 
     @property
     def task(self) -> str:
-        """Which numbers of FedCor and FedGP go with the data."""
+        """Task whose hyperparameters FedCor and FedGP use for this data set."""
         return "cifar10" if self.name.startswith("cifar10") else "fmnist"
 
 
@@ -93,8 +93,8 @@ def _settings() -> dict[str, Setting]:
 
 
 SETTINGS: dict[str, Setting] = _settings()
-"""Data, partition, model and local training: FedCor's for Fashion-MNIST (also on MNIST) and for CIFAR-10; the skewness
-of FL-DP3S with its ten clients a round."""
+"""Settings by name. Data, partition, model and local training follow FedCor's Fashion-MNIST setting (also for MNIST)
+and its CIFAR-10 setting. The skewness partition follows FL-DP3S, with its ten clients per round."""
 
 
 class Contender(NamedTuple):
@@ -105,34 +105,34 @@ class Contender(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The row's name: the strategy, with the optimizer where it is not FedAvg."""
+        """Name of the row: the strategy, and the optimizer unless it is FedAvg."""
         return self.algo if self.optimizer == "fedavg" else f"{self.algo} + {self.optimizer}"
 
     @property
     def baseline(self) -> "Contender":
-        """Whom the row is compared with: random selection under the same optimizer, itself under FedAvg."""
+        """Baseline of the row: random selection under the same optimizer; for random selection, the FedAvg row."""
         return Contender(BASELINE, self.optimizer if self.algo != BASELINE else "fedavg")
 
 
 def contender(name: str) -> Contender:
-    """Return the contender of a row's name."""
+    """Return the contender of a row name."""
     algo, _, optimizer = name.partition(" + ")
     return Contender(algo, optimizer or "fedavg")
 
 
 def contenders(setting: Setting) -> tuple[Contender, ...]:
-    """Return who takes part in a setting; on CIFAR-10, where hours are short, under FedAvg alone."""
+    """Return the contenders of a setting; on CIFAR-10, only under FedAvg to limit the run time."""
     again = () if setting.task == "cifar10" else UNDER_SERVER_OPTIMIZER
     return (*map(Contender, (*ALGOS, *VARIANTS)), *(Contender(algo, SERVER_OPTIMIZER) for algo in again))
 
 
 def configuration(setting: Setting, who: Contender, **arguments: Any) -> Config:
-    """Return a run.
+    """Return the configuration of a run.
 
     Args:
-        setting: what all share.
+        setting: the setting.
         who: strategy and optimizer.
-        **arguments: of the strategy, instead of its usual ones.
+        **arguments: strategy arguments that replace the default ones.
     """
     usual = {"task": "cifar10"} if who.algo in ("fedcor", "fedgp") and setting.task == "cifar10" else {}
     algo, own = VARIANTS.get(who.algo, (who.algo, {}))

@@ -1,4 +1,4 @@
-"""A setting's table: every row's means over seeds, and what paired differences tell from chance."""
+"""Table of a setting: means of each row over seeds, and the significance of paired differences."""
 
 import csv
 import io
@@ -43,22 +43,22 @@ TESTED = {
     "accuracy_at_100_percent_of_megabytes": ("accuracy at equal megabytes", True),
     "rounds_to_target": ("rounds to the target, restricted", False),
 }
-"""What a verdict is given on: the measure in words, and whether more is better."""
+"""Metrics with a verdict: name -> description, and whether higher is better."""
 
 
 class Row(NamedTuple):
     """A row of the table."""
 
     name: str
-    numbers: dict[str, np.ndarray]  # one a seed
+    numbers: dict[str, np.ndarray]  # metrics by name, [seeds]
     seeds: int
-    megabytes_down: float  # in all, mean over seeds
+    megabytes_down: float  # total of a run, mean over seeds
     megabytes_up: float
-    selection_seconds: float  # a round of one replicate; NaN: not timed
+    selection_seconds: float  # per round of one replicate; NaN: not timed
 
 
 class Pair(NamedTuple):
-    """A row against its baseline."""
+    """Comparison of a row with its baseline."""
 
     measure: str
     row: str
@@ -67,14 +67,14 @@ class Pair(NamedTuple):
 
 
 class Standings(NamedTuple):
-    """What a setting's page shows."""
+    """Content of a setting's page."""
 
     shared: Common
     rows: list[Row]
     pairs: list[Pair]
 
     def verdict(self, measure: str, row: str) -> str:
-        """Return the verdict on a row in a measure; empty where it is compared with nobody."""
+        """Return the verdict on a row in a metric; empty if the row has no baseline."""
         found = [pair.found.verdict for pair in self.pairs if (pair.measure, pair.row) == (measure, row)]
         return found[0] if found else ""
 
@@ -82,13 +82,13 @@ class Standings(NamedTuple):
 def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[str, float]) -> Standings:
     """Return a setting's standings.
 
-    A family of Holm's correction is one measure of all rows, whatever their optimizers: more than answer one question,
-    which costs power and tells nothing wrong.
+    A family of Holm's correction is one metric over all rows and all optimizers. The rows answer several questions, so
+    this family is larger than necessary: it costs power, but stays valid.
 
     Args:
-        rows: series by name.
-        num_classes: of the data.
-        selection: seconds of selection a round, of rows whose selection was timed.
+        rows: series by row name.
+        num_classes: number of classes.
+        selection: selection time per round, seconds, for the rows whose selection was timed.
     """
     shared = measures.common(rows, num_classes)
     table = [
@@ -120,7 +120,7 @@ def _family(table: Sequence[Row], rows: Mapping[str, Series], measure: str, high
 
 
 def as_csv(standings: Standings) -> str:
-    """Return the table for programs: one line a row, a mean, a deviation and a verdict a measure."""
+    """Return the table as CSV: one line per row, with mean, deviation and verdict per metric."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [measure.name for measure in MEASURES if measure.name in standings.rows[0].numbers]
@@ -142,7 +142,7 @@ def as_csv(standings: Standings) -> str:
 
 
 def seeds_as_csv(rows: Mapping[str, Series], standings: Standings) -> str:
-    """Return every number of every seed for programs: one line a row and seed."""
+    """Return all metrics of each seed as CSV: one line per row and seed."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = list(standings.rows[0].numbers)
@@ -154,7 +154,7 @@ def seeds_as_csv(rows: Mapping[str, Series], standings: Standings) -> str:
 
 
 def pairs_as_csv(standings: Standings) -> str:
-    """Return the comparisons for programs."""
+    """Return the comparisons as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["measure", "row", "baseline", *Comparison._fields])
@@ -164,7 +164,7 @@ def pairs_as_csv(standings: Standings) -> str:
 
 
 def as_markdown(standings: Standings) -> str:
-    """Return the table for people."""
+    """Return the table as Markdown."""
     shared = standings.shared
     columns = [measure for measure in MEASURES if measure.name in standings.rows[0].numbers]
     headings = [measure.heading for measure in columns]
@@ -187,12 +187,12 @@ def as_markdown(standings: Standings) -> str:
 
 
 def _at_least(row: Row) -> str:
-    """Return a sign where some seed does not arrive at the target, so that means to it are at least what is shown."""
+    """Return "≥" if a seed does not reach the target, so that the row's means to the target are lower bounds."""
     return "≥" if row.numbers.get("arrived", np.ones(1)).min() < 1 else ""
 
 
 def pairs_as_markdown(standings: Standings) -> str:
-    """Return what is significant, for people: a line a row, a column a measure."""
+    """Return the comparisons as Markdown: one line per row, one column per metric."""
     names = [name for name in TESTED if any(pair.measure == name for pair in standings.pairs)]
     if not names:
         return ""
@@ -206,21 +206,21 @@ def pairs_as_markdown(standings: Standings) -> str:
 
 
 def difference(found: Comparison, digits: int) -> str:
-    """Return a paired difference in words, with its interval, p-value and verdict; bold where it is significant.
+    """Return a paired difference as text, with its interval, p-value and verdict; bold if significant.
 
     Args:
         found: the comparison.
-        digits: behind the point.
+        digits: number of decimals.
     """
     ends = "" if np.isnan(found.low) else f" ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
-    if found.verdict == statistics.TOO_FEW_SEEDS:  # what p is tells no more
+    if found.verdict == statistics.TOO_FEW_SEEDS:  # p has no meaning then
         return f"{found.difference:+.{digits}f}{ends}: {found.verdict}"
     words = f"{found.difference:+.{digits}f}{ends}, p = {found.p_holm:.2g}: {found.verdict}"
     return f"**{words}**" if found.verdict in (statistics.BETTER, statistics.WORSE) else words
 
 
 def mean_and_sd(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and sample standard deviation over seeds; NaN where there are too few."""
+    """Return the mean and the sample standard deviation over seeds; the latter is NaN with one seed."""
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
@@ -231,7 +231,7 @@ def _shown(mean: float, deviation: float, digits: int) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a cell of a CSV: a number with seven digits, empty where there is none."""
+    """Return a CSV cell: a number with seven digits; empty for None and NaN."""
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
         return ""
     return f"{value:.7g}" if isinstance(value, float | np.floating) else str(value)

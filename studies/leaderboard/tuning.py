@@ -1,10 +1,11 @@
-"""The same tuning for every strategy: random draws of its hyperparameters on seeds of their own, the best one measured.
+"""Equal hyperparameter tuning for all strategies: random search on separate seeds, then a run of the best draw.
 
-Every strategy has the same number of different draws from the ranges below, which were written down before any run, and
-its usual settings beside them. What random selection could draw would be other strategies, so it has none. No draw
-lets a strategy ask for other facts in every round than it usually does (all gradients, for `divfl`), but
-power-of-choice's: its variants ask candidates, or nobody, and its candidates may be more. What is asked once at the
-start may be another profile (`fl_dp3s`). All is billed.
+Each strategy has the same number of distinct draws from the ranges below, plus its default settings. The ranges were
+fixed before any run. Random selection has no draws, because its variants are other strategies.
+
+Draws do not change which facts a strategy requests in each round; for example, no draw of `divfl` requests gradients of
+all clients. The exception is power-of-choice, whose variants may query more, fewer or no candidates. The initial query
+of `fl_dp3s` may use another profile. All communication is billed.
 """
 
 import math
@@ -23,19 +24,19 @@ from studies.leaderboard.series import Setting as Held
 from studies.leaderboard.settings import ALGOS, Contender, Setting
 
 DRAWS = 8
-USUAL = 0  # the number of the usual settings among the draws
+USUAL = 0  # draw number of the default settings
 TUNING_SEEDS = (100, 101, 102)
 DIGITS = 3
 _TRIES = 1000
 
 
 class Choice(NamedTuple):
-    """One of several values; None: the parameter is not given."""
+    """Uniform choice among several values; None: the parameter keeps its default."""
 
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """Return one of the values, each with the same probability."""
+        """Draw one of the values."""
         return self.values[int(rng.integers(len(self.values)))]
 
     def __str__(self) -> str:
@@ -43,13 +44,13 @@ class Choice(NamedTuple):
 
 
 class Uniform(NamedTuple):
-    """A number between two."""
+    """Uniform distribution on an interval."""
 
     low: float
     high: float
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Return a number, to three digits."""
+        """Draw a number, rounded to three digits."""
         return _rounded(rng.uniform(self.low, self.high))
 
     def __str__(self) -> str:
@@ -57,14 +58,14 @@ class Uniform(NamedTuple):
 
 
 class LogUniform(NamedTuple):
-    """A number between two, whose logarithm is uniform."""
+    """Log-uniform distribution on an interval."""
 
     low: float
     high: float
     whole: bool = False
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Return a number, to three digits, or a whole one."""
+        """Draw a number, rounded to three digits or to an integer."""
         value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
         return round(value) if self.whole else _rounded(value)
 
@@ -90,7 +91,7 @@ _GAUSSIAN: Ranges = {
 _ACTIVE: Ranges = {"active_rounds": Choice((None, 25, 50))}
 _LINKAGE: Ranges = {"linkage": Choice(("condensed", "square"))}
 _GREEDY: Ranges = {"greedy": Choice(("exact", "stochastic")), "weights": Choice(("samples", "cluster-size"))}
-FIXED: dict[str, dict[str, Any]] = {"gpfl": {"scale": "update"}}  # its default when the draws were run
+FIXED: dict[str, dict[str, Any]] = {"gpfl": {"scale": "update"}}  # the default at the time of the runs
 RANGES: dict[str, tuple[Ranges, ...]] = {
     "random": (),
     "fedgp": (_GAUSSIAN,),
@@ -139,19 +140,19 @@ RANGES: dict[str, tuple[Ranges, ...]] = {
         },
     ),
 }
-"""Strategy -> alternatives, each as probable as the others: parameter -> what it is drawn from. A parameter that has no
-effect beside another one's value is not in that one's alternative."""
+"""Search space by strategy: equally probable alternatives, each a mapping from parameter to distribution. An
+alternative omits parameters that have no effect given its other values."""
 
 
 @cache
 def drawn(algo: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the draws of a strategy, all different, and none of them its usual settings.
+    """Return the distinct draws of a strategy, without its default settings.
 
     Args:
         algo: the strategy.
 
     Returns:
-        The hyperparameters that are other than usual, `DRAWS` times; nothing for a strategy without ranges.
+        The non-default hyperparameters of `DRAWS` draws; () for a strategy without ranges.
     """
     rng = np.random.default_rng(zlib.crc32(algo.encode()))
     usual = {name: parameter.default for name, parameter in strategies.parameters(algo).items()}
@@ -171,26 +172,26 @@ def arguments(algo: str, number: int) -> dict[str, Any]:
 
     Args:
         algo: the strategy.
-        number: of the draw, from 1; 0: the usual settings.
+        number: number of the draw, from 1; 0: the default settings.
     """
     return {**FIXED.get(algo, {}), **({} if number == USUAL else drawn(algo)[number - 1])}
 
 
 def numbers(algo: str) -> range:
-    """Return the numbers of a strategy's draws, with that of its usual settings; nothing where it has no draws."""
+    """Return the numbers of a strategy's draws, including the default settings; empty without draws."""
     return range(len(drawn(algo)) + 1) if drawn(algo) else range(0)
 
 
 def row_of_draw(algo: str, number: int) -> str:
-    """Return the name of a draw's row."""
+    """Return the row name of a draw."""
     return f"{algo} usual" if number == USUAL else f"{algo} draw={number}"
 
 
 def draws(setting: Setting) -> dict[str, Config]:
-    """Return the runs on which strategies are tuned, by row.
+    """Return the tuning runs of all strategies, by row.
 
     Args:
-        setting: what all share.
+        setting: the setting.
     """
     return {
         row_of_draw(algo, number): settings.configuration(setting, Contender(algo), **arguments(algo, number)).replace(
@@ -202,10 +203,10 @@ def draws(setting: Setting) -> dict[str, Config]:
 
 
 def accuracy(held: Held, algo: str) -> dict[int, float]:
-    """Return the accuracy of each draw of a strategy that was run, mean of the last ten rounds over seeds.
+    """Return the accuracy of each finished draw of a strategy, averaged over seeds and the last ten rounds.
 
     Args:
-        held: of the draws.
+        held: results of the draws.
         algo: the strategy.
     """
     rows = {number: held.rows.get(row_of_draw(algo, number)) for number in numbers(algo)}
@@ -213,16 +214,16 @@ def accuracy(held: Held, algo: str) -> dict[int, float]:
 
 
 def best(held: Held, algo: str) -> int | None:
-    """Return the number of a strategy's best draw; of equal ones the first, and the usual settings before all.
+    """Return the number of a strategy's best draw; ties go to the lowest number. None if all draws diverged.
 
-    A draw whose numbers were no longer finite counts as run: nobody would take it. None where all were so.
+    A diverged draw (non-finite numbers) counts as finished but is never the best.
 
     Args:
-        held: of the draws.
+        held: results of the draws.
         algo: the strategy.
 
     Raises:
-        UserError: some of its draws were not run, or were other ones.
+        UserError: a draw is missing, or was run with other hyperparameters.
     """
     if not numbers(algo):
         return USUAL
@@ -244,14 +245,14 @@ def best(held: Held, algo: str) -> int | None:
 
 
 def chosen(setting: Setting, held: Held) -> Mapping[str, Config]:
-    """Return the runs of the best draws, on the leaderboard's seeds, by row; not of who failed with every draw.
+    """Return the runs of the best draws on the leaderboard's seeds, by row, without strategies whose draws all failed.
 
     Args:
-        setting: what all share.
-        held: of the draws.
+        setting: the setting.
+        held: results of the draws.
 
     Raises:
-        UserError: not all draws were run.
+        UserError: a draw is missing.
     """
     found = {algo: best(held, algo) for algo in ALGOS}
     return {

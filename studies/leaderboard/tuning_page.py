@@ -1,4 +1,4 @@
-"""What the pages of the tuning show: what was drawn, and what tuning is worth."""
+"""Content of the tuning pages: the draws, and the gain from tuning."""
 
 from collections.abc import Mapping
 
@@ -22,15 +22,15 @@ ABOUT = (
 
 
 def is_draws(name: str) -> bool:
-    """Return whether a part is that of the draws."""
+    """Return whether a part consists of draws."""
     return name.startswith(PREFIX) and name.endswith(DRAWS)
 
 
 def of_draws(held: Held) -> list[str]:
-    """Return the tables of a part of draws: the ranges, and what each draw ends with.
+    """Return the tables of a part of draws: the final accuracy of each draw, and the ranges.
 
     Args:
-        held: of the part.
+        held: results of the part.
     """
     lines = ["| strategy | draw | hyperparameters | accuracy, last 10 rounds, tuning seeds |", "|---|---|---|---|"]
     for algo in ALGOS:
@@ -56,11 +56,11 @@ def of_draws(held: Held) -> list[str]:
 
 
 def gains(name: str, found: Mapping[str, Held]) -> dict[str, Comparison]:
-    """Return the accuracy of each strategy's best draw less that of its usual settings, where these are others.
+    """Return the accuracy gain of each strategy's best draw over its default settings, if the two differ.
 
     Args:
-        name: of a part of best draws.
-        found: all parts that are there.
+        name: name of a part of best draws.
+        found: available parts by name.
     """
     tuned, usual = found[name], found.get(name.removeprefix(PREFIX))
     if usual is None:
@@ -69,7 +69,8 @@ def gains(name: str, found: Mapping[str, Held]) -> dict[str, Comparison]:
         algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[algo])
         for algo, series in tuned.rows.items()
         if algo in usual.rows
-        and tuned.about["rows"][algo]["algo_args"] != usual.about["rows"][algo]["algo_args"]  # else the same runs
+        and tuned.about["rows"][algo]["algo_args"]
+        != usual.about["rows"][algo]["algo_args"]  # equal hyperparameters are the same runs
         and usual.rows[algo].seeds == series.seeds
         and usual.rows[algo].rounds == series.rounds
     }
@@ -77,11 +78,11 @@ def gains(name: str, found: Mapping[str, Held]) -> dict[str, Comparison]:
 
 
 def in_short(name: str, found: Mapping[str, Held]) -> str:
-    """Return in a sentence what tuning is worth in a setting; empty where nothing is compared.
+    """Return a sentence on the gains from tuning in a setting; empty without comparisons.
 
     Args:
-        name: of a part of best draws.
-        found: all parts that are there.
+        name: name of a part of best draws.
+        found: available parts by name.
     """
     by_verdict: dict[str, list[str]] = {}
     for algo, one in gains(name, found).items():
@@ -91,11 +92,11 @@ def in_short(name: str, found: Mapping[str, Held]) -> str:
 
 
 def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
-    """Return the tables of a part of best draws: what they are, and how much better than the usual settings.
+    """Return the table of a part of best draws: their hyperparameters, and their gains over the default settings.
 
     Args:
-        name: of the part.
-        found: all parts that are there.
+        name: name of the part.
+        found: available parts by name.
     """
     tuned, drawn = found[name], found.get(name + DRAWS)
     usual, compared = found.get(name.removeprefix(PREFIX)), gains(name, found)
@@ -132,5 +133,5 @@ def _megabytes(series: Series) -> str:
 
 
 def in_words(arguments: Mapping[str, object]) -> str:
-    """Return hyperparameters as on a command line."""
+    """Return hyperparameters in command-line notation."""
     return ", ".join(f"{name}={value}" for name, value in arguments.items()) or "usual"

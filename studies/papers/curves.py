@@ -1,4 +1,4 @@
-"""Pictures of an entry's runs, one panel a setting, the same colour for a strategy everywhere."""
+"""Pictures of an entry's runs, with one panel per setting and one color per strategy in all panels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,21 +16,21 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
     """Draw means over seeds with bands of one standard deviation, over rounds.
 
     Args:
-        results: finished runs.
-        values: of a run, [seeds, rounds]; NaN where nothing was measured.
-        label: of the vertical axis.
-        window: of the running mean, as a share of the rounds; 0 for none.
+        results: finished runs by cell.
+        values: function from a run to its values, [seeds, rounds], NaN in rounds without evaluation.
+        label: label of the vertical axis.
+        window: window of the running mean, as a fraction of the rounds; 0: no running mean.
 
     Returns:
         The figure.
     """
     shade = bands.shade(_most_together(results))
-    # Of rounds, the same for all runs, of which some may have ended early.
+    # The window in rounds is the same for all runs, although some may have stopped early.
     averaged = max(1, round(window * max((result.config.run.rounds for result in results.values()), default=0)))
 
     def draw(axis: Any, result: Result, name: str, style: Style) -> None:
         every = np.asarray(values(result), np.float64)
-        known = ~np.isnan(every).all(axis=0)  # a measure may be taken in some rounds only
+        known = ~np.isnan(every).all(axis=0)  # some metrics are evaluated only in some rounds
         every, rounds = every[:, known], np.flatnonzero(known) + 1
         if not len(rounds):
             return
@@ -50,7 +50,7 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
 
 
 def selection_frequency(results: Results) -> Any:
-    """Draw how often clients are selected: a step curve of clients sorted by their rounds, mean over seeds."""
+    """Draw the sorted selection counts of the clients as a step curve, mean over seeds."""
     shade = bands.shade(_most_together(results))
 
     def draw(axis: Any, result: Result, name: str, style: Style) -> None:
@@ -71,11 +71,11 @@ def _most_together(results: Results) -> int:
 
 
 def panels(results: Results, draw: Callable[[Any, Result, str, Style], None]) -> Any:
-    """Draw each setting in a panel of its own.
+    """Draw one panel per setting.
 
     Args:
-        results: finished runs.
-        draw: (axis, result, name of the row, style) -> None.
+        results: finished runs by cell.
+        draw: function of (axis, result, row name, style) that draws one run.
     """
     from matplotlib.figure import Figure
 
@@ -91,5 +91,7 @@ def panels(results: Results, draw: Callable[[Any, Result, str, Style], None]) ->
         axis.set_title(texts.label(column))
         axis.grid(alpha=0.25)
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles, loc="outside right upper", frameon=False)  # nothing lies over a curve
+    figure.legend(
+        handles.values(), handles, loc="outside right upper", frameon=False
+    )  # outside, so that it covers no curve
     return figure

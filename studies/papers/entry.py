@@ -1,4 +1,4 @@
-"""What is run again: an entry for each table and figure that an experiment produced."""
+"""Entries of the reproductions, one for each experimental table or figure."""
 
 import dataclasses
 import functools
@@ -17,18 +17,18 @@ from studies.papers.published import Published
 
 
 class Cell(NamedTuple):
-    """A place of a table: what a strategy does under the setting of a column."""
+    """Cell of a table: one strategy (row) in one setting (column)."""
 
     column: str
     row: str
 
 
 class Part(NamedTuple):
-    """Which runs of an entry are run now; its page has all that are finished.
+    """Subset of an entry's runs to execute. The entry's page always shows all finished runs.
 
     Attributes:
-        columns: its settings, or how their names begin, such as "fmnist"; None: all that need not be asked for.
-        rows: its strategies; None: all.
+        columns: settings, or prefixes of their names such as "fmnist"; None: all except those on request.
+        rows: strategies; None: all.
     """
 
     columns: tuple[str, ...] | None = None
@@ -37,12 +37,12 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much of an entry is run: less of it tells less, and its page says so.
+    """Scale of an entry's runs; the page states a reduced scale.
 
     Attributes:
-        seeds: instead of the entry's.
-        rounds: instead of the entry's.
-        share: of the entry's rounds.
+        seeds: seeds that replace the entry's; None: the entry's.
+        rounds: number of rounds that replaces the entry's; None: the entry's.
+        share: fraction of the entry's rounds.
     """
 
     seeds: tuple[int, ...] | None = None
@@ -50,7 +50,7 @@ class Scale:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what leaves no rounds, or says twice how many."""
+        """Reject scales without rounds, or with both `rounds` and `share`."""
         if not 0 < self.share <= 1:
             raise UserError(f"--scale: {self.share:g} is outside 0 (excluded) to 1 (included); give e.g. 0.2")
         if self.rounds is not None and self.rounds < 1:
@@ -59,17 +59,17 @@ class Scale:
             raise UserError(f"--rounds and --scale: {self.rounds} and {self.share:g} both set the rounds; give one")
 
     def apply(self, config: Config) -> Config:
-        """Return a configuration with as much work as this scale allows."""
+        """Return a configuration at this scale."""
         rounds = max(1, round(self.share * config.run.rounds)) if self.rounds is None else self.rounds
         return config.replace(rounds=rounds, seeds=self.seeds or config.run.seeds)
 
     @property
     def whole_rounds(self) -> bool:
-        """Whether runs have the rounds that the entry says: else what their end shows is nothing that a paper has."""
+        """Whether runs have all rounds of the entry; final values of shorter runs have no counterpart in a paper."""
         return self.rounds is None and self.share == 1
 
     def in_words(self) -> str:
-        """Return what is other than the entry has it; empty where nothing is."""
+        """Return the differences from the entry's scale as text; empty if there are no differences."""
         parts = []
         if self.seeds is not None:
             parts.append(f"{'seed' if len(self.seeds) == 1 else 'seeds'} {', '.join(map(str, self.seeds))}")
@@ -85,12 +85,12 @@ Results = Mapping[Cell, Result]
 
 
 class Measure(NamedTuple):
-    """What is measured on a finished run, and kept in its folder for the judge.
+    """Measurement on a finished run, saved in its folder for the evaluation.
 
     Attributes:
-        take: (result, scale) -> after every piece of work a line for the person, or none; finds what is there.
-        is_there: (result, scale) -> whether all of it is kept.
-        took: (result, scale) -> seconds, NaN where they were not written down; None for what takes no time.
+        take: function from (result, scale) that measures the missing parts and yields a progress line or "" per step.
+        is_there: function from (result, scale) to whether the measurement is complete.
+        took: function from (result, scale) to its seconds, NaN if not recorded; None for instant measurements.
     """
 
     take: Callable[[Result, Scale], Iterator[str]]
@@ -103,16 +103,15 @@ class Entry:
     """A table or a figure of a paper.
 
     Attributes:
-        name: of the published result, `paper/table1`, as on the command line.
-        rule: what counts as reproduced; written down before any run.
-        runs: what has to be run, without folders; empty where nothing is trained.
-        judge: the page of finished runs, of which some may be missing.
-        cost: what it takes here, in words.
-        measure: what is measured on each finished run, without which it is not judged; see `runs.grid.Afterwards`.
-        on_request: columns that are run only where `--columns` names them: they take a user's own files, or what few
-            have at hand.
-        enough: when a run may end before its last round, since nothing that the judge looks at can change any more;
-            None: never.
+        name: name of the published result, such as `paper/table1`, as on the command line.
+        rule: rule of the verdicts, fixed before any run.
+        runs: configurations without folders, by cell; empty if no training is necessary.
+        judge: function from the finished runs, possibly incomplete, and the scale to the page.
+        cost: text on the run time.
+        measure: measurement on each finished run, required for its evaluation; see `runs.grid.Afterwards`.
+        on_request: columns that run only if `--columns` names them, because they need a user's own files or special
+            hardware.
+        enough: condition for early stopping, when later rounds cannot change the evaluation; None: never.
     """
 
     name: str
@@ -126,41 +125,41 @@ class Entry:
 
     @property
     def published(self) -> Published:
-        """What the paper says."""
+        """Published result."""
         return published.get(self.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The settings that `--columns` picks from."""
+        """Settings, the values of `--columns`."""
         return tuple(dict.fromkeys(cell.column for cell in self.runs))
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The strategies, or their variants, that `--rows` picks from."""
+        """Strategies or their variants, the values of `--rows`."""
         return tuple(dict.fromkeys(cell.row for cell in self.runs))
 
     def own(self, scale: Scale) -> Scale:
-        """Return how much of the entry is run: to ask for the seeds that it has is to ask for nothing else."""
+        """Return the scale without seeds if they equal the entry's own."""
         has = {config.run.seeds for config in self.runs.values()} == {scale.seeds}
         return dataclasses.replace(scale, seeds=None) if has else scale
 
     def afterwards(self, scale: Scale) -> Callable[[Result], Iterator[str]] | None:
-        """Return what is done on each finished run; None where nothing is."""
+        """Return the measurement function for a finished run; None if the entry has no measurement."""
         return None if self.measure is None else functools.partial(_measured, self.measure, scale)
 
     def is_measured(self, result: Result, scale: Scale) -> bool:
-        """Return whether there is all that is measured on a finished run."""
+        """Return whether the measurement of a finished run is complete."""
         return self.measure is None or self.measure.is_there(result, scale)
 
     def replace(self, **changes: Any) -> "Entry":
-        """Return the entry with other values of fields of its configurations, such as `data_dir`."""
+        """Return the entry with changed fields in all its configurations, such as `data_dir`."""
         return dataclasses.replace(self, runs={cell: config.replace(**changes) for cell, config in self.runs.items()})
 
     def of_part(self, part: Part) -> "Entry":
-        """Return the entry with some of its runs.
+        """Return the entry with a subset of its runs.
 
         Raises:
-            UserError: there is no such column or row, or not both together.
+            UserError: a column or row is unknown, or the selection is empty.
         """
         for name in part.columns or ():
             if not any(column.startswith(name) for column in self.columns):
@@ -185,14 +184,14 @@ def _measured(measure: Measure, scale: Scale, result: Result) -> Iterator[str]:
 
 
 def folder_of(out: Path, config: Config) -> Path:
-    """Return where a run lies: entries that need the same one share it.
+    """Return the folder of a run. Entries with equal configurations share it.
 
-    A run of fewer rounds has a folder of its own, since some strategies plan for all their rounds from the start; and
-    one that keeps its states on the way, since another run leaves only the last ones.
+    Runs with fewer rounds have separate folders, because some strategies plan for all rounds from the start. So do runs
+    with intermediate checkpoints, because other runs keep only the last ones.
 
     Args:
-        out: of all that is reproduced.
-        config: of the run.
+        out: parent folder of the reproductions.
+        config: configuration of the run.
     """
     slug = re.sub(r"[^\w.]+", "-", f"{config.data.dataset.split(':')[0]}-{config.selection.algo}")
     kept = "" if config.run.checkpoint_every is None else f"-every-{config.run.checkpoint_every}"

@@ -1,4 +1,4 @@
-"""What stands above a page's table: claim, rule, how much was run, and by which commands; and reading it again."""
+"""Heading of a page: claim, rule, scale, number of finished runs and commands; written and parsed."""
 
 import math
 import re
@@ -17,13 +17,13 @@ _COMMANDS = re.compile(r"^```\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 
 
 class Told(NamedTuple):
-    """What a page says of its runs.
+    """Parsed heading of a page.
 
     Attributes:
-        scale: what of the entry was changed for them, such as "seed 0; 600 rounds"; empty where nothing was.
-        finished: how many of them are; None where it says nothing of that, as pages of earlier versions that are whole.
-        part: the same in words, such as "4 of 36 runs"; empty where all are.
-        commands: that made the page, the oldest first.
+        scale: differences from the entry's scale, such as "seed 0; 600 rounds"; empty at full scale.
+        finished: number of finished runs; None on complete pages of earlier versions, which do not state it.
+        part: finished runs as text, such as "4 of 36 runs"; empty if complete.
+        commands: command lines that produced the page, oldest first.
     """
 
     scale: str
@@ -33,10 +33,10 @@ class Told(NamedTuple):
 
 
 def told(folder: Path) -> Told | None:
-    """Return what the page in a folder says of its runs; None where there is none that can be read.
+    """Parse the heading of the page in a folder; return None without a readable page.
 
     Args:
-        folder: of the entry.
+        folder: folder of the entry's page.
     """
     try:
         text = (folder / PAGE).read_text(encoding="utf-8")
@@ -53,23 +53,23 @@ def told(folder: Path) -> Told | None:
 
 
 def expected(entry: Entry, found: Found) -> set[Cell]:
-    """Return the runs of the whole entry; those that take a user's own files only where they were asked for.
+    """Return the runs of the whole entry, with on-request runs only if they are finished.
 
     Args:
-        entry: of which table or figure.
-        found: what is known of its runs.
+        entry: the entry.
+        found: outcome of its runs.
     """
     return {*entry.of_part(Part()).runs, *found.results}
 
 
 def lines(entry: Entry, scale: Scale, commands: Sequence[str], found: Found) -> list[str]:
-    """Return what stands above a page's table, by lines.
+    """Return the lines of a page's heading.
 
     Args:
-        entry: of which table or figure.
-        scale: how much of it.
-        commands: that made the page, the oldest first.
-        found: what is known of its runs.
+        entry: the entry.
+        scale: scale of the runs.
+        commands: command lines that produced the page, oldest first.
+        found: outcome of its runs.
     """
     paper = entry.published
     text = [f"# {entry.name}: {paper.title}", "", f"**The claim.** {paper.claim}", "", f"**The rule.** {entry.rule}"]
@@ -91,10 +91,10 @@ def lines(entry: Entry, scale: Scale, commands: Sequence[str], found: Found) -> 
 
 
 def _measuring(entry: Entry, scale: Scale, found: Found) -> str:
-    """Return a sentence on how long it took to measure what is judged of finished runs; empty where that is nothing."""
+    """Return a sentence on the duration of the entry's measurement; empty without a timed measurement."""
     if entry.measure is None or entry.measure.took is None:
         return ""
-    runs = {str(result.config.run.out): result for result in found.results.values()}  # one may stand for several cells
+    runs = {str(result.config.run.out): result for result in found.results.values()}  # several cells can share a run
     seconds = [entry.measure.took(result, scale) for result in runs.values()]
     known = [one for one in seconds if not math.isnan(one)]
     without = f", {len(seconds) - len(known)} of the runs not counted" if known and len(known) < len(seconds) else ""

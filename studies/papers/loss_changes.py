@@ -1,8 +1,8 @@
-"""What a round would do to every client's loss under many random cohorts: the law that FedCor's process models.
+"""Loss changes of all clients under many random cohorts: the distribution that FedCor's Gaussian process models.
 
-Each client is trained once from the round's model. The model of a cohort is then the weighted mean of its clients'
-work, so that a thousand cohorts cost one training of everybody and a thousand evaluations. Everyone can be reached and
-every report arrives. Shapes: S replicates, N clients, K selected, M cohorts, B of them at once.
+Each client trains once from the round's model, and each cohort's model averages its clients' reports. A thousand
+cohorts then cost one training of all clients and a thousand evaluations. All clients are available, no report is lost.
+Shapes: S replicates, N clients, K selected, M cohorts, B cohorts at once.
 """
 
 import io
@@ -41,72 +41,72 @@ COHORTS_AT_ONCE = 50
 
 
 class Piece(NamedTuple):
-    """Some of the cohorts."""
+    """A batch of cohorts and their loss changes."""
 
-    cohorts: np.ndarray  # int32 [S, B, K]
-    changes: np.ndarray  # of the clients' losses, nats, float32 [S, B, N]
+    cohorts: np.ndarray  # client IDs, int32 [S, B, K]
+    changes: np.ndarray  # changes of the clients' losses, float32 [S, B, N], nats
 
 
-class _Everybody(NamedTuple):
-    """What every client would report, [S, N, ...], and its loss as the round opens."""
+class _Reports(NamedTuple):
+    """Reports of all clients and their losses at w^t, leaves [S, N, ...]."""
 
-    averaged: Any  # what the optimizer averages, and what models carry; zeros where it is not finite
-    finite: jax.Array
-    loss: jax.Array
+    averaged: Any  # pair: `Report.averaged`, and changes of non-trained model state; zeros if not finite
+    finite: jax.Array  # bool
+    loss: jax.Array  # nats
 
 
 class Meter:
-    """Measures loss changes in rounds of one program; what it compiles serves all of them."""
+    """Measures loss changes in any round of one program; it compiles once."""
 
     def __init__(self, program: Program, at_once: int = COHORTS_AT_ONCE):
-        """Make the meter of a program.
+        """Build the functions; they compile at the first measurement.
 
         Args:
-            program: of all seeds together.
-            at_once: cohorts whose models are evaluated together; bounds the memory.
+            program: program that holds all seeds.
+            at_once: cohorts whose models are evaluated together, B; bounds the memory.
         """
         self._program, self._at_once = program, at_once
         plan = program.plan
         per_seed, whole = devices.PER_SEED, devices.WHOLE
-        everybody = partial(_train_everybody, plan)
-        self._train = jax.jit(devices.over_seeds(plan.mesh, everybody, (per_seed, whole, SPECS, per_seed), per_seed))
+        train = partial(_train_all_clients, plan)
+        self._train = jax.jit(devices.over_seeds(plan.mesh, train, (per_seed, whole, SPECS, per_seed), per_seed))
         pieces = partial(_losses, plan, at_once)
         specs = (per_seed, per_seed, whole, whole, SPECS, per_seed)
         self._losses = jax.jit(devices.over_seeds(plan.mesh, pieces, specs, per_seed))
 
     def measure(self, carry: Carry, round: int, cohorts: int) -> Iterator[Piece]:
-        """Measure what random cohorts would do to every client's loss, some of them at a time.
+        """Measure every client's loss change under random cohorts, in batches.
 
-        Cohort number m is the one that a strategy's probe number m would draw in this round.
+        Cohort m is the cohort that a strategy's probe m would draw in this round.
 
         Args:
-            carry: the state that opens the round, with a leading axis [S].
+            carry: the run's state at w^t, leaves [S, ...].
             round: t, from 0.
-            cohorts: how many, M.
+            cohorts: number of cohorts, M.
 
         Yields:
-            As many as fit together, the last ones fewer.
+            Batches of `at_once` cohorts; the last may be smaller.
         """
         program = self._program
         carry = devices.place(program.plan.mesh, carry, devices.PER_SEED)
         now = np.int32(round)
-        everybody = self._train(carry, now, program.federation, program.streams)
+        reports = self._train(carry, now, program.federation, program.streams)
         for first in range(0, cohorts, self._at_once):
-            found = self._losses(everybody, carry, now, np.int32(first), program.federation, program.streams)
+            found = self._losses(reports, carry, now, np.int32(first), program.federation, program.streams)
             drawn, changes = jax.tree.map(np.asarray, devices.fetch(found))
             kept = min(self._at_once, cohorts - first)
             yield Piece(drawn[:, :kept], changes[:, :kept])
 
 
-def _train_everybody(
+def _train_all_clients(
     plan: Plan, carry: Carry, round: jax.Array, federation: Federation, streams: Streams
-) -> _Everybody:
+) -> _Reports:
     context = RoundContext(plan, federation, carry, streams, round, None)
     num_replicates, num_clients = federation.starts.shape
     replicates, clients = devices.pairs(num_replicates, jnp.arange(num_clients))
     job_keys = jax.vmap(lambda s, k: keys.of_client(streams.training[s], round, k))(replicates, clients)
 
-    def train(shared: ToTrain, job: Any) -> _Everybody:
+    def train(shared: ToTrain, job: Any) -> _Reports:
         replicate, who, key = job
         kept = shared.kept(replicate, who)
         memory, received = shared.memory(replicate, kept), shared.received(replicate)
@@ -117,7 +117,7 @@ def _train_everybody(
         finite = server.is_finite(averaged)
         part = fed.loss_part(shared.federation, replicate, who, plan.loss_on)
         before = client.loss(plan.trainer, shared.federation, received, part)
-        return _Everybody(server.finite_part(averaged, finite), finite, before)
+        return _Reports(server.finite_part(averaged, finite), finite, before)
 
     jobs = (replicates, clients, job_keys)
     results = devices.spread(plan.mesh, train, to_train(context), jobs, plan.facts_at_once)
@@ -127,39 +127,39 @@ def _train_everybody(
 def _losses(
     plan: Plan,
     at_once: int,
-    everybody: _Everybody,
+    reports: _Reports,
     carry: Carry,
     round: jax.Array,
     first: jax.Array,
     federation: Federation,
     streams: Streams,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return cohorts number `first` and on, int32 [S, B, K], and the loss changes under them, float32 [S, B, N]."""
+    """Return B cohorts from number `first` on, int32 [S, B, K], and their loss changes, float32 [S, B, N]."""
     num_replicates, num_clients = federation.starts.shape
 
-    def models_of(stream, sizes, everybody, state, params):
+    def models_of(stream, sizes, reports, state, params):
         def of_cohort(number):
             key = jax.random.fold_in(keys.of_probe(stream, round, number), keys.INITIALISATION)
             cohort = sampling.uniform_without_replacement(key, num_clients, plan.num_selected, None)
-            everyone = jnp.ones(cohort.shape, bool)
+            all_train = jnp.ones(cohort.shape, bool)
             inclusion = jnp.full(cohort.shape, plan.num_selected / num_clients)
-            own = server.cohort_weights(plan.aggregation, sizes[cohort], everyone, sizes.sum(), inclusion)
-            weights = jnp.where(everybody.finite[cohort], own, 0.0)
+            own = server.cohort_weights(plan.aggregation, sizes[cohort], all_train, sizes.sum(), inclusion)
+            weights = jnp.where(reports.finite[cohort], own, 0.0)
             sums = jax.tree.map(
                 lambda leaf: jnp.tensordot(weights, leaf[cohort], 1, precision=lax.Precision.HIGHEST),
-                everybody.averaged,
+                reports.averaged,
             )
-            averaged, carried = server.mean_of_reports(sums, own, everybody.finite[cohort])
+            averaged, carried = server.mean_of_reports(sums, own, reports.finite[cohort])
             mean_update = Weights(plan.trainer.optimizer.combine(averaged), carried)
-            arrived = everybody.finite[cohort].any()
+            arrived = reports.finite[cohort].any()
             return cohort, server.new_model(plan.server, state, params, mean_update, arrived)[0]
 
         return lax.map(of_cohort, first + jnp.arange(at_once))
 
-    cohorts, models = jax.vmap(models_of)(streams.facts, federation.train_sizes, everybody, carry.server, carry.params)
+    cohorts, models = jax.vmap(models_of)(streams.facts, federation.train_sizes, reports, carry.server, carry.params)
 
     def evaluate(shared, job):
-        """Return a client's losses under all models, [B]: its examples are fetched once."""
+        """Return a client's losses at all models, [B]; one pass over its examples serves all of them."""
         federation, models = shared
         replicate, who = job
         of_replicate = devices.of_replicate(models, replicate)
@@ -178,7 +178,7 @@ def _losses(
     jobs = devices.pairs(num_replicates, jnp.arange(num_clients))
     after = devices.spread(plan.mesh, evaluate, (federation, models), jobs, plan.facts_at_once)
     after = devices.unflatten(after, num_replicates)  # [S, N, B]
-    return cohorts, jnp.swapaxes(after, 1, 2) - everybody.loss[:, None]
+    return cohorts, jnp.swapaxes(after, 1, 2) - reports.loss[:, None]
 
 
 COHORTS = 1000  # the paper's
@@ -187,26 +187,25 @@ _CHANGES, _COHORTS, _SECONDS = "changes", "cohorts", "seconds"
 
 
 def cohorts(scale: Scale) -> int:
-    """Return how many random cohorts are drawn in a round: the paper's number, or a share of it."""
+    """Return the number of random cohorts per round: the paper's number, or a fraction of it."""
     return max(2, round(scale.share * COHORTS))
 
 
 def rounds_of(config: Config) -> tuple[int, ...]:
-    """Return the rounds in which a run is measured, from 0."""
+    """Return the measured rounds of a run, from 0."""
     every, rounds = config.run.checkpoint_every, config.run.rounds
     return (rounds,) if every is None else tuple(range(0, rounds, every))
 
 
 def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
-    """Return what is measured of a run.
+    """Return the measured loss changes of a run.
 
     Args:
-        result: of a run with a folder.
-        scale: decides how many cohorts.
+        result: result of a run with a folder.
+        scale: scale, which determines the number of cohorts.
 
     Returns:
-        The clients' loss changes by round, nats, float32 [seeds, cohorts, N]; rounds that are missing or damaged are
-        left out.
+        The clients' loss changes by round, nats, float32 [seeds, cohorts, N], without missing or damaged rounds.
     """
     return {round: arrays[_CHANGES] for round, arrays in _kept(result, scale).items()}
 
@@ -217,28 +216,28 @@ def drawn(result: Result, scale: Scale) -> dict[int, np.ndarray]:
 
 
 def is_there(result: Result, scale: Scale) -> bool:
-    """Return whether all that is measured of a run is there."""
+    """Return whether all rounds of a run are measured."""
     return len(_kept(result, scale)) == len(rounds_of(result.config))
 
 
 def took(result: Result, scale: Scale) -> float:
-    """Return the seconds that measuring took, with its compilation; NaN where an earlier version measured."""
+    """Return the seconds of the measurement, with compilation; NaN if an earlier version did not record them."""
     return sum(float(arrays.get(_SECONDS, np.nan)) for arrays in _kept(result, scale).values())
 
 
 def measure(result: Result, scale: Scale) -> Iterator[str]:
-    """Measure what is missing of a run.
+    """Measure the missing rounds of a run.
 
     Args:
-        result: finished, of a run with a folder that has the checkpoints.
-        scale: decides how many cohorts.
+        result: result of a finished run whose folder has the checkpoints.
+        scale: scale, which determines the number of cohorts.
 
     Yields:
-        After every piece of work a line for the person, which may be empty.
+        A progress line, possibly empty, after each step.
 
     Raises:
         DamagedRunError: a checkpoint is missing or damaged.
-        UserError: the folder cannot be written to.
+        UserError: a file cannot be written.
     """
     every, there, begun = rounds_of(result.config), _kept(result, scale), time.monotonic()
     missing = [round for round in every if round not in there]
@@ -273,7 +272,7 @@ MEASURE = Measure(measure, is_there, took)
 
 
 def _after(result: Result, rounds: int, shapes: Carry) -> Carry:
-    """Return the state that a run had after so many rounds."""
+    """Return the state of a run after `rounds` rounds."""
     return checkpoint.fill(shapes, state.checkpointed(result, rounds))
 
 
@@ -282,7 +281,7 @@ def _file(result: Result, round: int, scale: Scale) -> Path:
 
 
 def _kept(result: Result, scale: Scale) -> dict[int, dict[str, np.ndarray]]:
-    """Return what is kept of a run, by round; without rounds that are missing or damaged."""
+    """Return the saved arrays of a run by round, without missing or damaged rounds."""
     found = {round: _read(_file(result, round, scale)) for round in rounds_of(result.config)}
     return {round: arrays for round, arrays in found.items() if arrays is not None}
 
@@ -295,4 +294,4 @@ def _read(place: Path) -> dict[str, np.ndarray] | None:
             found = dict(arrays)
             return found if _CHANGES in found else None
     except (OSError, ValueError, zipfile.BadZipFile):
-        return None  # it is measured again
+        return None  # a damaged round is measured again

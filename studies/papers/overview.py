@@ -1,4 +1,4 @@
-"""All entries in one table, with what was found where it was run: the generated part of docs/reproductions.md."""
+"""Table of all entries with their findings: the generated part of docs/reproductions.md."""
 
 import collections
 import csv
@@ -16,16 +16,16 @@ NOT_RUN = "not run yet"
 _MANY = {verdicts.AGREES: "agree", verdicts.DIFFERS: "differ", verdicts.REPRODUCED: verdicts.REPRODUCED}
 NO_ENTRY = "no entry"
 PAPERS, LOOKS = "papers", "looks"
-"""The folders of pages: `papers/ENTRY` of what the entries say, `looks/NAME/ENTRY` of shorter runs beside it."""
+"""Folders of pages: `papers/ENTRY` for full-scale runs, `looks/NAME/ENTRY` for shorter ones."""
 
 
 def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
     """Return the table of all published results, and the rules.
 
     Args:
-        entries: by name.
-        results: the folder that holds `PAPERS` and `LOOKS`.
-        link: to that folder from the text.
+        entries: entries by name.
+        results: parent folder of `PAPERS` and `LOOKS`.
+        link: link from the text to that folder.
     """
     lines = ["| what | the claim | found here | command | here it takes |", "|---|---|---|---|---|"]
     lines += [_row(paper, entries.get(name), results, link) for name, paper in published.ENTRIES.items()]
@@ -49,7 +49,7 @@ def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str
 
 
 def _look(folder: Path) -> str:
-    """Return what a shorter run found, and of what it is one; empty where nothing of it is finished."""
+    """Return the settings and the scale of a shorter run; empty if no run is finished."""
     about, rows = heading.told(folder), folder / "rows.csv"
     if about is None or about.finished == 0 or not rows.exists():
         return ""
@@ -64,12 +64,12 @@ def _linked(folder: Path, results: Path, link: str) -> str:
 
 
 def finding(folder: Path) -> str:
-    """Return how often each verdict was given, such as "3 agree, 1 differs", and how many of the runs it is of.
+    """Return the number of each verdict, such as "3 agree, 1 differs", and the number of finished runs if incomplete.
 
-    What no paper has, but is asked beside it, is not counted.
+    Rows without a published claim are not counted.
 
     Args:
-        folder: of an entry's page, which may not be there.
+        folder: folder of an entry's page; may be missing.
     """
     if not (folder / "rows.csv").exists():
         return NOT_RUN
@@ -79,7 +79,7 @@ def finding(folder: Path) -> str:
 
 
 def _judged(folder: Path) -> list[dict[str, str]]:
-    """Return the rows of a page that have a published claim and a verdict; none where there is no page."""
+    """Return the rows of a page with a published claim and a verdict; empty without a page."""
     rows = folder / "rows.csv"
     if not rows.exists():
         return []
@@ -94,11 +94,11 @@ def _counted(found: Iterable[str]) -> str:
 
 
 def _total(entries: Mapping[str, Entry], results: Path) -> str:
-    """Return how many rows have a verdict, and how many distinct comparisons these are.
+    """Return a sentence on the number of rows with a verdict, and of distinct comparisons among them.
 
-    Figures share runs: a row is the same comparison as one of another page if setting, quantity and values are equal,
-    where FedCor's and FedGP's studies call the main comparison's run by its interval or coefficient. P-values depend on
-    the family and are left out.
+    Figures share runs. Two rows are the same comparison if setting, quantity and values are equal. FedCor's and FedGP's
+    studies name the main comparison's run by its interval or coefficient, so these names are mapped first. P-values
+    depend on the family and are ignored.
     """
     rows, distinct = 0, dict[tuple[str, ...], str]()
     for name in entries:

@@ -1,4 +1,4 @@
-"""What an entry leaves in its folder: a page for people, its table for programs, and pictures."""
+"""Output of an entry: a Markdown page, CSV tables and pictures."""
 
 import csv
 import io
@@ -20,36 +20,36 @@ PAGE = "README.md"
 
 
 class Row(NamedTuple):
-    """A published number or claim, and what comes out here."""
+    """Published number or claim with our result."""
 
     setting: str
     what: str
     paper: str
     ours: str
     seeds: int
-    difference: str  # ours minus the paper's, or the claimed winner minus the other, with its interval
+    difference: str  # ours minus the paper's, or the claimed winner minus another strategy, with its interval
     verdict: str
 
 
 class Page(NamedTuple):
-    """What is known of an entry."""
+    """Content of an entry's page."""
 
     rows: Sequence[Row]
     notes: Sequence[str] = ()
     pictures: "Mapping[str, Figure]" = MappingProxyType({})
-    tables: Mapping[str, str] = MappingProxyType({})  # file name -> CSV, of what the pictures show
+    tables: Mapping[str, str] = MappingProxyType({})  # CSV with the data of the pictures, by file name
 
 
 def write(folder: Path, heading: Sequence[str], page: Page) -> None:
-    """Write a page and what it shows; each file whole or not at all.
+    """Write a page with its tables and pictures, each file atomically.
 
     Args:
-        folder: is made where it is missing.
+        folder: folder of the page; created if missing.
         heading: lines above the table: title, claim, rule, command.
-        page: what is known.
+        page: content of the page.
 
     Raises:
-        UserError: it cannot be written there.
+        UserError: a file cannot be written.
     """
     with out_folder.writing(folder):
         for name, text in csv_files(page).items():
@@ -60,12 +60,12 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
 
 
 def csv_files(page: Page) -> dict[str, str]:
-    """Return the tables of a page for programs: name of the file -> its text; `rows.csv` is the page's own."""
+    """Return the CSV files of a page by name; `rows.csv` is the table of the page."""
     return {"rows.csv": as_csv(page.rows), **page.tables}
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Return the rows for programs."""
+    """Return the rows as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Row._fields)
@@ -74,7 +74,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(heading: Sequence[str], page: Page) -> str:
-    """Return the page for people."""
+    """Return the page as Markdown."""
     lines = [
         *heading,
         "",

@@ -1,4 +1,4 @@
-"""What may replace a page that is there already: nothing that another command found may be lost in silence."""
+"""Protection of existing pages: a page never silently replaces one with results that it lacks."""
 
 from pathlib import Path
 
@@ -10,18 +10,18 @@ from studies.papers.runner import Found
 
 
 def check(before: Told | None, place: Path, runs: Path, entry: Entry, scale: Scale, found: Found) -> None:
-    """Refuse to write a page over one of another scale, or of more runs; that of all of the entry may replace a look.
+    """Reject a page that would replace one with another scale or more runs; a full-scale page may replace any scale.
 
     Args:
-        before: what the page that is there says of its runs.
-        place: its folder.
-        runs: the folder that holds the runs.
-        entry: of which table or figure.
-        scale: how much of it is asked for.
-        found: what is known of its runs.
+        before: parsed heading of the existing page; None: no page.
+        place: folder of the page.
+        runs: parent of the folder `runs`.
+        entry: the entry.
+        scale: requested scale.
+        found: outcome of the runs.
 
     Raises:
-        UserError: the page would be lost.
+        UserError: the existing page has results that the new one lacks.
     """
     if before is None or before.finished == 0:
         return
@@ -40,23 +40,23 @@ def check(before: Told | None, place: Path, runs: Path, entry: Entry, scale: Sca
 
 
 def is_due(before: Told | None, entry: Entry, found: Found) -> bool:
-    """Return whether there is something to write: a page without runs replaces none that has some.
+    """Return whether to write the page; a page without runs never replaces one with runs.
 
     Args:
-        before: what the page that is there says of its runs.
-        entry: of which table or figure.
-        found: what is known of its runs.
+        before: parsed heading of the existing page; None: no page.
+        entry: the entry.
+        found: outcome of the runs.
     """
     return before is None or before.finished == 0 or bool(found.results) or not entry.runs
 
 
 def commands(before: Told | None, scale: Scale, command: str) -> tuple[str, ...]:
-    """Return the commands that a page is made by: this one, and those of its other parts.
+    """Return the commands that produced a page: the current one, and earlier ones of the same scale.
 
     Args:
-        before: what the page that is there says of its runs.
-        scale: how much of the entry is asked for.
-        command: that writes the page now.
+        before: parsed heading of the existing page; None: no page.
+        scale: requested scale.
+        command: current command line.
     """
     same = before is not None and before.scale == scale.in_words()
     return tuple(dict.fromkeys((*(before.commands if same and before else ()), command)))

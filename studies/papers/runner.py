@@ -1,4 +1,4 @@
-"""The runs of entries: finished ones are read, others go on, and what several entries need is run once."""
+"""Execution of an entry's runs: finished runs are read, unfinished ones resume, and shared ones run once."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -13,21 +13,21 @@ from studies.papers.entry import Cell, Entry, Part, Scale, folder_of
 
 
 class Found(NamedTuple):
-    """What became of an entry's runs."""
+    """Outcome of an entry's runs."""
 
-    results: dict[Cell, Result]  # of those that are finished, in the entry's order
-    failed: dict[Cell, Failure]  # why others are not
-    stopped: bool = False  # whether it ended early
-    stopped_by: int = 0  # the signal that ended it; 0 where Ctrl-C interrupted it at once
+    results: dict[Cell, Result]  # results of the finished runs, in the entry's order
+    failed: dict[Cell, Failure]  # failures of other runs
+    stopped: bool = False  # whether the execution was interrupted
+    stopped_by: int = 0  # signal that interrupted it; 0 for an immediate Ctrl-C
 
 
 def configurations(entry: Entry, out: Path, scale: Scale) -> dict[Cell, Config]:
-    """Return what an entry runs, with the folder of each.
+    """Return the configurations of an entry, with their folders.
 
     Args:
-        entry: of which table or figure.
-        out: of all that is reproduced.
-        scale: how much of it.
+        entry: the entry.
+        out: parent folder of the reproductions.
+        scale: scale of the runs.
     """
     scaled = {cell: scale.apply(config) for cell, config in entry.runs.items()}
     return {cell: config.replace(out=str(folder_of(out, config))) for cell, config in scaled.items()}
@@ -43,30 +43,27 @@ def run(
     workers: grid.Workers | None = None,
     progress: bool = True,
 ) -> Found:
-    """Run a part of an entry, one after another or on workers, and read what is finished of the others.
+    """Run a part of an entry, sequentially or on workers, and read the other finished runs.
 
     Args:
-        entry: of which table or figure.
-        part: which of its runs.
-        out: of all that is reproduced.
-        scale: how much of it.
-        say: takes a line for the person before each run.
-        each: called with what is known whenever a run was run to its end.
-        workers: that take the runs; None: this process.
-        progress: whether each run in this process shows its bar.
-
-    Returns:
-        What became of them.
+        entry: the entry.
+        part: runs to execute.
+        out: parent folder of the reproductions.
+        scale: scale of the runs.
+        say: function that prints a line before each run.
+        each: callback with the current outcome after each completed run.
+        workers: workers for the runs; None: this process.
+        progress: whether runs in this process show a progress bar.
 
     Raises:
-        UserError: there is no such part.
+        UserError: the part is empty or unknown.
     """
     planned = configurations(entry, out, scale)
     wanted = entry.of_part(part).runs
     places: dict[str, list[Cell]] = {}
     for cell in wanted:
         places.setdefault(str(planned[cell].run.out), []).append(cell)
-    results = _finished(entry, planned, scale)  # also of this part: a page has all of them from its first run on
+    results = _finished(entry, planned, scale)  # includes this part, so that the page is complete from the first run on
     failed: dict[Cell, Failure] = {}
 
     def found() -> Found:
@@ -90,13 +87,13 @@ def run(
 
 
 def with_others(entry: Entry, out: Path, scale: Scale, found: Found) -> Found:
-    """Return what is known with the runs that other processes have finished meanwhile.
+    """Return an outcome with the runs that other processes have finished in the meantime.
 
     Args:
-        entry: of which table or figure.
-        out: of all that is reproduced.
-        scale: how much of it.
-        found: what this process knows.
+        entry: the entry.
+        out: parent folder of the reproductions.
+        scale: scale of the runs.
+        found: outcome in this process.
     """
     planned = configurations(entry, out, scale)
     results = {**found.results, **_finished(entry, _without(planned, found.results), scale)}
@@ -109,7 +106,7 @@ def _without(planned: dict[Cell, Config], known: Mapping[Cell, object]) -> dict[
 
 
 def _finished(entry: Entry, planned: dict[Cell, Config], scale: Scale) -> dict[Cell, Result]:
-    """Return the results of runs that are there and measured; others do not matter now."""
+    """Return the results of the runs that are finished and measured."""
     results = {}
     for cell, config in planned.items():
         with contextlib.suppress(*grid.FAILURES):

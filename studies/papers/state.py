@@ -1,8 +1,8 @@
-"""What a run's strategy knew in the end: some arrays of its last state, kept in its folder for figures.
+"""Selected arrays of a strategy's final state, saved in the run's folder for figures.
 
-    states.npz     the arrays by their place in the state, such as ".strategy.embeddings", each [seeds, ...]
+    states.npz     the arrays by path in the state, such as ".strategy.embeddings", each [seeds, ...]
 
-A checkpoint has them, too, but is large and may be gone, and a figure should not need the run again.
+The checkpoint has the same arrays, but it is large and may be deleted. A figure must not require a new run.
 """
 
 import functools
@@ -25,40 +25,40 @@ FILE = "states.npz"
 
 
 def keeping(*names: str) -> Measure:
-    """Return what keeps arrays of the last state in the folder of each finished run.
+    """Return a measurement that saves arrays of the final state in the folder of each finished run.
 
     Args:
-        names: their places in the state.
+        *names: paths of the arrays in the state.
     """
     return Measure(functools.partial(_keep, names), functools.partial(_has, names))
 
 
 def after(result: Result) -> dict[str, np.ndarray]:
-    """Return the arrays that were kept of a run's state after its last round.
+    """Return the saved arrays of a run's final state.
 
     Args:
-        result: of a run with a folder.
+        result: result of a run with a folder.
 
     Returns:
-        By their places in the state, each with a leading axis of seeds; nothing where none were kept.
+        Arrays by path in the state, each [seeds, ...]; empty if none are saved.
     """
     place = folder_of(result) / FILE
     try:
         with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
             return dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile):
-        return {}  # they are kept again
+        return {}  # a missing or damaged file is written again
 
 
 def checkpointed(result: Result, rounds: int) -> dict[str, np.ndarray]:
-    """Return all arrays of a run's state after so many rounds.
+    """Return all arrays of a run's state after a given round.
 
     Args:
-        result: of a run with a folder.
-        rounds: that are over.
+        result: result of a run with a folder.
+        rounds: number of completed rounds.
 
     Raises:
-        DamagedRunError: the folder has no such checkpoint, or it is damaged.
+        DamagedRunError: the checkpoint is missing or damaged.
     """
     folder = folder_of(result)
     for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
@@ -75,7 +75,7 @@ def _keep(names: Sequence[str], result: Result, scale: Scale) -> Iterator[str]:
         return
     arrays = checkpointed(result, result.num_rounds)
     content = io.BytesIO()
-    # Mappings to arrays would be taken for options where a name is `file`.
+    # pyright cannot exclude that a key equals `file`, a parameter of savez.
     np.savez(content, **{**after(result), **{name: arrays[name] for name in names}})  # pyright: ignore[reportArgumentType]
     with out_folder.writing(folder_of(result)):
         whole_files.write(folder_of(result) / FILE, content.getvalue())
@@ -93,7 +93,7 @@ def folder_of(result: Result) -> Path:
 
 
 def main_labels(result: Result) -> np.ndarray:
-    """Return the label that each client holds the most examples of, int [seeds, N]."""
+    """Return each client's most frequent label, int [seeds, N]."""
     problem = pose(result.config)
     labels, classes = np.asarray(problem.dataset.train_labels), problem.dataset.num_classes
     return np.stack([part.label_counts(labels, classes).argmax(axis=1) for part in problem.partitions])

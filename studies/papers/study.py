@@ -1,4 +1,4 @@
-"""An entry run again: its runs, its page in its folder, and what a caller gets."""
+"""Execution of an entry: its runs, its page, and the result for Python callers."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 class Folders(NamedTuple):
-    """Where things go: pages are small, and runs are not."""
+    """Output folders; pages are small, runs are large."""
 
     pages: Path
-    runs: Path | None = None  # None: beside the pages
+    runs: Path | None = None  # None: the folder of the pages
 
     @property
     def of_runs(self) -> Path:
-        """The folder whose folder `runs` holds the runs."""
+        """Parent of the folder `runs`."""
         return self.pages if self.runs is None else self.runs
 
 
 @dataclasses.dataclass(frozen=True)
 class ReproductionResult:
-    """What running a table or a figure again found. Its tables are those of the CSV files in its folder.
+    """Result of the reproduction of a table or figure. Its tables equal the CSV files in its folder.
 
     Attributes:
-        entry: its name, such as "fedcor/table1".
-        folder: that holds its page.
-        page: rows with the verdicts, notes, pictures.
-        results: of the runs that are finished.
-        failed: why others are not.
-        planned: how many runs the entry has.
-        stopped: whether it ended early; the same call goes on.
-        stopped_by: the signal that ended it; 0 where Ctrl-C interrupted it at once.
+        entry: name of the entry, such as "fedcor/table1".
+        folder: folder of its page.
+        page: rows with verdicts, notes and pictures.
+        results: results of the finished runs, by cell.
+        failed: reasons of failure of other runs, by cell.
+        planned: number of runs of the entry.
+        stopped: whether the execution was interrupted; the same call resumes it.
+        stopped_by: signal that interrupted it; 0 for an immediate Ctrl-C.
     """
 
     entry: str
@@ -63,7 +63,7 @@ class ReproductionResult:
 
     @property
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """Pandas DataFrames by the names of the CSV files: `rows`, the verdicts, and what the pictures show.
+        """Pandas DataFrames by CSV file name: `rows` with the verdicts, and the data of the pictures.
 
         Raises:
             UserError: pandas is not installed.
@@ -71,7 +71,7 @@ class ReproductionResult:
         return {name.removesuffix(".csv"): frames.of_csv(text) for name, text in page.csv_files(self.page).items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return the table of `rows.csv`: a row a published number or claim, with ours and the verdict.
+        """Return the table of `rows.csv`, one row per published number or claim, with ours and the verdict.
 
         Raises:
             UserError: pandas is not installed.
@@ -89,30 +89,30 @@ def run(
     workers: Workers | None = None,
     progress: bool = True,
 ) -> ReproductionResult:
-    """Run a part of an entry, and write its page after every run.
+    """Run a part of an entry, and write its page after each run.
 
     Args:
-        entry: of which table or figure.
-        part: which of its runs.
-        folders: of all that is reproduced; the page lies in one named after the entry.
-        scale: how much of it.
-        command: what made it, for the page.
-        say: takes a line for the person before each run.
-        workers: that take the runs; None: this process.
-        progress: whether each run shows its bar.
+        entry: the entry.
+        part: runs to execute.
+        folders: output folders; the page goes to a subfolder named after the entry.
+        scale: scale of the runs.
+        command: command line, for the page.
+        say: function that prints a line before each run.
+        workers: workers for the runs; None: this process.
+        progress: whether runs show a progress bar.
 
     Raises:
-        UserError: there is no such part, no run succeeded, the page cannot be written, or it would replace one of
-            more.
+        UserError: the part is unknown or empty, no run succeeded, the page cannot be written, or it would replace a
+            page with more runs.
     """
     place, runs, scale = folders.pages / entry.name, folders.of_runs, entry.own(scale)
-    if (before := heading.told(place)) is not None:  # what would be refused at the end is refused before any run
+    if (before := heading.told(place)) is not None:  # fail before any run, not at the end
         known = runner.with_others(entry, runs, scale, Found({}, {}))
         replacing.check(before, place, runs, entry, scale, known)
 
     def write(found: Found) -> tuple[Found, Page]:
         out_folder.make(place)
-        with FolderLock() as lock:  # another process may run another part: who writes last has all of both
+        with FolderLock() as lock:  # with parallel processes, the last writer includes the runs of all
             lock.take(place, wait=True)
             found, before = runner.with_others(entry, runs, scale, found), heading.told(place)
             replacing.check(before, place, runs, entry, scale, found)

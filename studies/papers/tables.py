@@ -1,4 +1,4 @@
-"""Tables of strategies by settings: rounds to a target, and accuracies, each beside the paper's."""
+"""Comparison of tables (strategies by settings) with the papers: rounds to a target, and accuracies."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -13,7 +13,7 @@ from studies.papers.entry import Cell, Results
 from studies.papers.page import Row
 from studies.papers.published import Numbers
 
-LATE = 0.9  # of the rounds run: who does not arrive by their end may have a mean that lies so late
+LATE = 0.9  # beyond this fraction of our rounds, a paper's mean is not comparable if some of our seeds do not arrive
 ARRIVAL = (
     "Where the paper has a number, all of its seeds arrive. If some here do not, it differs where so many would fall "
     "on our seeds alone with a probability of at most 5 %, and is inconclusive otherwise (until the first runs "
@@ -23,10 +23,10 @@ ARRIVAL = (
 
 
 def restriction(*rounds: int) -> str:
-    """Return what "restricted to" says on a page that counts rounds to a target.
+    """Return the explanation of "restricted to" for a page with rounds to a target.
 
     Args:
-        *rounds: of the entry's runs.
+        *rounds: numbers of rounds of the entry's runs.
     """
     words = " or ".join(map(str, rounds))
     return f'"Restricted to {words}" is the mean in which a seed that does not arrive counts that many rounds.'
@@ -40,17 +40,18 @@ def rounds_rows(
     measure: str = "test",
     whole: bool = True,
 ) -> list[Row]:
-    """Return the rows of a table that counts rounds to a target.
+    """Return the rows of a table of rounds to a target.
 
-    Where some seed does not arrive, as the papers, "N/A"; beside it the share that does and the restricted mean.
+    If a seed does not reach the target, the row has "N/A" as in the papers, the number of successful seeds, and the
+    restricted mean.
 
     Args:
-        results: finished runs.
-        paper: its table, strategies by settings; None where it has no such numbers.
-        paper_seeds: over how many seeds its means are.
-        targets: of the columns, in the unit of the measure.
-        measure: "test" or "train": whose accuracy has to reach the target.
-        whole: whether the runs have all their rounds; else who has not arrived may still do so.
+        results: finished runs by cell.
+        paper: the paper's table, strategies by settings; None if it has no such numbers.
+        paper_seeds: number of seeds in the paper.
+        targets: target by column, in the unit of the metric.
+        measure: "test" or "train", the accuracy that must reach the target.
+        whole: whether the runs have all their rounds; otherwise further seeds may still reach the target.
     """
     rows = []
     for cell, result in results.items():
@@ -83,17 +84,17 @@ def order_rows(
     against: Collection[str] | None = None,
     whole: bool = True,
 ) -> list[Row]:
-    """Return what paired differences say of "the winner takes fewer rounds than each of the others".
+    """Return the rows on the claim that the winner needs fewer rounds than each other strategy.
 
-    A seed that does not arrive counts all rounds. Where the rounds are fewer than the paper's, and in some seed neither
-    of the two arrives, they are not comparable.
+    A seed that does not reach the target counts all rounds. Two strategies are not comparable if the runs are shorter
+    than the paper's and, for some seed, neither reaches the target.
 
     Args:
-        results: finished runs.
-        winner: the row of the strategy that the paper claims to be best.
-        targets: of the columns.
-        measure: whose accuracy has to reach the target.
-        against: rows that the claim is about; None: all others.
+        results: finished runs by cell.
+        winner: row of the strategy that the paper claims to be best.
+        targets: target by column.
+        measure: "test" or "train", the accuracy that must reach the target.
+        against: rows to compare with; None: all others.
         whole: whether the runs have all their rounds.
     """
     rows = []
@@ -119,15 +120,15 @@ def gain_rows(
     less: float = 0.0,
     whole: bool = True,
 ) -> list[Row]:
-    """Return by how much the winner is faster, in rounds to a target, beside the range that a paper's text gives.
+    """Return the rows on the winner's speedup in rounds to a target, compared with the range in a paper's text.
 
     Args:
-        results: finished runs.
-        winner: the row of the paper's own strategy.
-        other: the row that it is held against.
-        targets: of the columns.
-        ranges: column -> least and most.
-        less: what is taken off the ratio of the rounds: 1 where the text says "faster by".
+        results: finished runs by cell.
+        winner: row of the paper's own strategy.
+        other: row of the other strategy.
+        targets: target by column.
+        ranges: lower and upper end of the claimed speedup, by column.
+        less: number to subtract from the ratio of the rounds; 1 if the text says "faster by".
         whole: whether the runs have all their rounds.
     """
     rows = []
@@ -155,14 +156,14 @@ def best_rows(
     whole: bool = True,
     claimed: bool = True,
 ) -> list[Row]:
-    """Return what paired differences say of "the winner ends with a higher accuracy than each of the others".
+    """Return the rows on the claim that the winner has a higher final accuracy than each other strategy.
 
     Args:
-        results: finished runs.
-        winner: the row of the strategy that the paper claims to be best.
-        against: rows that the claim is about; None: all others.
-        whole: whether the runs have all their rounds; else this is not their end.
-        claimed: whether the paper claims it; else it is our question.
+        results: finished runs by cell.
+        winner: row of the strategy that the paper claims to be best.
+        against: rows to compare with; None: all others.
+        whole: whether the runs have all their rounds; otherwise the accuracy is not final.
+        claimed: whether the paper makes the claim; otherwise it is our question.
     """
     return contest_rows(results, winner, last_accuracy, "ends above", 3, True, against, whole, claimed)
 
@@ -181,20 +182,20 @@ def contest_rows(
     whole: bool = True,
     claimed: bool = True,
 ) -> list[Row]:
-    """Return what paired differences say of "the winner is better than each of the others" in every setting.
+    """Return the rows on the claim that the winner is better than each other strategy, in each setting.
 
     A family of Holm's correction is one column.
 
     Args:
-        results: finished runs, or what is known of them.
-        winner: the row of the strategy that the paper claims to be best.
-        values: of a run, one a seed, finite.
-        words: that stand between the winner and another.
-        digits: behind the point, of differences.
+        results: finished runs, or data derived from them, by cell.
+        winner: row of the strategy that the paper claims to be best.
+        values: function from a run to its values, finite, [seeds].
+        words: text between the winner and the other strategy.
+        digits: number of decimals of differences.
         higher_is_better: whether the claim is that the winner's values are higher.
-        against: rows that the claim is about; None: all others.
-        whole: whether the runs have all their rounds; else they are not comparable.
-        claimed: whether the paper claims it; else it is our question, and nothing is reproduced or contradicted.
+        against: rows to compare with; None: all others.
+        whole: whether the runs have all their rounds; otherwise they are not comparable.
+        claimed: whether the paper makes the claim; otherwise the verdict is the statistical one alone.
     """
     rows = []
     for column in _columns(results):
@@ -218,12 +219,12 @@ def contest_rows(
 
 
 def accuracy_rows(results: Results, papers: Mapping[float, Numbers], whole: bool = True) -> list[Row]:
-    """Return the rows of tables of accuracies after shares of the rounds, of which a paper has one run.
+    """Return the rows of tables of accuracies at fractions of the rounds, for papers with a single run.
 
     Args:
-        results: finished runs.
-        papers: share of the rounds -> its table; at 1 it is the mean of the last ten rounds, before that one round.
-        whole: whether the runs have all their rounds; else these are shares of fewer.
+        results: finished runs by cell.
+        papers: the paper's table by fraction of the rounds; at 1, the mean of the last ten rounds, else one round.
+        whole: whether the runs have all their rounds; otherwise the fractions refer to fewer rounds.
     """
     rows = []
     for cell, result in results.items():
@@ -244,16 +245,16 @@ def number_row(
     whole: bool = True,
     in_words: str = "{:.4f}",
 ) -> Row:
-    """Return the row of an accuracy of which a paper has one run, held against a run of ours.
+    """Return the row of an accuracy for which a paper has a single run.
 
     Args:
-        setting: the row's.
-        what: the row's.
-        paper: the accuracy, or a difference of two; None where it has none.
-        ours: one value a seed, finite.
-        digits: behind the point, of ours and of the difference.
-        whole: whether the runs have all their rounds; else they are not comparable.
-        in_words: how the paper's number is written, as a format.
+        setting: `setting` of the row.
+        what: `what` of the row.
+        paper: the paper's accuracy, or a difference of two; None if it has none.
+        ours: our values, finite, [seeds].
+        digits: number of decimals of ours and of the difference.
+        whole: whether the runs have all their rounds; otherwise they are not comparable.
+        in_words: format string of the paper's number.
     """
     words = mean_and_sd(ours, digits)
     if paper is None:
@@ -269,11 +270,11 @@ def _columns(results: Mapping[Cell, object]) -> list[str]:
 
 
 def accuracy_at(result: Result, share: float) -> np.ndarray:
-    """Return a test accuracy per seed: of one round, or at the end the mean of the last ten.
+    """Return the test accuracy at a fraction of the rounds, [seeds]; at 1, the mean of the last ten rounds.
 
     Args:
         result: a finished run.
-        share: of its rounds.
+        share: fraction of its rounds.
     """
     values = np.asarray(result.measured[result.test_measure], np.float64)
     if share >= 1:
@@ -292,16 +293,16 @@ def mean_accuracy(result: Result) -> np.ndarray:
 
 
 def restricted_rounds(result: Result, target: float, measure: str = "test") -> np.ndarray:
-    """Return the rounds to a target, or all of them for a seed that does not reach it, [seeds]."""
+    """Return the rounds to a target, [seeds]; all rounds for a seed that does not reach it."""
     return statistics.restricted(rounds_to(result, target, measure), result.num_rounds)
 
 
 def rounds_to(result: Result, target: float, measure: str = "test") -> np.ndarray:
-    """Return the first round (from 1) that reaches a target, [seeds]; NaN where none does.
+    """Return the first round (from 1) that reaches a target, [seeds]; NaN if no round does.
 
     Args:
         result: a finished run.
-        target: of its test measure, or of the accuracy on all training data.
+        target: target of its test metric, or of the accuracy on all training data.
         measure: "test" or "train".
     """
     values = result.measured[result.test_measure if measure == "test" else "train_accuracy"]
@@ -309,7 +310,7 @@ def rounds_to(result: Result, target: float, measure: str = "test") -> np.ndarra
 
 
 def mean_and_sd(values: np.ndarray, digits: int) -> str:
-    """Return a mean over seeds in words, with the standard deviation where there are several."""
+    """Return a mean over seeds as text, with the standard deviation if there are several."""
     spread = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{spread}"
 
@@ -332,6 +333,6 @@ def _paper(value: "published.Cell | None", digits: int) -> str:
 
 
 def interval(mean: float, low: float, high: float, digits: int) -> str:
-    """Return a difference in words, with its interval where it has one."""
+    """Return a difference as text, with its interval unless it is NaN."""
     ends = "" if np.isnan(low) else f" ({low:+.{digits}f} to {high:+.{digits}f})"
     return f"{mean:+.{digits}f}{ends}"

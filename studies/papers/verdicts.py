@@ -1,7 +1,7 @@
-"""The rules by which a reproduction is judged.
+"""Rules of the verdicts on reproductions.
 
-The rules of orders were written before the runs. The equivalence margins of numbers were set after the first runs; they
-come from the papers' own claims and not from the results. docs/reproductions.md prints these rules.
+The rules for orders were fixed before the runs. The equivalence margins for numbers were set after the first runs, from
+the papers' claims rather than the results. docs/reproductions.md prints these rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from fedjax_sel.statistics import Comparison
 
 AGREES, DIFFERS, NOT_COMPARABLE = "agrees", "differs", "not comparable"
 REPRODUCED, NOT_REPRODUCED, CONTRADICTED = "reproduced", "not reproduced", "contradicted"
-INCONCLUSIVE = "inconclusive"  # the interval or test leaves both answers open
-NOT_SHOWN_CLOSE = "not shown to be smaller than the margin"  # a difference that leaves out zero and crosses the margin
-BY_CONSTRUCTION = "by construction"  # our reading or our data were chosen to give it
-ACCURACY_MARGIN = 0.03  # a third of the least gain in accuracy that a paper's text claims (GPFL's, 0.093)
-ROUNDS_MARGIN = 0.2  # share of the paper's rounds: below the least gain that a text claims (FedCor's, 26 %)
+INCONCLUSIVE = "inconclusive"  # the interval or test is compatible with both answers
+NOT_SHOWN_CLOSE = "not shown to be smaller than the margin"  # the interval excludes zero and crosses the margin
+BY_CONSTRUCTION = "by construction"  # our interpretation or our data were chosen to yield it
+ACCURACY_MARGIN = 0.03  # a third of the smallest accuracy gain that a paper's text claims (GPFL's, 0.093)
+ROUNDS_MARGIN = 0.2  # fraction of the paper's rounds, below the smallest claimed gain (FedCor's, 26 %)
 LEVEL = 0.95
 DRAWS = 2000
-FEWEST = 5  # values whose mean has an interval that may be believed; of two that agree it has no width
+FEWEST = 5  # fewest values for a reliable interval of their mean; two equal values give one of zero width
 ORDER = (
     "An order is reproduced if paired differences over seeds are statistically significant by the sign-flip test after "
     "Holm's correction (a family is one claim in a setting) and by the bootstrap interval, contradicted if they are "
@@ -38,7 +38,7 @@ NUMBERS = (
 
 
 class Judged(NamedTuple):
-    """A number of a paper beside ours."""
+    """Comparison of a paper's number with ours."""
 
     difference: float  # ours minus the paper's
     low: float
@@ -49,16 +49,16 @@ class Judged(NamedTuple):
 def of_mean(
     paper: float, paper_sd: float | None, paper_seeds: int, ours: Sequence[float] | np.ndarray, margin: float
 ) -> Judged:
-    """Return whether a mean over seeds agrees with a published one.
+    """Compare a mean over seeds with a published one.
 
-    With a published deviation: Welch's interval of the difference of means, 95 %. Without one: the 95 % prediction
-    interval of the mean of as many further seeds here.
+    With a published standard deviation, the interval is Welch's 95 % interval of the difference of means. Otherwise it
+    is our 95 % prediction interval for the mean of `paper_seeds` further seeds.
 
     Args:
-        paper: the published mean, or single value.
-        paper_sd: its standard deviation over seeds; None where it is not published.
-        paper_seeds: over how many.
-        ours: one value a seed, finite.
+        paper: published mean or single value.
+        paper_sd: published standard deviation over seeds; None if not published.
+        paper_seeds: number of seeds in the paper.
+        ours: our values, finite, [seeds].
         margin: equivalence margin, in the unit of the number.
 
     Returns:
@@ -81,20 +81,19 @@ def of_mean(
 
 
 def of_number(low: float, high: float, count: int, least: float, most: float, margin: float = 0.0) -> str:
-    """Return whether a number agrees with a claimed one, by its interval.
+    """Return the verdict on a number against a claimed number or range.
 
     Args:
-        low: end of its 95 % interval; NaN with one seed.
-        high: the other one.
-        count: values of which it is the mean.
-        least: lower end of what is claimed; -inf for "at most".
-        most: upper end of it; the same as `least` for a single number.
-        margin: equivalence margin around the claim; 0 where the claim is a range.
+        low: lower end of the number's 95 % interval; NaN with one seed.
+        high: upper end of the interval.
+        count: number of values in the mean.
+        least: lower end of the claim; -inf for "at most".
+        most: upper end of the claim; equal to `least` for a single number.
+        margin: equivalence margin around the claim; 0 if the claim is a range.
 
     Returns:
-        "agrees" where the whole interval lies within the claim and its margin; otherwise "differs" where it leaves out
-        the claim, and "inconclusive" where it overlaps it; "not comparable" with one value, "too few seeds" with fewer
-        than FEWEST.
+        "agrees" if the interval lies within the claim and its margin; "differs" if it excludes the claim; otherwise
+        "inconclusive". "not comparable" with one value, "too few seeds" with fewer than FEWEST values.
     """
     if np.isnan(low) or np.isnan(high):
         return NOT_COMPARABLE
@@ -106,19 +105,19 @@ def of_number(low: float, high: float, count: int, least: float, most: float, ma
 
 
 def of_share(successes: int, trials: int, bound: float) -> tuple[float, float, str]:
-    """Return Wilson's 95 % interval of a share, and whether the share exceeds a bound as claimed.
+    """Return Wilson's 95 % interval of a share, and the verdict on the claim that it exceeds a bound.
 
     Args:
-        successes: trials with the property.
-        trials: all of them, counted as independent.
-        bound: agrees where the whole interval lies above it, differs where it lies below.
+        successes: number of trials with the property.
+        trials: number of trials, assumed independent.
+        bound: claimed bound; "agrees" if the interval lies above it, "differs" if it lies below.
     """
     low, high = stats.binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
     return float(low), float(high), AGREES if low > bound else DIFFERS if high < bound else INCONCLUSIVE
 
 
 def by_construction(verdict: str) -> str:
-    """Return "by construction" for a positive verdict on what the reading or the data were chosen to give."""
+    """Replace a positive verdict by "by construction", for claims that our interpretation or data guarantee."""
     return BY_CONSTRUCTION if verdict in (AGREES, REPRODUCED) else verdict
 
 
@@ -130,26 +129,26 @@ def of_mean_curve(
     late: float = 0.0,
     longest: int | None = None,
 ) -> Judged:
-    """Return whether the round in which a mean over seeds is somewhere agrees with a published one.
+    """Compare the round in which the mean curve over seeds reaches a target with a published one.
 
-    It lies later than the mean of the rounds in which the seeds are there, which cross and fall back, and it is one
-    number. So its scatter is that of drawing with replacement from our seeds: as many as ours, and as many as the
-    paper's. The interval is the middle 95 % of the differences of such draws, widened as an interval of so few is by
-    Student's t; the margin is ROUNDS_MARGIN of the paper's number.
+    The mean curve reaches the target later than the average seed, because single seeds cross it and fall back. The mean
+    curve yields only one number. Its variance is therefore estimated by a bootstrap over our seeds, with our and with
+    the paper's number of seeds. The interval is the central 95 % of the differences of such draws, widened by the ratio
+    of Student's t to the normal quantile. The margin is ROUNDS_MARGIN of the paper's number.
 
     Args:
-        paper: the published round.
-        paper_seeds: over how many seeds its mean is.
-        ours: values of the seeds here after every round, [seeds, rounds].
-        first: curves [n, rounds] -> the round in which each is there, NaN where one never is, [n]. That counts all
-            rounds.
-        late: how many rounds too late ours may be, because it is not measured in every round.
-        longest: rounds that ours could have had; with fewer they ended early, and a draw that is not there by then
-            would be later, nobody knows by how much. None: as many as they have.
+        paper: published round.
+        paper_seeds: number of seeds in the paper.
+        ours: our curves, [seeds, rounds].
+        first: function from curves [n, rounds] to the round in which each reaches the target, [n], NaN for never. NaN
+            counts as all rounds.
+        late: maximum delay of our round due to evaluation in only some rounds.
+        longest: planned number of rounds. If the runs stopped earlier, a draw that does not reach the target has an
+            unknown, later round. None: the runs have all their rounds.
 
     Returns:
-        The difference, its interval, and the verdict, as of `of_mean`; "inconclusive" where it depends on when those
-        draws would be there.
+        The difference, its interval and the verdict, as from `of_mean`; "inconclusive" if the verdict depends on the
+        unknown rounds.
     """
     n, last = len(ours), ours.shape[1]
     difference = float(statistics.restricted(first(ours.mean(axis=0, keepdims=True)), last)[0]) - paper
@@ -164,7 +163,7 @@ def of_mean_curve(
         low, high = wider * np.quantile(least, ends[0]), wider * np.quantile(most, ends[1])
         return difference - float(high) - late, difference - float(low)
 
-    # What was run bounds both draws; those of a run that ended early may be later.
+    # The executed rounds are a lower bound for both draws; with early stopping, the true rounds may be later.
     soonest, latest = ([statistics.restricted(one, end) for one in (here, there)] for end in (last, horizon))
     apart = soonest[0] - soonest[1]
     ends_here = interval(apart, apart)
@@ -174,19 +173,19 @@ def of_mean_curve(
 
 
 def of_reaching(paper_reaches: bool, paper_seeds: int, arrived: Sequence[bool] | np.ndarray) -> str:
-    """Return whether seeds arrive at a target here as they do in the paper, which says "N/A" where some do not.
+    """Return the verdict on whether all seeds reach a target; a paper prints "N/A" if some of its seeds do not.
 
-    If all seeds are alike, those that do not arrive fall on any of the paper's and ours with the same probability. That
-    they all fall on one side (ours, or for an N/A of the paper's its own, one at least) has to be improbable.
+    Under the null hypothesis, the paper's and our seeds are exchangeable. The verdict depends on the probability that
+    all unsuccessful seeds (at least one for an N/A of the paper) fall on one side.
 
     Args:
-        paper_reaches: whether the paper has a number there: all of its seeds arrive.
-        paper_seeds: how many these are.
-        arrived: whether a seed here reaches the target, bool [seeds]; where the paper has a number, not all.
+        paper_reaches: whether the paper has a number, so that all of its seeds reach the target.
+        paper_seeds: number of seeds in the paper.
+        arrived: whether each of our seeds reaches the target, bool [seeds]; not all True if the paper has a number.
 
     Returns:
-        "agrees" where some seed does not arrive, here and there; "differs" where all do on one side, and that has a
-        probability of at most 5 %; else "inconclusive".
+        "agrees" if both sides have unsuccessful seeds; "differs" if only one side has them, with a probability of at
+        most 5 %; otherwise "inconclusive".
     """
     late, seeds = int(np.sum(~np.asarray(arrived, bool))), len(arrived)
     if late and not paper_reaches:
@@ -207,20 +206,20 @@ def of_bound(
     other: float | None = None,
     whole: bool = True,
 ) -> str:
-    """Return whether a mean lies on the side of a bound on which a claim has it.
+    """Return the verdict on the claim that a mean lies above or below a bound.
 
     Args:
-        low: end of its 95 % interval; NaN with one seed.
-        high: the other one.
-        count: values of which it is the mean.
-        bound: reproduced where all of the interval lies beyond it.
-        above: whether the claim is that the mean lies above.
-        other: contradicted where all of the interval lies on its other side; None: the bound itself.
+        low: lower end of the mean's 95 % interval; NaN with one seed.
+        high: upper end of the interval.
+        count: number of values in the mean.
+        bound: bound of the claim; "reproduced" if the interval lies beyond it.
+        above: whether the claim is that the mean lies above the bound.
+        other: "contradicted" if the interval lies on the other side of this second bound; None: equal to `bound`.
         whole: whether the runs have all their rounds.
 
     Returns:
-        "reproduced" or "contradicted"; in between "inconclusive", or "not reproduced" where there are two
-        bounds; "not comparable" with one value or fewer rounds, "too few seeds" with fewer than FEWEST.
+        "reproduced" or "contradicted"; between the two, "inconclusive" with one bound and "not reproduced" with two.
+        "not comparable" with one value or fewer rounds, "too few seeds" with fewer than FEWEST values.
     """
     if np.isnan(low) or np.isnan(high) or not whole:
         return NOT_COMPARABLE
@@ -235,18 +234,18 @@ def of_bound(
 
 
 def of_closeness(low: float, high: float, count: int, margin: float) -> str:
-    """Return whether a difference is small, as a paper claims.
+    """Return the verdict on the claim that a difference is small.
 
     Args:
-        low: end of its 95 % interval; NaN with one seed.
-        high: the other one.
-        count: values of which it is the mean.
-        margin: what counts as small.
+        low: lower end of the difference's 95 % interval; NaN with one seed.
+        high: upper end of the interval.
+        count: number of values in the mean.
+        margin: largest small difference.
 
     Returns:
-        "reproduced" where all of the interval is within the margin, "contradicted" where all is beyond it on one side;
-        between them "not shown to be smaller than the margin" where the interval leaves out zero, else "inconclusive";
-        "not comparable" with one value, "too few seeds" with fewer than FEWEST.
+        "reproduced" if the interval lies within the margin, "contradicted" if it lies beyond it on one side. Otherwise
+        "not shown to be smaller than the margin" if the interval excludes zero, else "inconclusive". "not comparable"
+        with one value, "too few seeds" with fewer than FEWEST values.
     """
     if np.isnan(low) or np.isnan(high):
         return NOT_COMPARABLE
@@ -260,14 +259,14 @@ def of_closeness(low: float, high: float, count: int, margin: float) -> str:
 
 
 def of_order(found: Comparison, whole: bool = True) -> str:
-    """Return what paired differences say of an order that a paper claims.
+    """Return the verdict on a claimed order from paired differences.
 
     Args:
-        found: the claimed winner minus another, in a family of `statistics.compare`.
+        found: comparison of the claimed winner with another strategy, from `statistics.compare`.
         whole: whether the runs have all their rounds.
 
     Returns:
-        "reproduced" where the winner is better, "contradicted" where it is worse, else "inconclusive" or "too few
+        "reproduced" if the winner is better, "contradicted" if it is worse, otherwise "inconclusive" or "too few
         seeds"; "not comparable" with fewer rounds.
     """
     if not whole:

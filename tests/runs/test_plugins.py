@@ -113,9 +113,9 @@ def command(capsys, main, *arguments):
 
 def test_a_static_that_is_none_and_a_strategy_without_a_name_are_answered_in_one_sentence(capsys, here):
     for name, words in {
-        "static_array": "it holds counts and other plain values that never change",
-        "static_list": "Static(list): it holds counts and other plain values that never change",
-        "nameless": "strategy '': its name must be a text, for messages",
+        "static_array": "the value must be a hashable constant, such as a count",
+        "static_list": "Static(list): the value must be a hashable constant, such as a count",
+        "nameless": "strategy '': its name must be a nonempty string",
     }.items():
         code, out, err = command(capsys, train.main, *QUICK, "--algo", f"own_strategy:{name}")
         assert code == 2 and out == "" and err.count("\n") == 1 and words in err

@@ -1,4 +1,4 @@
-"""FedCor Fig. 7 and FedGP Fig. 4: clients with the same label have neighbouring embeddings after the warm-up."""
+"""FedCor Fig. 7 and FedGP Fig. 4: clients with the same label have neighboring embeddings after the warm-up."""
 
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from studies.papers.page import Page, Row
 
 COLUMNS = ("fmnist-1spc", "cifar10-1spc")
 MOST = 0.5
-EMBEDDINGS = ".strategy.embeddings"  # [seeds, d, N], in the last state
+EMBEDDINGS = ".strategy.embeddings"  # path in the final state, [seeds, d, N]
 RULE = (
     "The number is the share of clients whose nearest neighbour, by the angle between embeddings in the round after "
     f"the warm-up, holds the same label. Reproduced if the 95 % interval of its mean over seeds lies above {MOST}, "
@@ -23,11 +23,11 @@ RULE = (
 
 
 def purity(embeddings: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of clients whose nearest neighbour by angle has their label.
+    """Return the fraction of clients whose nearest neighbor by angle has the same label.
 
     Args:
-        embeddings: [d, N].
-        labels: of the clients, int [N].
+        embeddings: embeddings of the clients, [d, N].
+        labels: labels of the clients, int [N].
     """
     directions = embeddings / np.linalg.norm(embeddings, axis=0)
     cosines = directions.T @ directions
@@ -36,10 +36,10 @@ def purity(embeddings: np.ndarray, labels: np.ndarray) -> float:
 
 
 def chance(labels: np.ndarray) -> float:
-    """Return the purity that is expected of random embeddings.
+    """Return the expected purity of random embeddings.
 
     Args:
-        labels: of the clients, int [N].
+        labels: labels of the clients, int [N].
     """
     alike = (labels[:, None] == labels).sum(axis=1) - 1
     return float(alike.mean() / (len(labels) - 1))
@@ -85,7 +85,7 @@ def _entry(name: str, algo: str) -> Entry:
     runs = {}
     for column in COLUMNS:
         warmup = presets.look_up(algo, "fedgp" if algo == "fedgp" else "paper", task_of(column)).warmup
-        # The last sample of the warm-up is measured, and fitted, as the round after it opens.
+        # The model is fitted to the warm-up's last sample at the start of the next round.
         runs[Cell(column, algo)] = configuration(column, algo).replace(rounds=warmup + 1, seeds=PAPER_SEEDS)
     cost = "Fashion-MNIST 1 minute; CIFAR-10 half an hour on a CPU"
     return Entry(name, RULE, runs, partial(_judge, algo), cost, state.keeping(EMBEDDINGS))

@@ -17,26 +17,27 @@ from studies.papers.page import Page, Row
 from studies.papers.published import Numbers
 
 PAPER_SEEDS = 5
-SEEDS = 10  # five cannot tell three orders from chance
+SEEDS = 10  # with five seeds, three orders cannot be significant
 BASELINES = ("random", "afl", "pow_d")
-ROUNDED = 0.05  # by which a number with one decimal may be off
+ROUNDED = 0.05  # rounding error of a number with one decimal
 COLUMNS = ("fmnist-2spc", "fmnist-1spc", "fmnist-dir", "cifar10-2spc", "cifar10-1spc", "cifar10-dir")
 GP_TARGETS = {**TARGETS, "cifar10-dir": 0.53}
 CURVES = f"The orders are those of the mean test accuracy of the last ten rounds, and of all rounds. {verdicts.ORDER}"
 
 
 def task_of(column: str) -> str:
-    """Return which numbers of the strategies go with a setting."""
+    """Return the task that determines the strategies' hyperparameters in a setting."""
     return "cifar10" if column.startswith("cifar10") else "fmnist"
 
 
 def configuration(column: str, algo: str, **numbers: Any) -> Config:
-    """Return the run of a strategy under a setting.
+    """Return the configuration of a strategy in a setting.
 
     Args:
         column: the setting.
         algo: the strategy.
-        **numbers: of FedCor or FedGP; those that are the preset's are left out, so that equal runs share a folder.
+        **numbers: hyperparameters of FedCor or FedGP; the preset's values are dropped, so that equal runs share a
+            folder.
     """
     config = preset(f"fedcor/{column}").replace(algo=algo, seeds=SEEDS)
     if algo not in ("fedcor", "fedgp"):
@@ -73,21 +74,21 @@ Curves: TypeAlias = Mapping[Cell, np.ndarray]  # test accuracies, [seeds, rounds
 
 
 def roughness(accuracy: np.ndarray) -> np.ndarray:
-    """Return the mean absolute change of an accuracy from one round to the next, [seeds].
+    """Return the mean absolute change of an accuracy between successive rounds, [seeds].
 
     Args:
-        accuracy: [seeds, rounds]; NaN in rounds that were not measured.
+        accuracy: test accuracy, [seeds, rounds], NaN in rounds without evaluation.
     """
     measured = accuracy[:, ~np.isnan(accuracy).all(axis=0)]
     return np.abs(np.diff(measured, axis=1)).mean(axis=1)
 
 
 def smooth_rows(curves: Curves, winner: str, whole: bool = True) -> list[Row]:
-    """Judge "the winner's curves are smoother than each baseline's", and "its lead is largest under 1SPC".
+    """Evaluate "the winner's curves are smoother than each baseline's", and "its lead is largest under 1SPC".
 
     Args:
-        curves: of the winner and the baselines.
-        winner: the row of the paper's own strategy.
+        curves: test accuracies of the winner and the baselines, by cell.
+        winner: row of the paper's own strategy.
         whole: whether the curves have all rounds.
     """
     words = "has a smoother curve than"
@@ -118,7 +119,7 @@ def accuracy(results: Results) -> Any:
 
 
 def about(results: Results) -> list[str]:
-    """Return how much of the runs' time was compilation, where the speed of all of them is known."""
+    """Return a note on the runs' compilation time, if it is known for all of them."""
     compiling = sum(result.compilation_seconds for result in results.values() if result.num_rounds)
     if not results or np.isnan(compiling):
         return []
@@ -144,9 +145,9 @@ def _judge_table(
 
 
 def _most(table: Numbers, winner: str, task: str, stated: float, less: float) -> float:
-    """Return the upper end of a range that a text gives, or the table's own where that does not bear it out.
+    """Return the upper end of a text's range, or the table's own maximum if the table does not support it.
 
-    The ratio of means is power-of-choice's rounds over the winner's; FedGP's 2.3 is AFL's.
+    The ratio of means is power-of-choice's rounds over the winner's. FedGP's 2.3 is the ratio for AFL instead.
     """
     pairs = [
         (table.cell("pow_d", column), table.cell(winner, column)) for column in table.columns if task_of(column) == task

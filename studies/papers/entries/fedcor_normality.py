@@ -1,4 +1,4 @@
-"""FedCor Fig. 2, 12 and 13, FedGP's Assumption 3.2: are loss changes under random cohorts Gaussian, and linear?"""
+"""FedCor Fig. 2, 12 and 13, FedGP's Assumption 3.2: normality and linearity of loss changes under random cohorts."""
 
 from functools import partial
 from typing import Any
@@ -23,10 +23,10 @@ FITS = 0.05
 
 
 def rule(components: int) -> str:
-    """Return what counts as reproduced.
+    """Return the rule of the verdicts.
 
     Args:
-        components: that are looked at.
+        components: number of principal components in the figure.
     """
     which = "first principal component" if components == 1 else f"first {components} principal components"
     stand = "stands" if components == 1 else "stand"
@@ -133,11 +133,11 @@ LINEARITY = (
 
 
 def explained(changes: np.ndarray, cohorts: np.ndarray) -> float:
-    """Return the share of the variance of unseen loss changes that a linear function of the cohort explains.
+    """Return the fraction of the variance of held-out loss changes that a linear function of the cohort explains.
 
     Args:
-        changes: [M, N]; M has to be well above 2 N.
-        cohorts: of the changes, int [M, K].
+        changes: loss changes, [M, N], with M well above 2 N.
+        cohorts: cohorts of the loss changes, int [M, K].
     """
     taking_part = (cohorts[:, :, None] == np.arange(changes.shape[1])).any(axis=1).astype(np.float64)  # [M, N]
     half, exact = len(changes) // 2, changes.astype(np.float64)

@@ -13,7 +13,7 @@ from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row
 
 PROBLEMS, CLIENTS, SELECTED, DIMENSION, ROUNDS, LOCAL_STEPS, SAMPLES, EVERY = 10, 20, 4, 5, 4000, 3, 100, 10
-FALLS, STANDS = -0.8, -0.2  # slopes: by this one it falls nearly like 1/t, by that one it hardly does
+FALLS, STANDS = -0.8, -0.2  # log-log slopes: close to 1/t at or below the first, nearly constant at or above the second
 RULE = (
     f"{PROBLEMS} federations of {CLIENTS} quadratics; each round trains the {SELECTED} clients with the largest "
     f"covariance with the global loss, estimated every {EVERY} rounds from the changes that {SAMPLES} random cohorts "
@@ -33,18 +33,18 @@ NOTE = (
 
 
 class Squares(NamedTuple):
-    """Squared distances of the model, [T] each."""
+    """Squared distances of the model to two optima, [T] each."""
 
     of_all: np.ndarray  # after each round, to the optimum of all clients
-    of_cohort: np.ndarray  # before each round, to the optimum of the clients that train in it (Eq. 64)
+    of_cohort: np.ndarray  # before each round, to the optimum of the round's cohort (Eq. 64)
 
 
 def distances(rng: np.random.Generator, at_random: bool = False) -> Squares:
-    """Return how far the model is from the two optima in every round.
+    """Return the distances of the model to the two optima in each round.
 
     Args:
-        rng: of the problem and its random cohorts.
-        at_random: whether cohorts are random in place of the proxy's.
+        rng: random generator of the problem and its random cohorts.
+        at_random: whether cohorts are random instead of the proxy's.
     """
     curvature = np.stack([_curvature(rng) for _ in range(CLIENTS)])  # [N, D, D]
     centre = rng.normal(size=(CLIENTS, DIMENSION))
@@ -86,10 +86,10 @@ def _curvature(rng: np.random.Generator) -> np.ndarray:
 
 
 def slope(squares: np.ndarray) -> float:
-    """Return the slope of the logarithm over that of the round, in the last tenfold of the rounds.
+    """Return the log-log slope over the last decade of the rounds.
 
     Args:
-        squares: |w^t - w*|^2, [T].
+        squares: squared distances |w^t - w*|^2, [T].
     """
     rounds = np.arange(1, len(squares) + 1)
     last = rounds >= len(squares) / 10
@@ -139,21 +139,21 @@ def _figure(squares: dict[str, np.ndarray]) -> Any:
 
 
 def covariance_of(embeddings: np.ndarray) -> np.ndarray:
-    """Return the covariance that FedCor selects with, X^T X + noise^2 I, float64 [N, N].
+    """Return FedCor's covariance for the selection, X^T X + noise^2 I, float64 [N, N].
 
     Args:
-        embeddings: X, [d, N].
+        embeddings: embeddings X, [d, N].
     """
     exact = np.asarray(embeddings, np.float64)
     return exact.T @ exact + NUMBERS.noise**2 * np.eye(exact.shape[1])
 
 
 def mean_correlation(covariance: np.ndarray, cohort: np.ndarray) -> float:
-    """Return the mean absolute correlation of the pairs of a cohort.
+    """Return the mean absolute correlation over the pairs of a cohort.
 
     Args:
-        covariance: [N, N].
-        cohort: int [K].
+        covariance: covariance of the clients, [N, N].
+        cohort: client IDs, int [K].
     """
     deviation = np.sqrt(np.diag(covariance))
     correlation = (covariance / np.outer(deviation, deviation))[np.ix_(cohort, cohort)]
@@ -184,10 +184,10 @@ def _judge_cohorts(results: Results, scale: Scale) -> Page:
 
 
 class Cohorts(NamedTuple):
-    """Mean absolute correlations of cohorts, and the overlap of two."""
+    """Mean absolute correlations of cohorts, and the overlap of two cohorts."""
 
     fedcor: float
-    random: float  # of all pairs of clients, which is its expectation
+    random: float  # mean over all pairs of clients, the expectation for a random cohort
     proxy: float
     overlap: float
 

@@ -1,4 +1,4 @@
-"""FedCor Fig. 3 and 9: how much the covariance of the loss changes moves from one update of the process to the next."""
+"""FedCor Fig. 3 and 9: change of the loss changes' covariance between successive updates of the process."""
 
 import itertools
 from collections.abc import Mapping
@@ -33,12 +33,12 @@ MOSTLY = (
 
 
 class Similarities(NamedTuple):
-    """Of adjacent covariances of one run, float64 [seeds, pairs]."""
+    """Similarities of adjacent covariances in one run, float64 [seeds, pairs]."""
 
-    rounds: tuple[int, ...]  # of the first of each pair
+    rounds: tuple[int, ...]  # round of the first covariance in each pair
     cosines: np.ndarray
-    printed: np.ndarray  # Eq. 151 as it is printed
-    halves: np.ndarray  # the cosine of two halves of the first one's samples: what sampling alone takes away
+    printed: np.ndarray  # Eq. 151 as printed
+    halves: np.ndarray  # cosine between two halves of the first covariance's samples: the effect of sampling alone
 
 
 def similarities(changes: Mapping[int, np.ndarray], interval: int) -> Similarities:
@@ -46,7 +46,7 @@ def similarities(changes: Mapping[int, np.ndarray], interval: int) -> Similariti
 
     Args:
         changes: loss changes by round, [seeds, cohorts, N].
-        interval: in rounds.
+        interval: interval between the two covariances, rounds.
     """
     every = {round: [normality.covariance(one) for one in seeds] for round, seeds in changes.items()}
     pairs = [(one, other) for one, other in itertools.pairwise(sorted(every)) if other - one == interval]
@@ -67,7 +67,7 @@ def _halves(samples: np.ndarray) -> float:
 
 
 def _found(results: Results, scale: Scale) -> dict[str, Similarities]:
-    """Return what is measured, by setting."""
+    """Return the similarities by setting."""
     found = {}
     for cell, result in results.items():
         every = result.config.run.checkpoint_every
@@ -79,7 +79,7 @@ def _found(results: Results, scale: Scale) -> dict[str, Similarities]:
 
 
 def _complete(found: Similarities, result: Result) -> bool:
-    """Return whether all pairs of a run are there."""
+    """Return whether all pairs of a run are measured."""
     return len(found.rounds) == len(loss_changes.rounds_of(result.config)) - 1
 
 

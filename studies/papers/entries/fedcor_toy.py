@@ -25,7 +25,9 @@ def _judge(results: Results, scale: Scale) -> Page:
     before, ind, cor, opt, random = played  # the global loss, [games] each
     setting = f"{GAMES} toys"
     low, high = map(float, statistics.mean_interval(ind - before))
-    verdict = verdicts.by_construction(verdicts.of_bound(low, high, GAMES, 0))  # the points were drawn so that they do
+    verdict = verdicts.by_construction(
+        verdicts.of_bound(low, high, GAMES, 0)
+    )  # the toy's construction guarantees this claim
     [contrast] = statistics.compare((cor - ind)[None], higher_is_better=False)
     rows = [
         Row(setting, "the two largest losses fail to reduce the global loss", "yes (picture)",
@@ -42,7 +44,7 @@ def _judge(results: Results, scale: Scale) -> Page:
 
 
 def _almost(before: np.ndarray, cor: np.ndarray, opt: np.ndarray) -> Row:
-    """Judge "an almost lowest global loss": the share that the pair has of what the best pair achieves."""
+    """Evaluate "an almost lowest global loss": the pair's loss reduction as a fraction of the best pair's."""
     ours, best = before - cor, before - opt
     low, high = map(float, statistics.ratio_interval(ours, best))
     verdict = verdicts.REPRODUCED if low > ALMOST else verdicts.NOT_REPRODUCED
@@ -53,11 +55,11 @@ def _almost(before: np.ndarray, cor: np.ndarray, opt: np.ndarray) -> Row:
 
 
 def _world(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return points [N, 2], labels [N] of -1 and 1, and the weights before the step [3]."""
+    """Return points [N, 2], labels -1 or 1 [N], and the weights before the step [3]."""
     labels = np.repeat([-1.0, 1.0], CLIENTS // 2)
     points = rng.normal(size=(CLIENTS, 2)) * 0.7 + labels[:, None] * np.array([0.9, 0.0])
     outliers = rng.normal(size=2) * 0.1 + np.array([-2.2, 1.8])
-    points[-3:] = outliers + rng.normal(size=(3, 2)) * 0.1  # alike, and badly fitted
+    points[-3:] = outliers + rng.normal(size=(3, 2)) * 0.1  # similar points with a poor fit
     return points, labels, rng.normal(size=3) * 0.3
 
 
@@ -94,7 +96,7 @@ def _pairs(rng: np.random.Generator) -> tuple[Any, ...]:
 
 
 def _play(rng: np.random.Generator) -> list[float]:
-    """Return the global loss before a toy's step, and after it with Ind, Cor, Opt and a random pair."""
+    """Return the global loss before the step, and after it for the pairs Ind, Cor, Opt and a random one."""
     _, _, _, before, change, ind, cor, opt, every = _pairs(rng)
 
     def after(pair: Any) -> float:

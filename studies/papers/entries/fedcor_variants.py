@@ -1,4 +1,4 @@
-"""FedCor and FedGP: how often the process is updated, and how it anneals."""
+"""FedCor and FedGP: update interval of the process, and annealing coefficient."""
 
 import itertools
 import re
@@ -16,7 +16,7 @@ from studies.papers.entries.fedcor import COLUMNS, about, accuracy, configuratio
 from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row
 
-MARGIN = verdicts.ACCURACY_MARGIN  # of these claims it was written down before the runs
+MARGIN = verdicts.ACCURACY_MARGIN  # fixed before the runs for these claims
 MEASURES: dict[str, Callable[[Result], np.ndarray]] = {
     "ends": tables.last_accuracy,
     "has an accuracy over all rounds": tables.mean_accuracy,
@@ -38,18 +38,18 @@ BOTH = f"{_FREQUENCY} {_CLOSE} {verdicts.ORDER}"
 
 
 def _main(task: str) -> tuple[str, str]:
-    """Return what the rows of the main comparison's interval and coefficient are called."""
+    """Return the row names of the main comparison's interval and coefficient."""
     numbers = presets.look_up("fedcor", "paper", task)
     return f"interval={numbers.interval}", f"beta={numbers.anneal}"
 
 
 def of_main_names(algo: str, column: str, what: str) -> str:
-    """Return what a row of this module compares, in the words that the main comparison's page has for its own run.
+    """Translate a row's quantity from this module's names to the main comparison's names.
 
     Args:
-        algo: "fedcor" or "fedgp", whose page it is.
-        column: the row's setting.
-        what: the row's quantity.
+        algo: "fedcor" or "fedgp", the paper of the page.
+        column: setting of the row.
+        what: quantity of the row.
     """
     main = _main(task_of(column))
 
@@ -80,7 +80,7 @@ def _judge_both(results: Results, scale: Scale) -> Page:
 
 
 def _close_rows(results: Results, scale: Scale) -> list[Row]:
-    """Judge "it hardly matters": every variant against the one of the main comparison."""
+    """Evaluate "it hardly matters": each variant against the main comparison's variant."""
     rows: list[Row] = []
     for cell, result in results.items():
         main = next((row for row in _main(task_of(cell.column)) if Cell(cell.column, row) in results), None)
@@ -103,7 +103,7 @@ def _close_rows(results: Results, scale: Scale) -> list[Row]:
 def _above_random(
     results: Results, column: str, scale: Scale, words: str, measure: Callable[[Result], np.ndarray]
 ) -> list[Row]:
-    """Judge "it still beats random": the variants of a setting are a family."""
+    """Evaluate "it still beats random", with the variants of a setting as a family."""
     random = results.get(Cell(column, "random"))
     others = {cell.row: measure(result) for cell, result in results.items() if cell.row != "random"}
     if random is None or not others:
@@ -120,7 +120,7 @@ def _above_random(
 
 
 def _frequency_rows(results: Results, scale: Scale) -> list[Row]:
-    """Judge "a smaller coefficient is more uniform", each against the next greater one."""
+    """Evaluate "a smaller coefficient is more uniform", each coefficient against the next larger one."""
     rows: list[Row] = []
     for column in dict.fromkeys(cell.column for cell in results):
         spread = {
@@ -150,7 +150,7 @@ def _pictures(results: Results) -> dict[str, Any]:
 
 
 _INTERVALS = {"fmnist": {10: 0.95, 20: 0.95, 500: 0.99}, "cifar10": {50: 0.97, 100: 0.97, 2000: 0.999}}
-_BETAS = {"fmnist": (0.5, 0.75, 0.9, 0.95), "cifar10": (0.9, 0.95, 0.97, 0.99)}  # the union of both lists
+_BETAS = {"fmnist": (0.5, 0.75, 0.9, 0.95), "cifar10": (0.9, 0.95, 0.97, 0.99)}  # union of both papers' lists
 _GP_BETAS = (0.5, 0.75, 0.95)
 
 

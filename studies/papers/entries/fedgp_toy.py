@@ -1,4 +1,4 @@
-"""FedGP Fig. 1: three clients of thirty, picked one after another where neighbours are alike."""
+"""FedGP Fig. 1: sequential selection of three of thirty clients with correlated neighbors."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def _judge(results: Results, scale: Scale) -> Page:
 
 
 def _steps(covariance: np.ndarray) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]]:
-    """Return for each pick: the client, mean and deviation before, mean and deviation after, and its score."""
+    """Return, for each pick, the client, mean and deviation before, mean and deviation after, and its score."""
     mean, left, found = np.zeros(NUM_CLIENTS), covariance, []
     for _ in range(NUM_SELECTED):
         deviation = np.sqrt(np.maximum(np.diag(left), 0.0))

@@ -21,11 +21,11 @@ from studies.papers.published import Numbers
 from studies.papers.published import Row as PaperRow
 
 SEEDS, PAPER_SEEDS = 10, 50
-ROUNDS = 260  # FedSAE's 259 and one more
-MEASURED_EVERY = 5  # rounds: accuracy on all training data costs nearly as much as the round itself
+ROUNDS = 260  # one more than FedSAE's 259
+MEASURED_EVERY = 5  # rounds; accuracy on all training data costs nearly as much as a round
 TARGET = 0.9
-PAPERS = "mnist-xi1"  # the only setting of which the paper gives rounds to the target
-SKEWNESSES = ("1", "h", "0.8", "0.5")  # in the order of FL-DP3S's advantage, the paper says
+PAPERS = "mnist-xi1"  # the only setting with rounds to the target in the paper
+SKEWNESSES = ("1", "h", "0.8", "0.5")  # in decreasing order of FL-DP3S's advantage, according to the paper
 COLUMNS = tuple(f"{data}-xi{skewness}" for data in ("mnist", "fmnist") for skewness in SKEWNESSES)
 STRATEGIES: dict[str, dict[str, Any]] = {
     "fl_dp3s": {"algo": "fl_dp3s"},
@@ -35,7 +35,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fedsae greedy": {"algo": "fedsae", "algo_args": {"variant": "greedy"}},
 }
 LEADERS = ("fl_dp3s", "random")
-LEVEL = 0.05  # of Friedman's test
+LEVEL = 0.05  # significance level of Friedman's test
 INITIALIZERS = ("kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal")
 _AIM = f"{100 * TARGET:.4g} %"
 EARLY = (
@@ -95,13 +95,13 @@ def _rounds(result: Result) -> np.ndarray:
 
 
 def _megabytes(result: Result) -> np.ndarray:
-    """Return what is sent until each seed is at the target, or in all rounds, [seeds]."""
+    """Return the megabytes until each seed reaches the target, or of all rounds, [seeds]."""
     sent = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1) / 1e6
     return np.take_along_axis(sent, _rounds(result).astype(int)[:, None] - 1, axis=1)[:, 0]
 
 
 def _arrivals(result: Result) -> np.ndarray:
-    """Return the rounds in which each seed, and last the mean over them, are at the target; NaN where one never is."""
+    """Return the rounds in which each seed and, last, the mean over seeds reach the target, [seeds + 1]; NaN: never."""
     return np.append(metrics.rounds_to_target(_train_accuracy(result), TARGET), _round_of_mean(result))
 
 
@@ -110,18 +110,18 @@ def _arrived(result: Result) -> bool:
 
 
 def _enough_after(result: Result) -> int:
-    """Return the first round after which the run could have ended, however much longer it went on."""
+    """Return the first round after which the run could have stopped."""
     arrivals = _arrivals(result)
     return int(arrivals.max()) if np.isfinite(arrivals).all() else result.num_rounds
 
 
 def _round_of_mean(result: Result) -> float:
-    """Return the round in which the mean over seeds is at the target; NaN where it never is."""
+    """Return the round in which the mean over seeds reaches the target; NaN: never."""
     return float(metrics.rounds_to_target(_train_accuracy(result).mean(axis=0, keepdims=True), TARGET)[0])
 
 
 def _learned(result: Result, rounds: int) -> np.ndarray:
-    """Return the mean training accuracy of the first rounds, [seeds]."""
+    """Return the mean training accuracy over the first rounds, [seeds]."""
     return metrics.mean_of_measured(_train_accuracy(result)[:, :rounds], axis=1)
 
 
@@ -143,7 +143,7 @@ def _curves(results: Results) -> dict[str, Any]:
 def _judge_rounds(results: Results, scale: Scale) -> Page:
     numbers = published.get("fl_dp3s/fig1").numbers
     assert numbers is not None
-    # The paper's row, of one setting, as a table of strategies by settings.
+    # The paper's row of one setting, as a table of strategies by settings.
     paper = Numbers(
         numbers[0].what, numbers[0].unit, ("strategy", "setting"), ("mnist-xi1",),
         {name: PaperRow((numbers[0].cell("rounds", name),), ()) for name in numbers[0].columns},
@@ -163,7 +163,7 @@ def _judge_rounds(results: Results, scale: Scale) -> Page:
 
 
 def _mean_rows(results: Results, paper: Numbers, whole: bool) -> list[Row]:
-    """Judge when the mean over seeds is at the target, as in the figure; each form of a strategy against its number."""
+    """Compare the round in which the mean over seeds reaches the target with the figure, for each strategy variant."""
     rows: list[Row] = []
     for cell, result in results.items():
         value = paper.cell(cell.row.split()[0], cell.column)
@@ -186,9 +186,9 @@ def _mean_rows(results: Results, paper: Numbers, whole: bool) -> list[Row]:
 
 
 def _lead_rows(results: Results, scale: Scale) -> list[Row]:
-    """Judge "the lead grows with skewness", of each skewness against the next one; a family is a data set.
+    """Evaluate "the lead grows with skewness", for each skewness against the next one; a family is a data set.
 
-    Accuracy is counted over the rounds that the four runs of a pair have: two skewnesses, two strategies.
+    Accuracies are means over the rounds common to the four runs of a pair (two skewnesses, two strategies).
     """
     rows: list[Row] = []
     for data in ("mnist", "fmnist"):
@@ -231,7 +231,7 @@ def _judge_distance(results: Results, scale: Scale) -> Page:
 
 
 def _together_rows(results: Results, scale: Scale) -> list[Row]:
-    """Judge "lower distance goes with faster training"."""
+    """Evaluate "lower distance goes with faster training"."""
     rows: list[Row] = []
     for column, here in _by_column(results).items():
         runs = list(here.values())
@@ -239,7 +239,7 @@ def _together_rows(results: Results, scale: Scale) -> list[Row]:
             continue
         rounds = _common_rounds(runs)
         distances, learned = (np.stack([of(run, rounds) for run in runs]) for of in (_distance, _learned))
-        found = np.array([rank_correlation(*both) for both in zip(distances.T, learned.T)])  # of each seed
+        found = np.array([rank_correlation(*both) for both in zip(distances.T, learned.T)])  # [seeds]
         low, high = map(float, statistics.mean_interval(found))
         ends = "" if np.isnan(low) else f" ({low:.2f} to {high:.2f})"
         rows.append(
@@ -251,11 +251,11 @@ def _together_rows(results: Results, scale: Scale) -> list[Row]:
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Return Spearman's rank correlation; zero where either does not vary.
+    """Return Spearman's rank correlation; zero if either input is constant.
 
     Args:
-        one: [n].
-        other: [n].
+        one: values, [n].
+        other: values, [n].
     """
     if np.ptp(one) == 0 or np.ptp(other) == 0:
         return 0.0
@@ -263,7 +263,7 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _distance(result: Result, rounds: int) -> np.ndarray:
-    """Return the mean distance of the first rounds' cohorts, [seeds]."""
+    """Return the mean distance of the cohorts in the first rounds, [seeds]."""
     return metrics.mean_of_measured(result.measured["gemd"][:, :rounds], axis=1)
 
 
@@ -294,7 +294,7 @@ def _judge_initializers(results: Results, scale: Scale) -> Page:
 
 
 def _range_row(values: dict[str, np.ndarray], what: str, digits: int, scale: Scale) -> Row:
-    """Judge "FL-DP3S hardly depends on the initialisation, random does", of values [initialisations, seeds]."""
+    """Evaluate "FL-DP3S hardly depends on the initialization, random does"; values are [initializations, seeds]."""
     seeds = values["random"].shape[1]
     tests = {algo: initializers_differ(values[algo]) if seeds > 1 else math.nan for algo in LEADERS}
     ranges = {algo: float(np.ptp(values[algo].mean(axis=1))) for algo in LEADERS}
@@ -314,10 +314,10 @@ def _range_row(values: dict[str, np.ndarray], what: str, digits: int, scale: Sca
 
 
 def initializers_differ(values: np.ndarray) -> float:
-    """Return the p-value of Friedman's test that initialisations do not differ; 1 where no seed's values do.
+    """Return the p-value of Friedman's test for equal initializations; 1 if all values of each seed are equal.
 
     Args:
-        values: of each initialisation and seed, [initialisations, seeds].
+        values: values by initialization and seed, [initializations, seeds].
     """
     if (np.ptp(values, axis=0) == 0).all():
         return 1.0

@@ -1,4 +1,4 @@
-"""FL-DP3S Fig. 4 and 5: profiles and kernels of 20 clients under four initialisations."""
+"""FL-DP3S Fig. 4 and 5: profiles and kernels of 20 clients under four initializations."""
 
 import itertools
 from typing import Any
@@ -14,7 +14,7 @@ from studies.papers.page import Page, Row
 
 CLIENTS, SEEDS = 20, 10
 COLUMN = "mnist-xi1"
-PROFILES, SIMILARITIES = ".info[<flat index 0>].value", ".strategy.similarity"  # in the last state
+PROFILES, SIMILARITIES = ".info[<flat index 0>].value", ".strategy.similarity"  # paths in the final state
 ALIKE = 0.9
 STRONGLY = 0.5
 APART = (
@@ -32,12 +32,12 @@ SAME = (
 
 
 def _profiles(results: Results) -> dict[str, np.ndarray]:
-    """Return profiles by initialisation, [seeds, N, Q]."""
+    """Return profiles by initialization, [seeds, N, Q]."""
     return {cell.row: state.after(result)[PROFILES] for cell, result in results.items()}
 
 
 def _kernels(results: Results) -> dict[str, np.ndarray]:
-    """Return similarities by initialisation, [seeds, N, N]."""
+    """Return similarities by initialization, [seeds, N, N]."""
     return {cell.row: state.after(result)[SIMILARITIES] for cell, result in results.items()}
 
 
@@ -89,7 +89,7 @@ def _correlation(one: np.ndarray, two: np.ndarray) -> float:
 
 
 def _figure(matrices: dict[str, np.ndarray], across: str, color: str) -> Any:
-    """Draw the first seed's matrix of every initialisation, in one scale of colours."""
+    """Draw the first seed's matrix of each initialization, with a common color scale."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

@@ -1,4 +1,4 @@
-"""FL-DP3S at the initial model: the cohorts' GEMD (Fig. 2), and the outputs of the first dense layer (Theorem 1)."""
+"""FL-DP3S at the initial model: GEMD of the cohorts (Fig. 2), and outputs of the first dense layer (Theorem 1)."""
 
 import functools
 import io
@@ -27,8 +27,8 @@ from studies.papers.entries.fl_dp3s import LEADERS, PAPER_SEEDS, SKEWNESSES
 from studies.papers.entry import Cell, Entry, Measure, Results, Scale
 from studies.papers.page import Page, Row
 
-ROUNDS = 150  # of the preset, whose cohorts these are
-CLIENTS = 10  # whose outputs are tested
+ROUNDS = 150  # as in the preset, for the same cohorts
+CLIENTS = 10  # number of clients in the test of the outputs
 FITS, LEVEL, MOST = 0.05, 0.05, 0.1
 FOLDER = "untrained"
 COLUMNS = ("mnist", "fmnist")
@@ -51,15 +51,15 @@ GAUSSIAN = (
 
 
 class Found(NamedTuple):
-    """What is measured of one seed at its initial model."""
+    """Measurements of one seed at its initial model."""
 
-    gemd: np.ndarray  # of each skewness, strategy of LEADERS and round, float32 [4, 2, T]
-    distance: np.ndarray  # to the Gaussian, of each client and unit, float32 [clients, Q]
-    p: np.ndarray  # of Anderson and Darling's test, float32 [clients, Q]
+    gemd: np.ndarray  # by skewness, strategy of LEADERS and round, float32 [4, 2, T]
+    distance: np.ndarray  # distance to the Gaussian by client and unit, float32 [clients, Q]
+    p: np.ndarray  # p-values of the Anderson-Darling test, float32 [clients, Q]
 
 
 def _settings(problem: Problem) -> list[Problem]:
-    """Return the problem under every skewness."""
+    """Return the problem under each skewness."""
     return [pose(problem.config.replace(skewness="H" if xi == "h" else xi)) for xi in SKEWNESSES]
 
 
@@ -68,7 +68,7 @@ def first_layer(problem: Problem, seed: int) -> np.ndarray:
 
     Args:
         problem: data and model.
-        seed: of the replicate.
+        seed: seed of the replicate.
     """
     weights = problem.model.init(keys.streams(keys.roots([seed], {})).model[0])
     mean, std = (np.asarray(moment, np.float32) for moment in (problem.dataset.mean, problem.dataset.std))
@@ -88,14 +88,14 @@ def _outputs(model: Model, weights: Weights, inputs: jax.Array) -> jax.Array:
 
 
 def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, rounds: int) -> np.ndarray:
-    """Return the cohorts that a strategy selects without looking at training, int32 [T, K].
+    """Return the cohorts of a strategy that does not depend on training, int32 [T, K].
 
     Args:
-        problem: whose counts the strategy knows.
-        algo: its name.
-        profiles: of the clients, float32 [N, Q].
-        number: of the seed.
-        rounds: T.
+        problem: the problem, for the strategy's environment.
+        algo: name of the strategy.
+        profiles: profiles of the clients, float32 [N, Q].
+        number: index of the seed.
+        rounds: number of rounds, T.
     """
     config, (strategy, select) = problem.config, _strategy(algo)
     stream = keys.streams(keys.roots([config.run.seeds[number]], {})).selection[0]
@@ -110,7 +110,7 @@ def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, roun
 
 @functools.cache
 def _strategy(algo: str) -> tuple[Strategy, Callable[[jax.Array, Any, Information, jax.Array], jax.Array]]:
-    """Return a strategy, and what compiles its selection in several rounds once."""
+    """Return a strategy, and its compiled selection over several rounds."""
     strategy = strategies.make(algo)
 
     @jax.jit
@@ -121,7 +121,7 @@ def _strategy(algo: str) -> tuple[Strategy, Callable[[jax.Array, Any, Informatio
 
 
 def _look(problem: Problem, settings: list[Problem], number: int, rounds: int) -> Found:
-    """Return what is measured of the seed with this number."""
+    """Return the measurements of the seed with index `number`."""
     seed, labels = problem.config.run.seeds[number], problem.dataset.train_labels
     outputs = first_layer(problem, seed)
     gemd = np.empty((len(settings), len(LEADERS), rounds), np.float32)
@@ -152,7 +152,7 @@ def _read(place: Path) -> Found | None:
         with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
             return Found(*(arrays[name] for name in Found._fields))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
-        return None  # it is measured again
+        return None  # a missing or damaged file is measured again
 
 
 def _measure(result: Result, scale: Scale) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _is_there(result: Result, scale: Scale) -> bool:
 
 
 def _measured(result: Result, scale: Scale) -> Found:
-    """Return what is measured of all seeds, with a leading axis [S]."""
+    """Return the measurements of all seeds, with a leading axis [S]."""
     found = [_read(_file(result, seed, scale)) for seed in result.seeds]
     return Found(*map(np.stack, zip(*(one for one in found if one is not None))))
 

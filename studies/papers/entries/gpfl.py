@@ -1,4 +1,4 @@
-"""GPFL: Table II and its curves, with the baselines as its authors ran them and as they should be."""
+"""GPFL: Table II and its curves, with baselines as in the authors' code and as in the baselines' papers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,12 +16,12 @@ from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row
 from studies.papers.published import Numbers
 
-SEEDS = 10  # the paper has one
+SEEDS = 10  # one in the paper
 COLUMNS = ("fmnist-1spc", "fmnist-2spc", "fmnist-dir")
 CIFAR10 = ("cifar10-1spc", "cifar10-2spc", "cifar10-dir")
-WITHOUT = "cifar10-1spc"  # the setting that the claim leaves out
-COPIED = Cell("cifar10-dir", "fedcor")  # whose numbers at 15 and 50 % are those of 2SPC
-SELECTIONS = "fmnist-2spc"  # the setting of fig4, fig5 and fig7, which the paper does not name
+WITHOUT = "cifar10-1spc"  # setting that the claim excludes
+COPIED = Cell("cifar10-dir", "fedcor")  # its numbers at 15 and 50 % are copies of the 2SPC column
+SELECTIONS = "fmnist-2spc"  # setting of fig4, fig5 and fig7; the paper does not state it
 COHERENT = "gpfl, coherent reading"
 AS_THEY_RAN: dict[str, dict[str, Any]] = {
     "random": {"algo": "random"},
@@ -59,32 +59,32 @@ BY_WRITER = (
 
 
 def configuration(column: str, changes: dict[str, Any]) -> Config:
-    """Return a run of the paper's.
+    """Return the paper's configuration of a run.
 
     Args:
         column: the setting.
-        changes: of the preset's values, by flat name.
+        changes: changes of the preset's values, by flat name.
     """
     return preset(f"gpfl/{column}").replace(seeds=SEEDS, **changes)
 
 
 def as_they_ran(column: str, changes: dict[str, Any]) -> Config:
-    """Return a run with the aggregation of the released code: by samples, where clients differ in them.
+    """Return a run with the released code's aggregation, weighted by the clients' sample counts.
 
     Args:
         column: the setting.
-        changes: of the preset's values, by flat name.
+        changes: changes of the preset's values, by flat name.
     """
     unequal = {"aggregation": "samples"} if column.endswith("-dir") else {}
     return configuration(column, {**unequal, **changes})
 
 
 def as_published(column: str, changes: dict[str, Any]) -> Config:
-    """Return a run with the text's aggregation, the plain mean, and the numbers that FedCor has for the data set.
+    """Return a run with the text's aggregation (the plain mean) and FedCor's hyperparameters for the data set.
 
     Args:
         column: the setting.
-        changes: of the preset's values, by flat name.
+        changes: changes of the preset's values, by flat name.
     """
     task = {"algo_args": {"task": task_of(column)}} if changes == {"algo": "fedcor"} else {}
     return configuration(column, {**changes, **task})
@@ -129,10 +129,10 @@ def _judge_table(results: Results, scale: Scale) -> Page:
 
 
 def who(others: str = "") -> str:
-    """Return what the names of rows mean.
+    """Return the explanation of the row names.
 
     Args:
-        others: what the rows are that the table does not have; empty where there are none.
+        others: explanation of the rows that the table does not have; empty without such rows.
     """
     beside = f"The others are {others}. The coherent reading is that of docs/strategies/gpfl.md. " if others else ""
     return (
@@ -145,7 +145,7 @@ def who(others: str = "") -> str:
 
 
 def _no_dropout_rows(results: Results, ends: Numbers, scale: Scale) -> list[Row]:
-    """Hold GPFL's numbers in the table against runs without dropout, and those against each other."""
+    """Compare GPFL's numbers in the table with runs without dropout, and these runs with each other."""
     ours, random = (f"{row} without dropout" for row in ("gpfl", "random"))
     rows: list[Row] = []
     for column in COLUMNS:
@@ -159,7 +159,7 @@ def _no_dropout_rows(results: Results, ends: Numbers, scale: Scale) -> list[Row]
 
 
 def _text_rows(results: Results, gains: Numbers, steadiness: Numbers, scale: Scale) -> list[Row]:
-    """Judge the numbers that the text draws from the table, in its Fashion-MNIST columns."""
+    """Evaluate the numbers that the text derives from the table's Fashion-MNIST columns."""
     rows: list[Row] = []
     most = steadiness.cell("gpfl", "deviation")
     assert most is not None
@@ -189,7 +189,7 @@ def _text_rows(results: Results, gains: Numbers, steadiness: Numbers, scale: Sca
 
 
 def _swing(result: Result) -> np.ndarray:
-    """Return the greatest deviation of the last ten rounds' accuracies from their mean, [seeds]."""
+    """Return the largest deviation of the last ten rounds' accuracies from their mean, [seeds]."""
     last = np.asarray(result.measured[result.test_measure], np.float64)[:, -metrics.LAST_ROUNDS :]
     return np.abs(last - last.mean(axis=1, keepdims=True)).max(axis=1)
 

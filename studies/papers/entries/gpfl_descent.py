@@ -1,4 +1,4 @@
-"""GPFL without training: momentum on an ill-conditioned quadratic (Fig. 1), and the bound on the regret (Theorem 1)."""
+"""GPFL's analytic results: momentum on an ill-conditioned quadratic (Fig. 1), and the regret bound (Theorem 1)."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ BOUND = (
 
 
 def descend(rate: float, momentum: float) -> np.ndarray:
-    """Return the points of heavy-ball descent until it is near the optimum, [steps + 1, 2].
+    """Return the iterates of heavy-ball descent until convergence, [steps + 1, 2].
 
     Args:
         rate: step size.
@@ -46,26 +46,26 @@ def descend(rate: float, momentum: float) -> np.ndarray:
 
 
 def steps(path: np.ndarray) -> float:
-    """Return how many steps a path has.
+    """Return the number of steps of a path.
 
     Args:
-        path: [steps + 1, 2].
+        path: iterates, [steps + 1, 2].
     """
     return len(path) - 1
 
 
 def oscillation(path: np.ndarray) -> float:
-    """Return the length of the way in the steep coordinate.
+    """Return the path length in the steep coordinate.
 
     Args:
-        path: [steps + 1, 2].
+        path: iterates, [steps + 1, 2].
     """
     return float(np.abs(np.diff(path[:, 1])).sum())
 
 
-RATE, ROOT = 2 / (1 + CONDITION), np.sqrt(CONDITION)  # the best step size of plain descent
+RATE, ROOT = 2 / (1 + CONDITION), np.sqrt(CONDITION)  # optimal step size of plain descent
 PAPERS = f"momentum {PAPERS_MOMENTUM}"
-PAIRS = {  # what is compared: plain descent, and descent with momentum
+PAIRS = {  # (step size, momentum) of plain descent, and of descent with momentum
     PAPERS: ((RATE, 0.0), (RATE, PAPERS_MOMENTUM)),
     "momentum 0.9": ((RATE, 0.0), (RATE, 0.9)),
     f"momentum {PAPERS_MOMENTUM}, half the step size": ((RATE / 2, 0.0), (RATE / 2, PAPERS_MOMENTUM)),
@@ -106,11 +106,11 @@ def _figure() -> Any:
 
 
 def denominator(t: np.ndarray, selections: np.ndarray) -> np.ndarray:
-    """Return 1 - (t + 1) exp(-tau / 2), by which Theorem 1 divides: 1 - (t + 1) t^(-1 / n_i).
+    """Return the denominator of Theorem 1, 1 - (t + 1) exp(-tau / 2) = 1 - (t + 1) t^(-1 / n_i).
 
     Args:
-        t: rounds, n of the paper.
-        selections: of the client until then, n_i.
+        t: round numbers, n in the paper.
+        selections: number of selections of the client so far, n_i.
     """
     return 1 - (t + 1) * np.exp(-np.log(t) / selections)
 

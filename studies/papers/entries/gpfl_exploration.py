@@ -1,4 +1,4 @@
-"""GPFL's Fig. 7: how much exploration, as a constant and as a slope, with the paper's reading and the released code."""
+"""GPFL Fig. 7: exploration as a constant and as a slope, with the paper's interpretation and the released code."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     **{f"alpha = {value:g}": {"alpha": "const", "rho": value} for value in (0.1, 2.0, 5.0)},
 }
 SLOPES: dict[str, dict[str, Any]] = {
-    BEST_SLOPE: {},  # the coherent reading's
+    BEST_SLOPE: {},  # default of the coherent interpretation
     **{f"alpha = {value:g} t / T": {"alpha": "linear", "rho": value} for value in (0.5, 2.0, 5.0)},
 }
 RELEASED = ", released code"
@@ -58,7 +58,10 @@ def _judge(results: Results, scale: Scale) -> Page:
 
 
 def _gain_rows(results: Results, constants: list[str], gain: Value) -> list[Row]:
-    """Show the text's number, of more rounds: the best constant against none; nothing while one of them is missing."""
+    """Return the row on the best constant against no exploration, or [] if a run is missing.
+
+    The text's number is for more rounds.
+    """
     ends = {name: tables.last_accuracy(results[Cell(SELECTIONS, name)]) for name in constants
             if Cell(SELECTIONS, name) in results}  # fmt: skip
     if len(ends) < len(constants):
@@ -71,7 +74,7 @@ def _gain_rows(results: Results, constants: list[str], gain: Value) -> list[Row]
 
 
 def _order_rows(results: Results, constants: list[str], slopes: list[str], scale: Scale) -> list[Row]:
-    """Judge the orders; each line of the rule is a family of its own."""
+    """Evaluate the orders; each line of the rule is a separate family."""
     best, whole = slopes[0], scale.whole_rounds
     none, *others = constants
     rows = tables.contest_rows(results, none, tables.last_accuracy, "ends below", 3, False, others, whole=False)
@@ -80,7 +83,7 @@ def _order_rows(results: Results, constants: list[str], slopes: list[str], scale
 
 
 def _log_rows(results: Results, scale: Scale) -> list[Row]:
-    """Hold the released code's runs against its released logs."""
+    """Compare the released code's runs with its released logs."""
     rows: list[Row] = []
     for name, value in RELEASED_LOGS.items():
         result = results.get(Cell(SELECTIONS, name + RELEASED))

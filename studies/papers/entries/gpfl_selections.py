@@ -1,4 +1,4 @@
-"""GPFL Fig. 4 and 5: who is selected: how soon everybody once, and how often."""
+"""GPFL Fig. 4 and 5: rounds until every client has been selected, and selection frequencies."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from studies.papers.page import Page, Row
 
 PRINTED = "gpfl, Eq. 8 as printed"
 AS_PRINTED: dict[str, Any] = {"algo": "gpfl", "algo_args": {"preset": "gpfl-ref", "outcome": "printed"}}
-ROUGHLY = 0.25  # what "about" and "nearly" may be off by
-_ROWS_OF_GPFL = ("gpfl", COHERENT, PRINTED)  # all begin with a sweep over the clients
+ROUGHLY = 0.25  # relative tolerance of "about" and "nearly"
+_ROWS_OF_GPFL = ("gpfl", COHERENT, PRINTED)  # all start with a sweep over the clients
 _NEAR = f"within {100 * ROUGHLY:g} % of the number, differ if it lies outside, and are inconclusive otherwise"
 COVERED = (
     '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies below '
@@ -41,17 +41,17 @@ _RUNS = {
 
 
 def _seen(result: Result) -> np.ndarray:
-    """Return how many clients were selected at least once, [seeds, rounds]."""
+    """Return the number of distinct clients selected so far, [seeds, rounds]."""
     return metrics.clients_seen(result.cohorts, result.config.partition.num_clients)
 
 
 def _until_covered(result: Result) -> np.ndarray:
-    """Return the round in which the last client is first selected, [seeds]; NaN where one never is."""
+    """Return the round after which every client has been selected, [seeds]; NaN: never."""
     return metrics.rounds_until_all_seen(_seen(result), result.config.partition.num_clients)
 
 
 def _covered(result: Result) -> np.ndarray:
-    """Return the round in which the last client is first selected, or all of the rounds, [seeds]."""
+    """Return the round after which every client has been selected, [seeds]; all rounds if that never happens."""
     return statistics.restricted(_until_covered(result), result.num_rounds)
 
 
@@ -98,15 +98,15 @@ def _judge_coverage(results: Results, scale: Scale) -> Page:
 
 
 def _near(number: float, low: float, high: float, count: int) -> str:
-    """Return whether an interval lies within what is about a number."""
+    """Return the verdict on the claim that a mean is about `number`."""
     return verdicts.of_number(low, high, count, (1 - ROUGHLY) * number, (1 + ROUGHLY) * number)
 
 
 def peak(counts: np.ndarray) -> tuple[float, float]:
-    """Return where a smoothed histogram of selections is highest, and how many clients it has there.
+    """Return the mode of a smoothed histogram of selections, and its height in clients.
 
     Args:
-        counts: selections of each client, int [N].
+        counts: selections per client, int [N].
     """
     if np.ptp(counts) == 0:
         return float(counts[0]), float(len(counts))

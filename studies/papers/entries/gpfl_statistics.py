@@ -22,12 +22,12 @@ _DIGITS = {"clients": 0, "samples": 0, "mean samples a client": 2, "deviation of
 
 
 def statistics_of(samples: int, held: np.ndarray, share: float) -> dict[str, float]:
-    """Return the table's numbers of a data set.
+    """Return the table's numbers for a data set.
 
     Args:
-        samples: for training and testing.
-        held: training samples of each client, int [N].
-        share: of the samples that are for training.
+        samples: number of training and test samples.
+        held: training samples per client, int [N].
+        share: fraction of training samples.
     """
     sizes = held / share
     values = len(held), samples, float(sizes.mean()), float(sizes.std(ddof=1))
@@ -37,7 +37,7 @@ def statistics_of(samples: int, held: np.ndarray, share: float) -> dict[str, flo
 def _of(result: Result) -> dict[str, float]:
     problem = pose(result.config)
     train, test = len(problem.dataset.train_labels), len(problem.dataset.test_labels)
-    if result.config.data.dataset.startswith("synthetic"):  # whose test set is nobody's
+    if result.config.data.dataset.startswith("synthetic"):  # synthetic test samples belong to no client
         test = 0
     return statistics_of(train + test, problem.partitions[0].sizes, train / (train + test))
 

@@ -24,7 +24,7 @@ RULE = (
     "reproduced). Every round is a chunk of its own, so that all but the first count; on the first page the first ten "
     "did not, in which FedCor measures most."
 )
-TWICE = "pow_d"  # trains its selected candidates a second time
+TWICE = "pow_d"  # selected candidates train twice
 
 
 def _seconds(result: Result) -> float:

@@ -1,7 +1,7 @@
-"""GPFL's FEMNIST as its text describes it, 3,550 writers: LEAF's files where a user has them, and a stand-in.
+"""GPFL's FEMNIST with 3,550 writers as in its text: LEAF's files if the user has them, or a synthetic replacement.
 
-The stand-in has the writers' number, log-normal sizes of their mean and deviation, and an affine change of the pixels a
-writer, on drawn images (`data.builtin.synthetic`).
+The replacement has the same number of writers, log-normal sizes with the same mean and deviation, and synthetic images
+(`data.builtin.synthetic`) with one affine transform of the pixels per writer.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ LEAF, STAND_IN = "femnist", "writers"
 COLUMNS = (LEAF, STAND_IN)
 CLIENTS, SAMPLES, TEST = 3550, 805263, 5000
 DATASETS = {
-    LEAF: "leaf:femnist",  # in the folder that --data-dir names
+    LEAF: "leaf:femnist",  # in the folder of --data-dir
     STAND_IN: f"synthetic:train_size={SAMPLES},test_size={TEST},num_classes=62,image_size=28,num_writers={CLIENTS}",
 }
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -24,11 +24,11 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 def configuration(column: str, changes: dict[str, Any]) -> Config:
-    """Return a run by writer: section V's numbers for FEMNIST, and the CNN of its CIFAR-10.
+    """Return a run partitioned by writer, with section V's numbers for FEMNIST and the CNN for CIFAR-10.
 
     Args:
-        column: whose data.
-        changes: of these values, by flat name.
+        column: the data set.
+        changes: changes of these values, by flat name.
     """
     return Config().replace(
         dataset=DATASETS[column], partition="natural", num_clients=CLIENTS, num_selected=5, model="cnn",
@@ -38,9 +38,9 @@ def configuration(column: str, changes: dict[str, Any]) -> Config:
 
 
 def shortest(column: str) -> Config:
-    """Return the shortest run of a data set, for what its page says of the data.
+    """Return the shortest run of a data set, for the data statistics on its page.
 
     Args:
-        column: whose data.
+        column: the data set.
     """
     return configuration(column, STRATEGIES["random"]).replace(rounds=1, local_steps=1, batch_size=1, num_selected=1)

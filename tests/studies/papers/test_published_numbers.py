@@ -173,7 +173,7 @@ def test_the_numbers_of_oort():
     for name, column in read(OORT).items():
         assert oort._TABLE[name]._asdict() == column
     assert set(oort._TABLE) == {"code", "paper"}
-    assert oort._LEFT_OUT == 0.3  # training/argParser.py, --blacklist_max_len
+    assert oort._MAX_EXCLUDED == 0.3  # training/argParser.py, --blacklist_max_len
     assert oort._SMALLEST_RANGE == 1e-4  # oort.py, get_norm: max(_range, 1e-4)
 
 

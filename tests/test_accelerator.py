@@ -181,7 +181,7 @@ def test_what_takes_the_rest_comes_last_and_ends_with_the_budget(make_day, accel
     day = make_day([case, case], seconds=100.0)
     report = day.run()
     assert [run["estimated_seconds"] for run in found(report)[1]] == [60.1, 60.1]  # however short the first one was
-    assert papers.describe({"finished": False}) == "saved; the same command continues it"
+    assert papers.describe({"finished": False}) == "saved; the same command resumes it"
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ BAD = [
     (["--algos", "random", "--num-selected", "11", "--num-clients", "10"], ["--num-selected", "at most"]),
     (["--algos", "random", "--rounds", "0"], ["--rounds", "below 1"]),
     (["--algos", "random", "--presets", "quickstart", "fedcor/fmnist-3spc"], ["did you mean 'fedcor/fmnist-2spc'"]),
-    (["--algos", "random", "--presets", "quickstart", "quickstart"], ["--presets", "give each once"]),
+    (["--algos", "random", "--presets", "quickstart", "quickstart"], ["--presets", "give each preset once"]),
     (["--algos", "random", "--preset", "quickstart", "--presets", "quickstart"], ["--preset and --presets"]),
     (["--algos", "random", "--batch-size", "5000"], ["--batch-size", "largest client"]),
 ]

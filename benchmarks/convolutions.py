@@ -176,10 +176,10 @@ def flax_model(name: str, images: Any, form: str, key: Any) -> tuple[Any, Callab
     """Return a flax.linen module's initial weights and its loss function (weights, images, labels) -> scalar."""
     import optax
 
-    from fedjax_sel.models import lenet, resnet
-    from fedjax_sel.models.linen_module import from_linen
+    from fedjax_sel.models import zoo
+    from fedjax_sel.models.linen import from_linen
 
-    module = {"resnet8": resnet.resnet8, "lenet": lenet.LeNet}[name](10)
+    module = {"resnet8": zoo.resnet8, "lenet": zoo.LeNet}[name](10)
     pure = from_linen(module, images, fast_convolutions=form == "products")
     params, carried = pure.init(key)
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.training import shuffle
+from fedjax_sel.training import schedule
 
 SIZE, ORDERS, TURNS, REPEATS = 480, 30, 50, 9
 
@@ -24,7 +24,7 @@ def by_sorting(key: jax.Array, size: jax.Array) -> jax.Array:
 
 def by_swapping(key: jax.Array, size: jax.Array) -> jax.Array:
     """Draw a random permutation with the swap-or-not shuffle, each position computed independently."""
-    return shuffle.position(shuffle.order(key, size), jnp.arange(SIZE), size)
+    return schedule.position(schedule.order(key, size), jnp.arange(SIZE), size)
 
 
 def timed(function):

@@ -3,7 +3,7 @@
     python benchmarks/wide.py                             writes results/wide.json
 
 Times local steps of one layer on one core: the product, both gradients, and SGD. `features first` and `inputs first`
-name the weight layout and use matrix products only. `ours` is `models/wide.py`, which stores inputs first and sums
+name the weight layout and use matrix products only. `ours` is `models/layers.py`, which stores inputs first and sums
 outer products for batches of at most FEW_EXAMPLES. The forms alternate; results are median microseconds per step.
 """
 
@@ -44,14 +44,14 @@ def time_forms(inputs: int, features: int, batch: int) -> dict[str, float]:
     import numpy as np
     from jax import lax
 
-    from fedjax_sel.models import layers, wide
-    from fedjax_sel.training import buffer_reuse
+    from fedjax_sel.models import layers
+    from fedjax_sel.training import client
 
     def steps(product, kernel, x):
         def step(_, carry):
             kernel, x = carry
             gradients = jax.grad(lambda kernel, x: jnp.sum(product(x, kernel) ** 2), (0, 1))(kernel, x)
-            rate = buffer_reuse.after(jnp.float32(1e-6), gradients)
+            rate = client.depend_on(jnp.float32(1e-6), gradients)
             return kernel - rate * gradients[0], x + 1e-3 * gradients[1]
 
         return lax.fori_loop(0, STEPS, step, (kernel, x))
@@ -62,7 +62,7 @@ def time_forms(inputs: int, features: int, batch: int) -> dict[str, float]:
     forms = {
         "features first": (layers.matmul, kernel.T),
         "inputs first": (jnp.matmul, kernel),
-        "ours": (wide.product, kernel),
+        "ours": (layers.transposed_product, kernel),
     }
     programs = {name: (jax.jit(steps, static_argnums=0), *given) for name, given in forms.items()}
     seconds: dict[str, list[float]] = {name: [] for name in programs}

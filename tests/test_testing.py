@@ -28,7 +28,8 @@ from fedjax_sel.strategies.base import (
     every,
     rounds,
 )
-from fedjax_sel.testing import bench, bill, driver, synthetic_clients
+from fedjax_sel.testing import bench, synthetic_clients
+from fedjax_sel.testing import checks as bill
 
 LOSS = Request("loss", ALL, always())
 
@@ -434,20 +435,20 @@ def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
 
 
 def test_eager_and_compiled_cohorts_are_compared(monkeypatch):
-    real = driver.one_round
+    real = bench.one_round
 
     def other_when_eager(strategy, carry, round, key, world):
         return real(
             strategy, carry, round, key if isinstance(round, jax.core.Tracer) else jax.random.fold_in(key, 7), world
         )
 
-    monkeypatch.setattr(driver, "one_round", other_when_eager)
+    monkeypatch.setattr(bench, "one_round", other_when_eager)
     assert testing.examine(made(uniform), run=False, skip=all_but("eager")).failed == ("eager",)
 
 
 def test_batched_and_single_cohorts_are_compared(monkeypatch):
-    real = driver.play
-    monkeypatch.setattr(driver, "play", lambda s, n, c, key, w: real(s, n, c, jax.random.fold_in(key, 7), w))
+    real = bench.play_rounds
+    monkeypatch.setattr(bench, "play", lambda s, n, c, key, w: real(s, n, c, jax.random.fold_in(key, 7), w))
     report = testing.examine(made(uniform), run=False, skip=all_but("scan and vmap"))
     assert report.failed == ("scan and vmap",)
 
@@ -519,8 +520,8 @@ def test_the_facts_that_the_kit_serves():
         candidates=lambda key, state, info, round, available: jnp.arange(4, dtype=jnp.int32) + round,
     )  # fmt: skip
     world = synthetic_clients.ordinary(strategy, 12, 8, seed=0)
-    carry = driver.initialize(strategy, driver.Game(3, 8), jax.random.key(0), world)
-    last, _ = jax.jit(lambda carry: driver.play(strategy, 8, carry, jax.random.key(1), world))(carry)
+    carry = bench.initial_world(strategy, bench.Game(3, 8), jax.random.key(0), world)
+    last, _ = jax.jit(lambda carry: bench.play_rounds(strategy, 8, carry, jax.random.key(1), world))(carry)
     profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)
     assert profile[:, 5].tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
     assert (loss[0] == NEVER).all()

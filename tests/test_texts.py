@@ -12,7 +12,6 @@ from fedjax_sel.core import texts
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
-from fedjax_sel.tasks import measures
 
 NAMES = [r"runs/$\frac$|b", "runs/$a", "_hidden", "a\nb"]
 
@@ -23,7 +22,7 @@ def result():
     ones = np.ones((1, 2))
     ledger = Ledger(*(np.ones((1, 2), np.int64) for _ in Ledger._fields))
     cohorts = np.zeros((1, 2, 2), np.int32)
-    measured = dict.fromkeys(measures.names(tasks.classification()).all, ones)
+    measured = dict.fromkeys(tasks.names(tasks.classification()).all, ones)
     return Result(config, "made up", (0,), measured, cohorts, ledger, np.array([1.0, 2.0]))
 
 

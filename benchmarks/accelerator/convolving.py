@@ -107,7 +107,7 @@ def time_grouped(seconds: float, model: str, precision: str, small: bool, guess:
     from jax import lax
     from timing import steady
 
-    from fedjax_sel.models import layers, products
+    from fedjax_sel.models import core, layers
 
     side, channels, features, size, batch = (8, 2, 4, 3, 2) if small else LAYERS[model]
 
@@ -115,10 +115,10 @@ def time_grouped(seconds: float, model: str, precision: str, small: bool, guess:
         numbers = (layout, "HWIO" if layout == "NHWC" else "OIHW", layout)
 
         def convolve(x: jax.Array, kernel: jax.Array, clients: int) -> jax.Array:
-            x, kernel = products.narrowed(x, precision), products.narrowed(kernel, precision)
+            x, kernel = core.narrowed(x, precision), core.narrowed(kernel, precision)
             return lax.conv_general_dilated(
                 x, kernel, (1, 1), "VALID", dimension_numbers=numbers, feature_group_count=clients,
-                precision=products.LEVELS[precision],
+                precision=core.LEVELS[precision],
             ).astype(jnp.float32)  # fmt: skip
 
         return convolve

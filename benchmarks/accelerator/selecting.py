@@ -57,10 +57,10 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
     import jax.numpy as jnp
     from timing import steady
 
-    from fedjax_sel.numerics import double, gaussian_process, kdpp
-    from fedjax_sel.strategies.fedcor import presets
+    from fedjax_sel.numerics import decompositions, gaussian_process, kdpp
+    from fedjax_sel.strategies import fedcor_model
 
-    numbers = presets.look_up("fedcor", "paper", "fmnist")
+    numbers = fedcor_model.look_up("fedcor", "paper", "fmnist")
     dimension, cohort = 15, min(10, clients // 2)
     keys = jax.random.split(jax.random.key(0), 3)
 
@@ -91,7 +91,7 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
         given = (jax.random.split(keys[2], seeds), values, jnp.broadcast_to(vectors, (seeds, clients, clients)))
         draw = jax.vmap(lambda key, values, vectors: kdpp.sample(key, values, vectors, cohort))
         return {"cohort": cohort} | steady(draw, *given, seconds=SECONDS)
-    with double.precision():  # the precision of the strategies' decompositions
+    with decompositions.precision():  # the precision of the strategies' decompositions
         similarity = similar().astype(jnp.float64)
         if what == "subset":
             there = jax.random.bernoulli(keys[1], 0.7, (seeds, clients))

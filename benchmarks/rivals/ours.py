@@ -159,8 +159,8 @@ def pfl_cnn(problem: Any) -> Any:
     import flax.linen as nn
 
     from fedjax_sel import models
+    from fedjax_sel.models.core import Output
     from fedjax_sel.models.layers import Conv, Dense, Dropout
-    from fedjax_sel.models.output import Output
 
     dropout = problem.config.model.model_dropout > 0
 

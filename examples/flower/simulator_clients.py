@@ -10,11 +10,11 @@ from setting import Examples, Setting
 
 from fedjax_sel.adapters.clients import Order, Question, Report
 from fedjax_sel.adapters.jax_client import arrays_of, params_of
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import facts, keys, run
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.run import Program
-from fedjax_sel.strategies.requests import ALL, Request, always
+from fedjax_sel.strategies.facts import ALL, Request, always
 from fedjax_sel.training import client as training
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED
 

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from fedjax_sel.selector import Ask, Selector
-from fedjax_sel.simulation.sanitise import LARGEST
-from fedjax_sel.strategies.kinds import KINDS
+from fedjax_sel.simulation.availability import LARGEST
+from fedjax_sel.strategies.facts import KINDS
 
 Name = Any  # hashable
 AskClients = Callable[[Ask, tuple[Name, ...]], Mapping[Name, Any]]

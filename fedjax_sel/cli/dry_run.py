@@ -11,14 +11,14 @@ from fedjax_sel import devices
 from fedjax_sel.cli import catalogue, paragraphs
 from fedjax_sel.config import Config
 from fedjax_sel.core import jax_settings
-from fedjax_sel.devices import memory
+from fedjax_sel.devices import setup
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.reporting import plots
 from fedjax_sel.runs import folder, progress
 from fedjax_sel.simulation import layout, memory_budget, run
+from fedjax_sel.simulation.layout import padded_share
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.padding import padded_share
-from fedjax_sel.simulation.plan import Plan
+from fedjax_sel.simulation.state import Plan
 from fedjax_sel.strategies import costs
 from fedjax_sel.training import schedule
 
@@ -83,7 +83,7 @@ def measure(config: Config) -> Timed:
     started = time.monotonic()
     jax.block_until_ready(compiled(carry, np.int32(0), *arguments[2:]))
     seconds = min(first_seconds, time.monotonic() - started)
-    return Timed(problem, program, compile_seconds, seconds, memory.of_program(compiled))
+    return Timed(problem, program, compile_seconds, seconds, setup.of_program(compiled))
 
 
 def _print(lines: dict[str, str]) -> None:

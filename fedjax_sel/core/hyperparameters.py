@@ -184,9 +184,10 @@ def _leaf(value: Any) -> str:
     """Return an array's content, the text of a value without parts, or a function's name."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         import jax  # imported here, because listing hyperparameters must stay fast
+        import jax.numpy as jnp
         import numpy as np
 
-        if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             value = jax.random.key_data(value)
         array = np.asarray(value)
         return f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Cache of decoded data sets: .npy files that load in a fraction of a second, verified by digest."""
+"""The cache of decoded data sets, written through temporary folders."""
 
 from __future__ import annotations
 
@@ -6,17 +6,93 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
+import tempfile
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.data import unfinished
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
+
+# Temporary folders that a writer fills and then renames, and the removal of folders that killed writers left.
+#
+# A writer locks its folder, and the system releases the lock when the process ends for any reason. Unlocked folders
+# with the prefix `.writing-held-` can therefore be removed at once. Without file locks (Windows, some file systems)
+# folders are removed after a day.
+
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_PREFIX = ".writing-"
+_HELD_PREFIX = ".writing-held-"
+_ABANDONED_AFTER_SECONDS = 24 * 3600.0
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Create a temporary folder, and remove it on exit unless it was renamed.
+
+    Args:
+        parent: an existing folder.
+
+    Yields:
+        The folder, which may be renamed.
+
+    Raises:
+        OSError: the folder cannot be created.
+    """
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    handle = _hold(made)
+    try:
+        if handle is not None:  # rename only after locking, since `sweep` removes unlocked folders of this name
+            made = made.rename(made.with_name(made.name.replace(_PREFIX, _HELD_PREFIX, 1)))
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def sweep(parent: Path) -> None:
+    """Remove the temporary folders of dead writers.
+
+    Args:
+        parent: folder to search; need not exist.
+    """
+    for entry in parent.glob(f"{_PREFIX}*"):
+        if not entry.name.startswith(_HELD_PREFIX):
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
+                    shutil.rmtree(entry, ignore_errors=True)
+        elif (handle := _hold(entry)) is not None:
+            shutil.rmtree(entry, ignore_errors=True)
+            os.close(handle)
+
+
+def _hold(path: Path) -> int | None:
+    """Lock a folder and return the handle; None if another process holds the lock or locks are not supported."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
 
 OFFICIAL = "official_"
 """Prefix of the official files' fingerprints."""
@@ -52,7 +128,7 @@ def root() -> Path:
         ) from problem
 
 
-def folder(parent: Path, name: str, fingerprint: str) -> Path:
+def copy_folder(parent: Path, name: str, fingerprint: str) -> Path:
     """Return the folder of a data set's decoded copy, which need not exist.
 
     Args:
@@ -105,8 +181,8 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
         The data set, with memory-mapped images. If the folder cannot be written, the data set in memory, with a
         warning.
     """
-    copy = folder(parent, name, fingerprint)
-    unfinished.sweep(parent)
+    copy = copy_folder(parent, name, fingerprint)
+    sweep(parent)
     if os.path.exists(copy):  # False also where permissions are missing
         try:
             return read(copy, name, fingerprint)
@@ -135,7 +211,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
         OSError: the folder cannot be written.
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with unfinished.folder(copy.parent) as temporary:
+    with temporary_folder(copy.parent) as temporary:
         described = {}
         stored = _ARRAYS if dataset.client_ids is None else (*_ARRAYS, _CLIENTS)
         for array in stored:
@@ -241,7 +317,7 @@ def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
             return
         except DamagedCopyError:
             # Move it aside instead of deleting it in place: readers may have it open, other writers may replace it too.
-            with unfinished.folder(copy.parent) as aside, contextlib.suppress(FileNotFoundError):
+            with temporary_folder(copy.parent) as aside, contextlib.suppress(FileNotFoundError):
                 copy.rename(aside / "damaged")
     raise OSError(f"{copy} could not be replaced")
 

@@ -1,24 +1,237 @@
-"""Download of a data set's official files, with checksums, atomic writes and short timeouts."""
+"""Downloads of the official data files, with checksums and a progress bar."""
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import hashlib
 import http.client
+import io
+import math
 import os
 import re
 import secrets
+import sys
+import tarfile
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedjax_sel.data import official_files, progress
+import numpy as np
+
+from fedjax_sel.data.cache import OFFICIAL as OFFICIAL_PREFIX
 from fedjax_sel.data.dataset import Dataset
-from fedjax_sel.data.official_files import RemoteFile
 from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+_PATIENCE_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal once the work has taken a second.
+
+    Args:
+        title: label of the bar.
+        total: number of steps (examples or bytes).
+        in_bytes: True to print amounts as bytes.
+
+    Yields:
+        ``advance(steps)``, to call after each piece of work.
+    """
+    started, shown, done = time.monotonic(), None, 0
+
+    def advance(steps: int) -> None:
+        nonlocal shown, done
+        done += steps
+        if shown is None and sys.stderr.isatty() and time.monotonic() - started > _PATIENCE_SECONDS:
+            shown = _start(title, total, in_bytes)
+        if shown is not None:
+            shown.update(shown.task_ids[0], completed=done)
+
+    try:
+        yield advance
+    finally:
+        if shown is not None:
+            shown.stop()
+
+
+def _start(title: str, total: int, in_bytes: bool) -> Progress:
+    from rich import progress  # deferred, since the import takes 0.1 s
+    from rich.console import Console
+
+    amount = progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn()
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), amount, progress.TimeRemainingColumn())
+    shown = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+    shown.add_task(title, total=total)
+    shown.start()
+    return shown
+
+
+class RemoteFile(NamedTuple):
+    """A file to download: its name in the folder, its address, its size and its SHA-256."""
+
+    name: str
+    url: str
+    num_bytes: int
+    sha256: str
+
+
+_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+_FASHION_MNIST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_TRAIN_IMAGES, _TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
+_TEST_IMAGES, _TEST_LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_SHAPE = (3, 32, 32)
+
+
+class _Cifar(NamedTuple):
+    """An archive of the CIFAR family: its batches, and the number of labels before each image (the last is used)."""
+
+    archive: str
+    train: tuple[str, ...]
+    test: str
+    labels: int
+    num_classes: int
+
+
+_CIFARS = {
+    "cifar10": _Cifar(
+        "cifar-10-binary.tar.gz", tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", 1, 10
+    ),
+    "cifar100": _Cifar("cifar-100-binary.tar.gz", ("train.bin",), "test.bin", 2, 100),  # coarse, then fine
+}
+
+
+def _file(base: str, name: str, num_bytes: int, sha256: str) -> RemoteFile:
+    return RemoteFile(name, base + name, num_bytes, sha256)
+
+
+# Source of the checksums: tensorflow-datasets 4.9.10.
+OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
+    "mnist": (
+        _file(_MNIST, _TRAIN_IMAGES, 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        _file(_MNIST, _TRAIN_LABELS, 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        _file(_MNIST, _TEST_IMAGES, 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        _file(_MNIST, _TEST_LABELS, 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+    ),
+    "fashion_mnist": (
+        _file(
+            _FASHION_MNIST, _TRAIN_IMAGES, 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+        ),
+        _file(_FASHION_MNIST, _TRAIN_LABELS, 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        _file(
+            _FASHION_MNIST, _TEST_IMAGES, 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
+        ),
+        _file(_FASHION_MNIST, _TEST_LABELS, 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+    ),
+    "cifar10": (
+        _file(
+            _CIFAR,
+            _CIFARS["cifar10"].archive,
+            170052171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        ),
+    ),
+    "cifar100": (
+        _file(
+            _CIFAR,
+            _CIFARS["cifar100"].archive,
+            168513733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        ),
+    ),
+}
+
+
+def fingerprint(dataset: str) -> str:
+    """Return the fingerprint of a data set's official files.
+
+    Args:
+        dataset: a name in ``OFFICIAL``.
+
+    Returns:
+        ``official_`` followed by 16 hexadecimal digits.
+    """
+    digests = "\n".join(file.sha256 for file in OFFICIAL[dataset])
+    return OFFICIAL_PREFIX + hashlib.sha256(digests.encode()).hexdigest()[:16]
+
+
+def parse(dataset: str, folder: Path) -> Dataset:
+    """Parse downloaded files.
+
+    Args:
+        dataset: a name in ``OFFICIAL``.
+        folder: folder with the files under their official names.
+
+    Returns:
+        The data set, in memory.
+
+    Raises:
+        ValueError: a file has invalid contents.
+    """
+    num_classes = 10
+    if dataset in _CIFARS:
+        kind = _CIFARS[dataset]
+        num_classes = kind.num_classes
+        train_images, train_labels, test_images, test_labels = _parse_cifar(kind, (folder / kind.archive).read_bytes())
+    else:
+        train_images, test_images = (_parse_idx(folder / name)[..., None] for name in (_TRAIN_IMAGES, _TEST_IMAGES))
+        train_labels, test_labels = (_parse_idx(folder / name) for name in (_TRAIN_LABELS, _TEST_LABELS))
+    for images, labels in ((train_images, train_labels), (test_images, test_labels)):
+        if images.ndim != 4 or labels.shape != images.shape[:1] or (labels >= num_classes).any():
+            raise ValueError(f"{dataset}: images of shape {images.shape} do not fit labels of shape {labels.shape}")
+    return Dataset.build(
+        dataset,
+        train_images,
+        train_labels=train_labels.astype(np.int32),
+        test_images=test_images,
+        test_labels=test_labels.astype(np.int32),
+        num_classes=num_classes,
+        source="official files",
+    )
+
+
+def _parse_idx(path: Path) -> np.ndarray:
+    """Parse IDX: two zero bytes, type 8 (uint8), number of axes, each axis as a big-endian int32, then the values."""
+    with gzip.open(path) as file:
+        content = file.read()
+    num_axes = content[3] if len(content) > 3 else 0
+    shape = tuple(np.frombuffer(content, ">i4", num_axes, 4).tolist()) if len(content) >= 4 + 4 * num_axes else ()
+    if content[:3] != b"\0\0\x08" or not shape or len(content) != 4 + 4 * num_axes + math.prod(shape):
+        raise ValueError(f"{path.name} is not an IDX file of bytes")
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
+
+
+def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Parse CIFAR binary: rows of one byte per label and 3 x 32 x 32 pixels, red first."""
+    batches = {}
+    # Members are read into memory by base name. Nothing is extracted, so paths in the archive are harmless.
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        for member in tar:
+            base = Path(member.name).name
+            if member.isfile() and base.endswith(".bin"):
+                content = tar.extractfile(member)
+                assert content is not None, "a regular file has contents"
+                batches[base] = content.read()
+    row = kind.labels + math.prod(_CIFAR_SHAPE)
+    arrays = []
+    for names in (kind.train, (kind.test,)):
+        if any(not batches.get(name) or len(batches[name]) % row for name in names):
+            raise ValueError(f"{kind.archive} lacks a whole {' or '.join(names)}")
+        rows = np.frombuffer(b"".join(batches[name] for name in names), np.uint8).reshape(-1, row)
+        images = np.ascontiguousarray(rows[:, kind.labels :].reshape(-1, *_CIFAR_SHAPE).transpose(0, 2, 3, 1))
+        arrays += [images, rows[:, kind.labels - 1]]
+    return tuple(arrays)
+
 
 # Limits for connecting (name lookup, socket and headers) and for each wait for more bytes. Offline users get an error
 # within 15 seconds, since the first failed file ends the download.
@@ -73,13 +286,13 @@ def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
         elif _sha256(path) != file.sha256:
             path.unlink(missing_ok=True)
             missing.append(file)
-    with progress.bar(f"downloading {dataset}", sum(file.num_bytes for file in missing), in_bytes=True) as advance:
+    with bar(f"downloading {dataset}", sum(file.num_bytes for file in missing), in_bytes=True) as advance:
         for file in missing:
             _download(file, _address(file, dataset), folder, advance)
 
 
 def _fetch_and_parse(dataset: str, folder: Path, wanted_folder: Path) -> Dataset:
-    files = official_files.OFFICIAL[dataset]
+    files = OFFICIAL[dataset]
     try:
         fetch(files, dataset, folder)
     except (OSError, http.client.HTTPException) as problem:
@@ -91,8 +304,8 @@ def _fetch_and_parse(dataset: str, folder: Path, wanted_folder: Path) -> Dataset
             f"{', '.join(file.name for file in missing or files)} into {wanted_folder}"
         ) from problem
     try:
-        return official_files.parse(dataset, folder)
-    except (OSError, EOFError, ValueError, official_files.tarfile.TarError) as problem:
+        return parse(dataset, folder)
+    except (OSError, EOFError, ValueError, tarfile.TarError) as problem:
         raise UserError(f"the files of {dataset!r} in {folder} cannot be parsed ({problem}): delete them") from problem
 
 

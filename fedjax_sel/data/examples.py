@@ -1,16 +1,73 @@
-"""Validation and conversion of user arrays: inputs, targets and client IDs."""
+"""Examples as arrays or pytrees of arrays with one axis of examples, and their checks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from fedjax_sel.core import texts
 from fedjax_sel.core.names import shown
-from fedjax_sel.data import trees
-from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
+
+Tree = Any
+"""An array, or a dict (with string keys) or tuple of trees. Lists are not containers but array data."""
+
+
+def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each array with its path; dicts in sorted key order, as in JAX.
+
+    Args:
+        tree: the tree.
+        name: prefix of each path.
+
+    Yields:
+        Pairs of a path, such as ``name['a'][0]``, and an array.
+    """
+    if isinstance(tree, dict):
+        for key in sorted(tree):
+            yield from leaves(tree[key], f"{name}[{key!r}]")
+    elif isinstance(tree, tuple):
+        for position, child in enumerate(tree):
+            yield from leaves(child, f"{name}[{position}]")
+    else:
+        yield name, tree
+
+
+def transform(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
+    """Apply a function to each array, like `jax.tree.map`.
+
+    Args:
+        function: function of an array of `tree` and the values at its path in `others`.
+        tree: tree that defines the structure.
+        *others: trees of the same structure, with any values as leaves.
+
+    Returns:
+        The tree of results.
+    """
+    if isinstance(tree, dict):
+        return {key: transform(function, tree[key], *(other[key] for other in others)) for key in sorted(tree)}
+    if isinstance(tree, tuple):
+        children = [transform(function, *parts) for parts in zip(tree, *others, strict=True)]
+        return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
+    return function(tree, *others)
+
+
+def num_examples(tree: Tree) -> int:
+    """Return the length of the first array's leading axis."""
+    return len(next(leaves(tree))[1])
+
+
+def take(tree: Tree, rows: Any) -> Tree:
+    """Index the leading axis of each array by a slice, a mask or positions."""
+    return transform(lambda array: array[rows], tree)
+
+
+def is_array(tree: Tree) -> bool:
+    """Return whether the tree is a single array."""
+    return not isinstance(tree, dict | tuple)
+
 
 _INT32 = np.iinfo(np.int32)
 _PICTURE_MODES = ("L", "LA", "RGB", "RGBA")
@@ -71,7 +128,7 @@ def inputs(part: str, tree: Tree) -> Tree:
             return array[..., None] if array.ndim == 3 else array
         return _number(name, array)
 
-    return _convert(part, trees.transform(lambda value: _pictures(part, value), tree), convert)
+    return _convert(part, transform(lambda value: _pictures(part, value), tree), convert)
 
 
 def targets(part: str, tree: Tree) -> Tree:
@@ -90,7 +147,7 @@ def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
     Raises:
         UserError: an array has another dtype, or the numbers of examples differ.
     """
-    named = [*trees.leaves(inputs, f"{dataset_part} inputs"), *trees.leaves(targets, f"{dataset_part} targets")]
+    named = [*leaves(inputs, f"{dataset_part} inputs"), *leaves(targets, f"{dataset_part} targets")]
     for name, array in named:
         images = is_images(array) and " inputs" in name
         if not (images or array.dtype in (np.float32, np.int32)) or array.ndim < 1:
@@ -118,7 +175,7 @@ def check_alike(train: Tree, test: Tree, what: str) -> None:
     Raises:
         UserError: they differ.
     """
-    one, other = (dict(trees.leaves(tree, what)) for tree in (train, test))
+    one, other = (dict(leaves(tree, what)) for tree in (train, test))
     if list(one) != list(other):
         raise UserError(
             f"test {what}: their arrays are {_listed(other)}, but those in train are {_listed(one)}; "
@@ -144,9 +201,7 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
         UserError: the number is invalid, does not fit the targets, or a label is out of range.
     """
     parts = {"train": train, "test": test}
-    are_labels = all(
-        trees.is_array(labels) and labels.ndim == 1 and labels.dtype == np.int32 for labels in parts.values()
-    )
+    are_labels = all(is_array(labels) and labels.ndim == 1 and labels.dtype == np.int32 for labels in parts.values())
     if (count == 0 and not isinstance(count, bool)) or (count is None and not are_labels):
         return 0
     if not are_labels:
@@ -264,11 +319,11 @@ def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
 
 def _convert(part: str, tree: Tree, convert: Any) -> Tree:
     _check_keys(part, tree)
-    named = [(name, _array(name, value)) for name, value in trees.leaves(tree, part)]
+    named = [(name, _array(name, value)) for name, value in leaves(tree, part)]
     if not named:
         raise UserError(f"{part}: {shown(tree)} holds no array; give at least one")
     arrays = iter([convert(name, array) for name, array in named])
-    return trees.transform(lambda _: next(arrays), tree)
+    return transform(lambda _: next(arrays), tree)
 
 
 def _check_keys(part: str, tree: Tree) -> None:
@@ -330,7 +385,7 @@ def _number(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _described(tree: Tree) -> str:
-    return f"{tree.dtype} of shape {tree.shape}" if trees.is_array(tree) else "several arrays"
+    return f"{tree.dtype} of shape {tree.shape}" if is_array(tree) else "several arrays"
 
 
 def _listed(named: dict[str, Any]) -> str:

@@ -1,24 +1,88 @@
-"""Device-side federations: the arrays of a data set, and tables of the examples that each client holds.
+"""A partitioned data set on the devices: examples, each client's segments, and batches of host images."""
 
-A federation is an argument of the compiled program, never a constant inside it.
-
-Shapes: S replicates (seeds), N clients, n training examples, C classes (0 without classes). Inputs and targets, called
-images and labels, may be trees of arrays [n, ...]; the documented shapes assume images with classes.
-"""
-
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from fedjax_sel.data import examples, host_images, trees
+from fedjax_sel.data import examples
+from fedjax_sel.data import examples as trees
 from fedjax_sel.data.dataset import Dataset
-from fedjax_sel.data.host_images import HostImages, Images
+from fedjax_sel.data.examples import Tree
 from fedjax_sel.data.partition import Partition, split_holdout
-from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
+
+# Indexing of inputs on the device or in host memory, including memory-mapped files.
+#
+# Images in host memory allow data sets larger than a device's memory. A callback inside the compiled rounds sends each
+# batch to the device. Results are the same, but each step waits for its batch (benchmarks/streaming.py times it).
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True, eq=False)
+class HostImages:
+    """An array of images in host memory, in place of a device array in a Federation. Static: it has no leaves."""
+
+    array: np.ndarray  # uint8 [n, H, W, channels]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.array.shape
+
+    def _rows(self, rows: Any) -> np.ndarray:
+        return np.take(self.array, np.asarray(rows), axis=0)
+
+
+Images = Any
+"""HostImages, or a tree of arrays [n, ...] on the device, usually one uint8 array [n, H, W, channels]."""
+
+
+def take(images: Images, rows: jax.Array) -> Any:
+    """Return the inputs at given positions.
+
+    Args:
+        images: inputs [n, ...].
+        rows: positions, int32 [...].
+
+    Returns:
+        Inputs such as uint8 [..., H, W, channels].
+    """
+    return jax.tree.map(lambda array: _take(array, rows), images, is_leaf=_is_array)
+
+
+def image_block(images: Images, start: jax.Array, size: int) -> Any:
+    """Return `size` consecutive inputs, such as uint8 [size, H, W, channels].
+
+    Args:
+        images: inputs [n, ...].
+        start: first position, int32 scalar.
+        size: number of inputs.
+    """
+    return jax.tree.map(lambda array: _block(array, start, size), images, is_leaf=_is_array)
+
+
+def _is_array(node: Any) -> bool:
+    return isinstance(node, HostImages)  # it has no leaves, so `jax.tree.map` would skip it
+
+
+def _take(images: jax.Array | HostImages, rows: jax.Array) -> jax.Array:
+    shape = images.shape[1:]
+    if isinstance(images, HostImages):
+        wanted = jax.ShapeDtypeStruct((*rows.shape, *shape), jnp.uint8)
+        return jax.pure_callback(images._rows, wanted, rows, vmap_method="broadcast_all")
+    # Gather rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
+    return images.reshape(images.shape[0], -1)[rows].reshape(*rows.shape, *shape)
+
+
+def _block(images: jax.Array | HostImages, start: jax.Array, size: int) -> jax.Array:
+    if isinstance(images, HostImages):
+        return _take(images, start + jnp.arange(size))
+    return lax.dynamic_slice_in_dim(images, start, size)
 
 
 class Federation(NamedTuple):
@@ -188,7 +252,7 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
     inside = jnp.minimum(positions, segment.size - 1)
     rows = federation.order[segment.replicate, segment.start + inside]
     targets = jax.tree.map(lambda array: array[rows], federation.labels)
-    return normalise(federation, host_images.take(federation.images, rows)), targets
+    return normalise(federation, take(federation.images, rows)), targets
 
 
 def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> Any:
@@ -200,7 +264,7 @@ def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> A
         start: first position, int32 scalar.
         size: number of inputs.
     """
-    return normalise(federation, host_images.block(inputs, start, size))
+    return normalise(federation, image_block(inputs, start, size))
 
 
 def normalise(federation: Federation, images: Any) -> Any:

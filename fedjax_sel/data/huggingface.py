@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel.core.names import did_you_mean, shown
 from fedjax_sel.data import pytorch
-from fedjax_sel.data.examples import is_picture, reason
-from fedjax_sel.data.trees import Tree
+from fedjax_sel.data.examples import Tree, is_picture, reason
 from fedjax_sel.errors import UserError
 
 _TEST_SPLITS = ("test", "validation")

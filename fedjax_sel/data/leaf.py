@@ -23,7 +23,7 @@ import numpy as np
 
 from fedjax_sel.core import files
 from fedjax_sel.core.names import did_you_mean, shown
-from fedjax_sel.data import cache, progress
+from fedjax_sel.data import cache, download
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
@@ -104,7 +104,7 @@ def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
 
 
 def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
-    with progress.bar(f"reading {folder.name}", sum(map(len, paths.values()))) as advance:
+    with download.bar(f"reading {folder.name}", sum(map(len, paths.values()))) as advance:
         train = _split(paths["train"], None, advance)
         if form == "sequence" and not train.kind.is_text:
             raise UserError(

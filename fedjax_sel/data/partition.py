@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel.core.names import did_you_mean, shown
-from fedjax_sel.data import dirichlet, schemes, skewness, trees
+from fedjax_sel.data import examples as trees
+from fedjax_sel.data import schemes
+from fedjax_sel.data.examples import Tree
 from fedjax_sel.data.schemes import Assignment
-from fedjax_sel.data.trees import Tree
 from fedjax_sel.errors import UserError
 
 _SCHEMES: dict[str, Callable[..., Assignment]] = {
     "shards": schemes.shards,
-    "dirichlet_qp": dirichlet.dirichlet_qp,
-    "skewness": skewness.skewness,
-    "dirichlet": dirichlet.dirichlet,
+    "dirichlet_qp": schemes.dirichlet_qp,
+    "skewness": schemes.skewness,
+    "dirichlet": schemes.dirichlet,
     "iid": schemes.iid,
     "natural": schemes.natural,
 }

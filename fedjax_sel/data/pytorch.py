@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel.core.names import shown
-from fedjax_sel.data import trees
-from fedjax_sel.data.examples import as_array, is_picture, reason
-from fedjax_sel.data.trees import Tree
+from fedjax_sel.data import examples
+from fedjax_sel.data.examples import Tree, as_array, is_picture, reason
 from fedjax_sel.errors import UserError
 
 
@@ -125,16 +124,16 @@ def stacked(part: str, items: list[Any]) -> Any:
         UserError: the examples differ in structure or shape.
     """
     first = items[0]
-    shapes = [array.shape for _, array in trees.leaves(first)]
+    shapes = [array.shape for _, array in examples.leaves(first)]
     for position, item in enumerate(items):
-        if [array.shape for _, array in trees.leaves(item)] != shapes:
-            found = [array.shape for _, array in trees.leaves(item)]
+        if [array.shape for _, array in examples.leaves(item)] != shapes:
+            found = [array.shape for _, array in examples.leaves(item)]
             raise UserError(
                 f"{part}: example {position} has arrays of shape {_listed(found)}, but example 0 has "
                 f"{_listed(shapes)}; use a transform to bring all to one size"
             )
     try:
-        return trees.transform(lambda *arrays: np.stack(arrays), first, *items[1:])
+        return examples.transform(lambda *arrays: np.stack(arrays), first, *items[1:])
     except (KeyError, TypeError, IndexError, ValueError) as problem:
         raise UserError(f"{part}: examples differ in structure ({problem}); give all the same structure") from problem
 

@@ -1,4 +1,4 @@
-"""Loading of data sets by name, and the order in which sources are searched."""
+"""Data sets by name: built-in, prepared, downloaded, and in folders."""
 
 from __future__ import annotations
 
@@ -7,10 +7,164 @@ import re
 import warnings
 from pathlib import Path
 
-from fedjax_sel.core.names import did_you_mean
-from fedjax_sel.data import builtin, cache, download, leaf, official_files, tfds_folder, tfds_reader
+import numpy as np
+
+from fedjax_sel.core.names import did_you_mean, shown
+from fedjax_sel.data import cache, download, leaf, tfds
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
+
+_DIGITS_TEST_EVERY = 5
+_CHUNK_EXAMPLES = 8192
+_SYNTHETIC_DEFAULTS: dict[str, int] = {
+    "train_size": 2000,
+    "test_size": 500,
+    "num_classes": 10,
+    "image_size": 8,
+    "channels": 1,
+    "num_writers": 0,
+    "seed": 0,
+}
+# Standard deviations in pixel levels. They place the class means a few noise widths apart, so that a linear model
+# learns the task in a few rounds but not in one step.
+_SYNTHETIC_MEAN_STD = 24.0
+_SYNTHETIC_NOISE_STD = 64.0
+# Log-normal shape that matches FEMNIST's client sizes: mean 226.83 examples, standard deviation 88.94.
+_WRITER_LOG_STD = float(np.sqrt(np.log1p((88.94 / 226.83) ** 2)))
+
+
+def digits() -> Dataset:
+    """Return the 1,797 handwritten digits (8 x 8) that ship with scikit-learn.
+
+    Returns:
+        The data set, with levels 0..16 rescaled to 0..255. Every fifth example of each label is a test example
+        (355 in total).
+
+    Source: scikit-learn, ``sklearn.datasets.load_digits`` (UCI optical recognition of handwritten digits, test part).
+    """
+    from sklearn.datasets import load_digits
+
+    pixels, target = load_digits(return_X_y=True)
+    images = np.rint(pixels.reshape(-1, 8, 8) * (255.0 / 16.0)).astype(np.uint8)[..., None]
+    labels = np.asarray(target, np.int32)
+    rank = np.empty(len(labels), np.int64)
+    for label in range(10):
+        members = np.flatnonzero(labels == label)
+        rank[members] = np.arange(len(members))
+    is_test = rank % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
+    return Dataset.build(
+        "digits",
+        images[~is_test],
+        train_labels=labels[~is_test],
+        test_images=images[is_test],
+        test_labels=labels[is_test],
+        num_classes=10,
+        source="scikit-learn",
+    )
+
+
+def synthetic(options: str = "") -> Dataset:
+    """Draw Gaussian class blobs, clipped to uint8: one mean image per label, independent pixel noise around it.
+
+    Args:
+        options: ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``,
+            any subset. ``num_writers`` > 0 adds natural clients with log-normal sizes, and a random gain and offset
+            of the pixels per client. They imitate the writers of LEAF's FEMNIST.
+
+    Returns:
+        The data set, with labels as equally frequent as the size allows.
+
+    Raises:
+        UserError: an option is unknown, or a value is out of range.
+    """
+    chosen = _parse_options(options)
+    _check_size(chosen)
+    train_size, test_size, num_writers = chosen["train_size"], chosen["test_size"], chosen["num_writers"]
+    shape = (chosen["image_size"], chosen["image_size"], chosen["channels"])
+    streams = np.random.SeedSequence(chosen["seed"]).spawn(4)
+    means = 128.0 + _SYNTHETIC_MEAN_STD * np.random.default_rng(streams[0]).standard_normal(
+        (chosen["num_classes"], *shape), dtype=np.float32
+    )
+    client_ids = gains = offsets = None
+    if num_writers:
+        rng = np.random.default_rng(streams[3])
+        weights = np.exp(_WRITER_LOG_STD * rng.standard_normal(num_writers))
+        client_ids = rng.choice(num_writers, size=train_size, p=weights / weights.sum()).astype(np.int32)
+        gains = (1.0 + 0.2 * rng.standard_normal(num_writers)).astype(np.float32)[client_ids]
+        offsets = (16.0 * rng.standard_normal(num_writers)).astype(np.float32)[client_ids]
+    train_images, train_labels = _blobs(np.random.default_rng(streams[1]), means, train_size, gains, offsets)
+    test_images, test_labels = _blobs(np.random.default_rng(streams[2]), means, test_size)
+    return Dataset.build(
+        "synthetic" + (f":{options}" if options else ""),
+        train_images,
+        train_labels=train_labels,
+        test_images=test_images,
+        test_labels=test_labels,
+        num_classes=chosen["num_classes"],
+        source="synthetic Gaussian blobs",
+        client_ids=client_ids,
+    )
+
+
+def _blobs(
+    rng: np.random.Generator,
+    means: np.ndarray,
+    size: int,
+    gains: np.ndarray | None = None,
+    offsets: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    labels = rng.permutation(np.arange(size, dtype=np.int32) % len(means))
+    images = np.empty((size, *means.shape[1:]), np.uint8)
+    # In chunks, since the float32 noise of a large set would take four times the memory of the set itself.
+    for start in range(0, size, _CHUNK_EXAMPLES):
+        part = slice(start, start + _CHUNK_EXAMPLES)
+        centers = means[labels[part]]
+        values = centers + _SYNTHETIC_NOISE_STD * rng.standard_normal(centers.shape, dtype=np.float32)
+        if gains is not None and offsets is not None:
+            values = 128.0 + gains[part, None, None, None] * (values - 128.0) + offsets[part, None, None, None]
+        images[part] = np.clip(np.rint(values), 0, 255)
+    return images, labels
+
+
+def _check_size(chosen: dict[str, int]) -> None:
+    """Reject sizes that do not fit into this machine's memory, before anything is allocated."""
+    pixels = chosen["image_size"] ** 2 * chosen["channels"]
+    images = chosen["train_size"] + chosen["test_size"]
+    drawn = min(_CHUNK_EXAMPLES, max(chosen["train_size"], chosen["test_size"])) + chosen["num_classes"]
+    needed = images * (pixels + 8) + 12 * drawn * pixels + 24 * chosen["num_writers"]
+    if needed > (available := _memory()):
+        raise UserError(
+            f"data set 'synthetic' of these sizes would need about {needed / 1e9:,.4g} GB of memory, but this machine "
+            f"has {available / 1e9:,.4g}: lower the sizes"
+        )
+
+
+def _memory() -> int:
+    """Return the bytes of main memory, or a terabyte where the system does not report them."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 2**40
+
+
+def _parse_options(options: str) -> dict[str, int]:
+    chosen = dict(_SYNTHETIC_DEFAULTS)
+    seen = set()
+    for item in filter(None, options.split(",")):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if key in seen:
+            raise UserError(f"option {key} of data set 'synthetic' is given twice: give it once")
+        seen.add(key)
+        if key not in chosen:
+            raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, chosen)}")
+        least, most = 0 if key in ("seed", "num_writers") else 1, 2**63 - 1
+        chosen[key] = int(value) if re.fullmatch("[0-9]{1,19}", value) else least - 1
+        if not equals or not least <= chosen[key] <= most:
+            raise UserError(
+                f"option {key} of data set 'synthetic' must be a whole number >= {least}, not {shown(value)}"
+            )
+    return chosen
+
 
 _NAMES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100")
 _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
@@ -47,7 +201,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     if data_dir is not None:
         _existing_folder(data_dir, "data folder")
     if base == "synthetic":
-        return builtin.synthetic(options)
+        return synthetic(options)
     if base == "leaf":
         return leaf.load(options, None if data_dir is None else _existing_folder(data_dir, "data folder"))
     if options:
@@ -55,7 +209,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
             f"data set {base!r} has no options, but {options!r} was given: only 'synthetic' and 'leaf' have options"
         )
     if base == "digits":
-        return builtin.digits()
+        return digits()
     if not _TFDS_NAME.fullmatch(base):
         raise UserError(f"unknown data set {name!r}: {did_you_mean(base, _NAMES)}")
     if data_dir is not None:
@@ -64,12 +218,12 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _from_given_folder(name: str, folder: Path) -> Dataset:
-    if prepared := tfds_folder.find(folder, name):
+    if prepared := tfds.find(folder, name):
         return _from_prepared(name, prepared)
     copy, damage = _from_copies(name, folder)
     if copy is not None:
         return copy
-    if name in official_files.OFFICIAL:
+    if name in download.OFFICIAL:
         return _from_official_files(name, folder, damage)
     raise _missing(name, f"in {folder}", folder, damage)
 
@@ -78,7 +232,7 @@ def _from_usual_places(name: str) -> Dataset:
     variable = os.environ.get("TFDS_DATA_DIR")
     if variable:
         folder = _existing_folder(variable, "TFDS_DATA_DIR")
-        if prepared := tfds_folder.find(folder, name):
+        if prepared := tfds.find(folder, name):
             return _from_prepared(name, prepared)
         copy, _ = _from_copies(name, folder)
         if copy is not None:
@@ -90,7 +244,7 @@ def _from_usual_places(name: str) -> Dataset:
         return _from_cache_or_official_files(name, searched)
     try:
         return _from_prepared(name, prepared)
-    except tfds_reader.UnavailableError as problem:  # the user did not name this folder, so try the other sources
+    except tfds.UnavailableError as problem:  # the user did not name this folder, so try the other sources
         try:
             dataset = _from_cache_or_official_files(name, searched)
         except UserError:
@@ -103,7 +257,7 @@ def _from_cache_or_official_files(name: str, searched: Path) -> Dataset:
     copy, damage = _from_copies(name, cache.root())
     if copy is not None:
         return copy
-    if name in official_files.OFFICIAL:
+    if name in download.OFFICIAL:
         return _from_official_files(name, cache.root(), damage)
     raise _missing(name, f"in {searched} or {cache.root()}", searched, damage)
 
@@ -119,9 +273,9 @@ def _home() -> Path:
 def _usable(folder: Path, name: str) -> Path | None:
     """Return the prepared data set in a default folder, or None if it is missing or unreadable."""
     try:
-        prepared = tfds_folder.find(folder, name)
+        prepared = tfds.find(folder, name)
         if prepared is not None:
-            tfds_folder.check_readable(prepared)
+            tfds.check_readable(prepared)
         return prepared
     except (UserError, OSError):
         return None
@@ -129,15 +283,15 @@ def _usable(folder: Path, name: str) -> Path | None:
 
 def _from_prepared(name: str, prepared: Path) -> Dataset:
     try:
-        fingerprint = tfds_folder.fingerprint(prepared)
+        fingerprint = tfds.fingerprint(prepared)
     except OSError as problem:
         raise UserError(f"{prepared} cannot be read ({problem}): check its permissions") from problem
-    return cache.fetch(cache.root(), name, fingerprint, lambda: tfds_reader.read(prepared, name))
+    return cache.fetch(cache.root(), name, fingerprint, lambda: tfds.read(prepared, name))
 
 
 def _from_official_files(name: str, parent: Path, damage: str) -> Dataset:
     try:
-        return cache.fetch(parent, name, official_files.fingerprint(name), lambda: download.official(name, parent))
+        return cache.fetch(parent, name, download.fingerprint(name), lambda: download.official(name, parent))
     except UserError as problem:
         if damage:
             raise UserError(f"the decoded copy of {name!r} is damaged ({damage}), and {problem}") from problem
@@ -172,7 +326,7 @@ def _missing(name: str, places: str, folder: Path, damage: str) -> UserError:
             f"the decoded copy of {name!r} is damaged ({damage}), and its source is missing: "
             "delete it, and set --data-dir to a folder with the prepared data set"
         )
-    hint = did_you_mean(name, [*_NAMES, *tfds_folder.listing(folder)])
+    hint = did_you_mean(name, [*_NAMES, *tfds.listing(folder)])
     return UserError(
         f"no data set {name!r} {places}: {hint} (other TFDS sets must first be prepared in that folder, "
         "with file format array_record)"

@@ -16,9 +16,15 @@ from fedjax_sel.devices.mesh import (
     in_words,
     make_mesh,
     of_all_seeds,
+    of_replicate,
     over_seeds,
+    pairs,
     place,
     sharding,
+    spread,
+    spread_and_add,
+    stacked,
+    unflatten,
 )
 from fedjax_sel.devices.setup import (
     DETERMINISTIC,
@@ -29,7 +35,6 @@ from fedjax_sel.devices.setup import (
     num_cores,
     use_every_core,
 )
-from fedjax_sel.devices.spreading import of_replicate, pairs, spread, spread_and_add, stacked, unflatten
 
 __all__ = [
     "CLIENTS", "DETERMINISTIC", "PER_SEED", "SEEDS", "WHOLE", "be_deterministic", "check_deterministic",

@@ -1,23 +1,261 @@
-"""Problems: an experiment's data, partitions, model, task and strategy, ready for the devices."""
+"""The complete problem of an experiment: data, model, task, strategy, and optimizers."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.config import Config
+from fedjax_sel import models, tasks
+from fedjax_sel.config import Config, ModelConfig
+from fedjax_sel.core import jax_settings, plugins, texts
+from fedjax_sel.data import examples
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import model_choice
-from fedjax_sel.experiment.checking import check, server_validation
+from fedjax_sel.experiment.checking import MODELS, check, server_validation
 from fedjax_sel.experiment.dealing import Given, gather
-from fedjax_sel.experiment.fitting import check_compatibility
 from fedjax_sel.experiment.optimization import Optimizers
-from fedjax_sel.experiment.values import Experiment, experiment_of
-from fedjax_sel.models import Model
+from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, Experiment, experiment_of
+from fedjax_sel.models import Model, blueprint
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
+
+
+def choose(experiment: Experiment, dataset: Dataset) -> Model:
+    """Return the experiment's model, built for the inputs of the data.
+
+    Raises:
+        UserError: the name, the parameters or the inputs are invalid for the model.
+    """
+    settings, inputs = experiment.config.model, shapes(dataset.train_images)
+    if experiment.model is not None:
+        return _built(experiment.model, inputs, dataset)
+    arguments = dict(settings.model_args)
+    if plugins.is_plugin(settings.model):
+        made = blueprint.of(MODELS.make(settings.model, **arguments))
+        if made is None:
+            raise UserError(
+                f"--model {settings.model}: the factory must return a flax.linen or NNX module, a Blueprint or a Model"
+            )
+        return _built(made, inputs, dataset)
+    if arguments:
+        raise UserError(f"--model-args: {settings.model!r} takes none; use them with --model mypackage.module:factory")
+    if not isinstance(inputs, jax.ShapeDtypeStruct):
+        raise UserError(f"--model {settings.model}: {dataset.name} has several inputs per example; give your own model")
+    outputs = dataset.num_classes or _width(dataset)
+    if settings.model in models.PLAIN:
+        _check_plain_model_settings(settings)
+        if settings.model == "char_lstm":
+            _check_characters(dataset)
+        return models.make_plain(settings.model, inputs, outputs)
+    return models.make(
+        settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
+    )
+
+
+def _built(made: blueprint.Blueprint, inputs: Any, dataset: Dataset) -> Model:
+    """Build a user's model for the inputs of the data; raise a UserError for any exception in it."""
+    try:
+        return made.build(inputs)
+    except UserError:
+        raise
+    except Exception as error:
+        raise cannot_take(made.name, dataset, error) from error
+
+
+def cannot_take(name: str, dataset: Dataset, error: Exception) -> UserError:
+    """Return the error for a model that cannot process the inputs of the data."""
+    return UserError(
+        f"model {name}: cannot process inputs of shape {dataset.image_shape} ({texts.reason(error)}); "
+        "choose another model or data set"
+    )
+
+
+def _check_characters(dataset: Dataset) -> None:
+    num_characters = dataset.num_classes or _width(dataset)
+    for inputs in (dataset.train_images, dataset.test_images):
+        if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.integer):
+            largest = int(inputs.max(initial=0))
+            if largest >= num_characters:
+                raise UserError(
+                    f"--model char_lstm: inputs of {dataset.name} contain {largest}, but the model reads characters 0 "
+                    f"to {num_characters - 1}, the number of classes; give your own model"
+                )
+
+
+def _check_plain_model_settings(settings: ModelConfig) -> None:
+    usual = ModelConfig()
+    for name in BUILTIN_MODEL_SETTINGS:
+        if getattr(settings, name) != getattr(usual, name):
+            raise UserError(
+                f"--{name.replace('_', '-')}: {settings.model!r} is a plain Flax module without this setting; give "
+                f"{getattr(usual, name)}, or give your own module"
+            )
+
+
+def _width(dataset: Dataset) -> int:
+    """Return the size of a prediction for targets without classes: the size of one example's targets."""
+    first = examples.leaves(dataset.train_labels, "targets")
+    return next(int(np.prod(array.shape[1:])) for _, array in first)
+
+
+def shapes(arrays: Any) -> Any:
+    """Return the shapes [2, ...] of two examples as a model or a task sees them: pixels become float32."""
+
+    def shape_of(array: Any) -> jax.ShapeDtypeStruct:
+        pixels = array.dtype == np.uint8
+        return jax.ShapeDtypeStruct((2, *array.shape[1:]), np.float32 if pixels else array.dtype)
+
+    return examples.transform(shape_of, arrays)
+
+
+_SEARCHED_TARGETS = 100  # searched for a target that differs from the first
+_COPIES = 3  # copies of an example in a batch; differs from the other batch's size 2 to detect a division by it
+_ROUNDING = 1e-2  # relative; the order of summation depends on the batch size
+
+
+def check_task(task: Task, prediction: Any, targets: Any, train_targets: Any) -> None:
+    """Check by shapes, then by values, that losses and measures are one independent number per example.
+
+    Args:
+        task: the task.
+        prediction: shapes of two examples' predictions.
+        targets: shapes of two examples' targets.
+        train_targets: all training targets, [n, ...], in host memory.
+
+    Raises:
+        UserError: a loss or a measure breaks the contract.
+    """
+    _check_one_each(task, "losses", task.losses, (jnp.float32,), prediction, targets)
+    names = [measure.name for measure in task.measures]
+    if not names or "loss" in names or len(set(names)) < len(names):
+        raise UserError(
+            f"--task {task.name}: invalid names of measures ({', '.join(names) or 'none'}); give at least one measure, "
+            "with distinct names other than loss"
+        )
+    for name, measure in zip(_measures(task), task.measures):
+        _check_one_each(task, name, measure.of, (jnp.float32, jnp.bool_, jnp.int32), prediction, targets)
+    _check_independent(task, prediction, _different_pair(targets, train_targets))
+
+
+def evaluate(task: Task, what: str, function: Callable[[], Any]) -> Any:
+    """Call a part of a task; raise a UserError for any exception in it."""
+    try:
+        return function()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"--task {task.name}: {what} failed on the model's output ({texts.reason(error)}); fix it, or choose "
+            "another task or model"
+        ) from error
+
+
+def _measures(task: Task) -> list[str]:
+    return [f"measure {measure.name!r}" for measure in task.measures]
+
+
+def _check_one_each(
+    task: Task, what: str, part: Callable[..., Any], dtypes: tuple[Any, ...], prediction: Any, targets: Any
+) -> None:
+    found = evaluate(task, what, partial(jax.eval_shape, part, prediction, targets))
+    if not isinstance(found, jax.ShapeDtypeStruct) or found.shape != (2,) or found.dtype not in dtypes:
+        shape = f"{found.dtype} {found.shape}" if hasattr(found, "shape") else type(found).__name__
+        raise UserError(
+            f"--task {task.name}: {what} returns {shape} for two examples, not one float32 number each; do not "
+            "average over the batch"
+        )
+
+
+def _check_independent(task: Task, prediction: Any, targets: Any) -> None:
+    """Check that each example's values are independent of the rest of the batch.
+
+    Shapes alone cannot show this: [B, 1] against [B] broadcasts to [B, B], whose mean over an axis is [B] again.
+    """
+    draws = np.random.default_rng(0)
+    # Values in (0, 1) are valid as logits, rates and probabilities.
+    predictions = jax.tree.map(lambda leaf: draws.uniform(0.1, 0.9, leaf.shape).astype(leaf.dtype), prediction)
+    parts = (task.losses, *(measure.of for measure in task.measures))
+    with jax.default_device(jax_settings.cpu()):
+        found = evaluate(
+            task, "losses or measures", lambda: jax.device_get(_in_pair_and_alone(parts, predictions, targets))
+        )
+    for what, in_pair, alone in zip(("losses", *_measures(task)), *found):
+        differ = ~np.isclose(in_pair, alone, rtol=_ROUNDING, atol=_ROUNDING**2, equal_nan=True)
+        if differ.any():
+            values = f"{in_pair[differ][0]:.4g} beside another example, {alone[differ][0]:.4g} beside copies of itself"
+            raise UserError(
+                f"--task {task.name}: {what} of an example depends on the rest of the batch ({values}); remove "
+                "operations across the batch, such as broadcasting predictions [B, 1] against targets [B]"
+            )
+
+
+@partial(jax.jit, static_argnums=0)
+def _in_pair_and_alone(parts: tuple[Callable[..., Any], ...], predictions: Any, targets: Any) -> tuple[Any, Any]:
+    """Return each part's values of two examples in one batch, and of each in a batch of its copies, [2] each."""
+
+    def values_of(predictions: Any, targets: Any) -> list[jax.Array]:
+        return [part(predictions, targets).astype(jnp.float32) for part in parts]
+
+    copies = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], _COPIES, axis=1), (predictions, targets))
+    return values_of(predictions, targets), [values[:, 0] for values in jax.vmap(values_of)(*copies)]
+
+
+def _different_pair(shapes: Any, targets: Any) -> Any:
+    """Return two targets with the dtypes of `shapes`, different ones if a short search finds some."""
+    number = examples.num_examples(targets)
+    places = np.linspace(0, number - 1, min(number, _SEARCHED_TARGETS)).astype(int)
+    some = examples.take(targets, places)
+    others = [(array != array[:1]).reshape(len(array), -1).any(axis=1) for _, array in examples.leaves(some)]
+    pair = examples.take(some, np.array([0, int(np.logical_or.reduce(others).argmax())]))
+    return examples.transform(lambda array, like: array.astype(like.dtype), pair, shapes)
+
+
+def check_compatibility(config: Config, dataset: Dataset, model: Model, task: Task, strategy: Strategy) -> None:
+    """Check that model, task, strategy and data are compatible.
+
+    Raises:
+        UserError: two of them are incompatible.
+    """
+    inputs, targets = shapes(dataset.train_images), shapes(dataset.train_labels)
+    try:
+        weights = jax.eval_shape(model.init, jax_settings.key(0))
+        prediction = jax.eval_shape(
+            lambda weights, inputs: model.apply(weights, inputs, None), weights, inputs
+        ).prediction
+    except UserError:
+        raise
+    except Exception as error:
+        raise cannot_take(model.name, dataset, error) from error
+    if task.of_classes and not dataset.has_classes:
+        raise UserError(
+            f"--task {task.name}: targets of {dataset.name} are not one class per example; give integer targets [n], "
+            f"or choose another --task: {', '.join(tasks.TABLE)}, or your own tasks.Task"
+        )
+    complaint = evaluate(task, "complaint", lambda: task.complaint(prediction, targets, dataset.num_classes or None))
+    for labels in (dataset.train_labels, dataset.test_labels):
+        own = partial(task.complaint_of_values, prediction, labels)
+        complaint = complaint or evaluate(task, "complaint_of_values", own)
+    if complaint is not None:
+        raise UserError(f"--task {task.name}: it {complaint}; choose another task, model or data set")
+    check_task(task, prediction, targets, dataset.train_labels)
+    for request in strategy.requests:
+        if request.kind == "label_histogram" and not dataset.has_classes:
+            raise UserError(
+                f"--algo {config.selection.algo}: it requests label histograms, but {dataset.name} has no classes; "
+                "choose another strategy"
+            )
+        if request.kind == "profile" and not model.profile_size:
+            raise UserError(
+                f"--algo {config.selection.algo}: it requests profiles, but no fully-connected layer was found in "
+                f"{model.name}; name a layer with profile_layer= of models.from_flax(...) or models.from_nnx(...), or "
+                "choose another strategy"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +294,6 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
             f"--batch-size: {config.training.batch_size} exceeds the {usable} training examples of the largest client; "
             f"choose at most {usable}, fewer --num-clients, or --full-batch"
         )
-    model = model_choice.choose(experiment, dataset)
+    model = choose(experiment, dataset)
     check_compatibility(config, dataset, model, task, strategy)
     return Problem(config, dataset, dealt, model, task, strategy, optimizers, reachable)

@@ -10,18 +10,11 @@ import jax.numpy as jnp
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import output_layer
+from fedjax_sel.models import core
 from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
-from fedjax_sel.models.char_lstm import CharLSTM
-from fedjax_sel.models.cnn import CNN, SmallCNN
-from fedjax_sel.models.core import Draws, Model, Params
+from fedjax_sel.models.core import Draws, Model, Output, Params, Weights
 from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS
-from fedjax_sel.models.lenet import LeNet
-from fedjax_sel.models.logistic import Logistic
-from fedjax_sel.models.mlp import MLP
-from fedjax_sel.models.output import Output
-from fedjax_sel.models.resnet import resnet8, resnet18
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models.zoo import CNN, MLP, CharLSTM, LeNet, Logistic, SmallCNN, resnet8, resnet18
 
 __all__ = [
     "PLAIN", "TABLE", "Blueprint", "Draws", "Entry", "Model", "Output", "Params", "Weights", "from_flax",
@@ -171,7 +164,7 @@ def of_module(
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
     example = inputs(1)
-    output, layer = output_layer.find(lambda trained: apply(Weights(trained), example), shapes.trained)
+    output, layer = core.find(lambda trained: apply(Weights(trained), example), shapes.trained)
     drawn = jax.eval_shape(lambda key: draw(key, 1), jax_settings.key(0))
     draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # avoids tracing the network without need
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))

@@ -12,14 +12,11 @@ from flax import nnx
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import output_layer
-from fedjax_sel.models.core import Model
-from fedjax_sel.models.linen_module import from_linen
-from fedjax_sel.models.nnx_module import from_nnx as from_nnx_module
-from fedjax_sel.models.output import Output
-from fedjax_sel.models.pure_module import PureModule, zeros_of
-from fedjax_sel.models.training_flag import Flags
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models import core
+from fedjax_sel.models.core import Model, Output, Weights
+from fedjax_sel.models.linen import from_linen
+from fedjax_sel.models.modules import Flags, PureModule, zeros_of
+from fedjax_sel.models.nnx import from_nnx as from_nnx_module
 
 CPU_BLOCK = 100  # examples per evaluation on a CPU core
 CPU_MICRO_BATCH = 50  # examples per gradient on a CPU core, if the pass may be split
@@ -169,7 +166,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         return Output(_in_float32(prediction), _in_float32(profile), after if has_carried else ())
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
-    output, layer = output_layer.find(
+    output, layer = core.find(
         lambda trained: applied(
             shapes._replace(trained=trained, carried=zeros_of(shapes.carried)), zeros_of(inputs), None
         ),

@@ -16,8 +16,121 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.models import products, wide, winograd
-from fedjax_sel.models.pooling import max_pool, pool_tiles
+from fedjax_sel.models import core, winograd
+
+# Fully-connected layers whose weights exceed a core's cache, so that memory traffic dominates their time.
+#
+# Their weights are stored as [inputs, features]. For small batches their gradient is a sum of one outer product per
+# example instead of a matrix product. XLA fuses the sum with the SGD step, so that the gradient, as large as the
+# weights, is never written to memory. `benchmarks/wide.py` compares both forms for several batch sizes.
+
+
+MIN_WEIGHTS = 2**20  # 4 MB; the private cache of a core has 1 to 2 MB
+FEW_EXAMPLES = 16
+
+
+def stores_transposed(inputs: int, features: int) -> bool:
+    """Return whether a layer is wide."""
+    return inputs * features >= MIN_WEIGHTS
+
+
+def transposed_product(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
+    """Return a matrix product; in float32 with the gradient for small batches.
+
+    Args:
+        x: inputs [..., inputs].
+        kernel: weights [inputs, features].
+        precision: one of `products.PRECISIONS`.
+
+    Returns:
+        The product [..., features].
+    """
+    return _product(x, kernel) if precision == "float32" else _along(x, kernel, 0, precision)
+
+
+def _along(x: jax.Array, kernel: jax.Array, axis: int, precision: str = "float32") -> jax.Array:
+    return core.dot(x, kernel, (((x.ndim - 1,), (axis,)), ((), ())), precision)
+
+
+@jax.custom_vjp
+def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return _along(x, kernel, 0)
+
+
+def _forward(x: jax.Array, kernel: jax.Array):
+    return _product(x, kernel), (x, kernel)
+
+
+def _backward(kept, y):
+    x, kernel = kept
+    examples, outputs = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
+    if len(examples) <= FEW_EXAMPLES and jax.default_backend() == "cpu":
+        # Keep XLA from fusing the factors' computation into the sum, which would repeat it for each weight.
+        examples, outputs = lax.optimization_barrier((examples, outputs))
+        outer = (inputs[:, None] * features[None, :] for inputs, features in zip(examples, outputs))
+        gradient = sum(outer, jnp.zeros_like(kernel))
+    else:
+        gradient = _along(examples.T, outputs, 0)
+    return _along(y, kernel, 1), gradient
+
+
+_product.defvjp(_forward, _backward)
+
+
+# 2 x 2 max-pooling without overlap, of images and of tiles.
+#
+# For images, pooling is a reshape and a maximum with a deterministic gradient. On a CPU, XLA is slow at strided maxima
+# and slower at their gradient. Where possible, convolutions therefore return the pixels of a window in separate slices.
+
+
+def max_pool(x: jax.Array) -> jax.Array:
+    """Max-pool 2 x 2 without overlap; an odd last row or column is dropped, as in PyTorch.
+
+    Args:
+        x: images [B, H, W, channels].
+
+    Returns:
+        Maxima [B, H // 2, W // 2, channels].
+    """
+    *batch, height, width, channels = x.shape
+    even = x[..., : height // 2 * 2, : width // 2 * 2, :]
+    return even.reshape(*batch, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
+
+
+@jax.custom_vjp
+def pool_tiles(tiles: jax.Array) -> jax.Array:
+    """Max-pool 2 x 2 within tiles; tied maxima share the gradient.
+
+    Args:
+        tiles: tiles [m, m, ...] with even m; pixels are the leading axes.
+
+    Returns:
+        Maxima [m / 2, m / 2, ...].
+    """
+    (a, b), (c, d) = _corners(tiles)
+    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
+
+
+def _pool_forward(tiles: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    largest = pool_tiles(tiles)
+    return largest, (tiles, largest)
+
+
+def _pool_backward(kept: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
+    tiles, largest = kept
+    hits = [[corner == largest for corner in row] for row in _corners(tiles)]
+    share = gradient / sum((hit.astype(gradient.dtype) for row in hits for hit in row), start=jnp.zeros(()))
+    rows = [jnp.stack([jnp.where(hit, share, 0.0) for hit in row], axis=2) for row in hits]
+    return (lax.optimization_barrier(jnp.stack(rows, axis=1).reshape(tiles.shape)),)
+
+
+pool_tiles.defvjp(_pool_forward, _pool_backward)
+
+
+def _corners(tiles: jax.Array) -> list[list[jax.Array]]:
+    """Return the pixels at each of the four positions in the 2 x 2 windows, [m / 2, m / 2, ...] each."""
+    return [[tiles[i::2, j::2] for j in range(2)] for i in range(2)]
+
 
 Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
@@ -74,7 +187,7 @@ Product = Callable[..., jax.Array]
 
 def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
     """Multiply [..., inputs] by the transpose of [features, inputs]."""
-    return products.dot(x, kernel, (((x.ndim - 1,), (1,)), ((), ())), precision)
+    return core.dot(x, kernel, (((x.ndim - 1,), (1,)), ((), ())), precision)
 
 
 class Linear(nn.Module):
@@ -102,14 +215,14 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map inputs of the product to [..., features]."""
-        is_wide = self.product is matmul and wide.is_wide(self.inputs, self.features)
+        is_wide = self.product is matmul and stores_transposed(self.inputs, self.features)
 
         def initial(key: jax.Array) -> jax.Array:
             kernel = self.kernel(key, (self.inputs, self.features), jnp.float32)
             return kernel if is_wide else kernel.T
 
         kernel = self.param("kernel", initial)
-        product = wide.product if is_wide else self.product
+        product = transposed_product if is_wide else self.product
         y = product(x, kernel, precision=self.precision)
         return y + self.param("bias", self.bias, (self.features,), jnp.float32)
 
@@ -207,8 +320,8 @@ def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32
     x = _read_by_pooling(x, size) if pooled else x
     window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
     y = lax.conv_general_dilated(
-        products.narrowed(x, precision), products.narrowed(window, precision), (1, 1), "VALID",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=products.LEVELS[precision],
+        core.narrowed(x, precision), core.narrowed(window, precision), (1, 1), "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=core.LEVELS[precision],
     ).astype(jnp.float32)  # fmt: skip
     return max_pool(y) if pooled else y
 

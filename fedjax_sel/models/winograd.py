@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.models import products
+from fedjax_sel.models import core as products
 
 Matrix = Sequence[Sequence[float]]
 

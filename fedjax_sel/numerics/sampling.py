@@ -1,14 +1,126 @@
-"""Random draws with fixed shapes: uniform and weighted draws of K of N items, with ties broken at random.
+"""Sampling and order statistics that never depend on client order."""
 
-Up to `SORTED` items are sorted completely. Above that, only the first K are found (`partial_order`). Both have the same
-distribution, but a key gives different draws.
-"""
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from fedjax_sel.numerics import partial_order
+# Partial sorting: the first k of many items, without sorting all of them.
+#
+# Items are compared lexicographically by uint32 words, then by index. The word at a given rank is found two bits at a
+# time, by counting the words below three bounds. This takes sixteen passes for any data and rank. The rank may
+# be traced.
+#
+# Shapes: N items.
+
+
+LAST = np.uint32(2**32 - 1)
+"""A word that `ascending` and `descending` never return; items with this word come last."""
+
+
+def ascending(values: jax.Array) -> jax.Array:
+    """Return words that sort like the floats. 0, -0 and subnormal numbers are equal; NaN comes after infinity.
+
+    Args:
+        values: float32 [N].
+
+    Returns:
+        uint32 [N].
+    """
+    values = jnp.where(jnp.isnan(values), jnp.nan, values)  # canonical NaN, without a sign
+    bits = lax.bitcast_convert_type(jnp.where(values == 0, 0.0, values).astype(jnp.float32), jnp.uint32)
+    sign = jnp.uint32(1 << 31)
+    return jnp.where(bits >= sign, ~bits, bits | sign)
+
+
+def descending(values: jax.Array) -> jax.Array:
+    """Return words that sort in descending order of the floats, with NaN first.
+
+    Args:
+        values: float32 [N].
+
+    Returns:
+        uint32 [N].
+    """
+    return ~ascending(values)
+
+
+def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
+    """Return element `place` of the sorted words.
+
+    Args:
+        words: uint32 [N].
+        place: index from 0, int32 scalar. A negative index acts as 0; from N on the result is `LAST`.
+
+    Returns:
+        uint32 scalar.
+    """
+    needed = jnp.maximum(jnp.asarray(place, jnp.int32) + 1, 1)
+
+    def two_bits(step: jax.Array, prefix: jax.Array) -> jax.Array:
+        shift = (30 - 2 * jnp.asarray(step, jnp.int32)).astype(jnp.uint32)
+        bounds = [prefix | (jnp.uint32(digit) << shift) for digit in (1, 2, 3)]
+        below = tuple((words < bound).astype(jnp.int32) for bound in bounds)
+        counts = lax.reduce(below, (jnp.int32(0),) * 3, lambda one, two: tuple(a + b for a, b in zip(one, two)), (0,))
+        digit = sum((count < needed).astype(jnp.uint32) for count in counts)
+        return prefix | (digit << shift)
+
+    return lax.fori_loop(0, 16, two_bits, jnp.uint32(0))
+
+
+def selected_value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
+    """Return `jnp.sort(values)[place]`.
+
+    Args:
+        values: float32 [N].
+        place: index from 0 to N - 1, int32 scalar.
+
+    Returns:
+        float32 scalar.
+    """
+    word = word_at(ascending(values), place)
+    sign = jnp.uint32(1 << 31)
+    return lax.bitcast_convert_type(jnp.where(word >= sign, word ^ sign, ~word), jnp.float32)
+
+
+def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array:
+    """Return a mask of the first items.
+
+    Args:
+        words: words, uint32 [N] each, the most significant first; ties are broken by index.
+        count: number of items, int32 scalar; clipped to N.
+
+    Returns:
+        Mask, bool [N].
+    """
+    left = jnp.asarray(count, jnp.int32)
+    among = jnp.zeros(words[0].shape, bool)
+    tied = jnp.ones(words[0].shape, bool)
+    for word in words:
+        word = jnp.where(tied, word, LAST)
+        bound = word_at(word, left - 1)
+        before = word < bound
+        among |= before
+        left -= before.sum(dtype=jnp.int32)
+        tied &= word == bound
+    return among | (tied & (jnp.cumsum(tied, dtype=jnp.int32) <= left))
+
+
+def first(words: Sequence[jax.Array], k: int) -> jax.Array:
+    """Return the first k items, in order.
+
+    Args:
+        words: words, uint32 [N] each, the most significant first; ties are broken by index.
+        k: number of items, at most N.
+
+    Returns:
+        Indices, int32 [k].
+    """
+    ids = jnp.nonzero(among_first(words, k), size=k, fill_value=0)[0]
+    return ids[jnp.lexsort([word[ids] for word in reversed(words)])].astype(jnp.int32)
+
 
 SORTED = 4096
 """The largest number of items that is sorted. A larger sort would cost more than the rest of a selection."""
@@ -52,7 +164,7 @@ def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
     if key is None:
         return lax.top_k(scores, k)[1].astype(jnp.int32)
     if num_items > SORTED:
-        return partial_order.first((partial_order.descending(scores), *random_words(key, num_items)), k)
+        return first((descending(scores), *random_words(key, num_items)), k)
     scores = jnp.where(scores == 0, 0.0, scores)  # XLA orders -0 before 0
     order = jax.random.permutation(key, num_items)
     return order[lax.top_k(scores[order], k)[1]].astype(jnp.int32)
@@ -71,7 +183,7 @@ def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> 
     """
     num_items = scores.shape[0]
     if num_items > SORTED:
-        return partial_order.among_first((partial_order.descending(scores), *random_words(key, num_items)), count)
+        return among_first((descending(scores), *random_words(key, num_items)), count)
     places = jnp.arange(num_items, dtype=jnp.int32)
     return jnp.zeros((num_items,), bool).at[top_k(key, scores, num_items)].set(places < count)
 
@@ -86,7 +198,7 @@ def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
     Returns:
         float32 scalar.
     """
-    return jnp.sort(values)[place] if values.shape[0] <= SORTED else partial_order.value_at(values, place)
+    return jnp.sort(values)[place] if values.shape[0] <= SORTED else selected_value_at(values, place)
 
 
 def without_replacement(key: jax.Array, weights: jax.Array, k: int, available: jax.Array | None = None) -> jax.Array:
@@ -115,8 +227,8 @@ def without_replacement(key: jax.Array, weights: jax.Array, k: int, available: j
     tier = jnp.where(weights > 0, 2, 1) if available is None else jnp.where(available, jnp.where(weights > 0, 2, 1), 0)
     if num_items > SORTED:
         # One word encodes both: items without a score come after all items with one.
-        ranks = jnp.where(tier == 2, partial_order.descending(scores), partial_order.LAST - tier.astype(jnp.uint32))
-        return partial_order.first((ranks, *random_words(key_rest, num_items)), k)
+        ranks = jnp.where(tier == 2, descending(scores), LAST - tier.astype(jnp.uint32))
+        return first((ranks, *random_words(key_rest, num_items)), k)
     shuffled = jax.random.permutation(key_rest, num_items)
     ranking = shuffled[jnp.lexsort((-scores[shuffled], -tier[shuffled]))]
     return ranking[:k].astype(jnp.int32)
@@ -144,7 +256,7 @@ def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> ja
     low = (logits - (high - of_noise)) + (noise - of_noise)
     high = jnp.where(among, high, -jnp.inf)
     if logits.shape[0] > SORTED:
-        return partial_order.first((partial_order.descending(high), partial_order.descending(low)), k)
+        return first((descending(high), descending(low)), k)
     return jnp.lexsort((-low, -high))[:k].astype(jnp.int32)
 
 
@@ -164,7 +276,7 @@ def uniform_without_replacement(
     """
     if num_items > SORTED:
         tiers = () if available is None else ((~available).astype(jnp.uint32),)
-        return partial_order.first((*tiers, *random_words(key, num_items)), k)
+        return first((*tiers, *random_words(key, num_items)), k)
     order = jax.random.permutation(key, num_items)
     if available is not None:
         order = order[jnp.argsort(~available[order], stable=True)]

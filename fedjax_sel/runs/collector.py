@@ -10,8 +10,8 @@ from fedjax_sel import tasks
 from fedjax_sel.config import Config
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger, settle
-from fedjax_sel.simulation.plan import Records
-from fedjax_sel.tasks import Task, measures
+from fedjax_sel.simulation.state import Records
+from fedjax_sel.tasks import Task
 
 
 class Collector:
@@ -63,7 +63,7 @@ class Collector:
                 ledger=settle(by_seed.events, self._num_params, self._floats_per_answer, self._num_carried),
                 elapsed_seconds=seconds,
                 round_seconds=steady,
-                measured={name: by_seed.measured[name] for name in measures.names(self._task).all},
+                measured={name: by_seed.measured[name] for name in tasks.names(self._task).all},
                 higher_is_better=self._task.measure.higher_is_better,
             )
         )

@@ -28,10 +28,10 @@ from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.provenance import Digests
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.writer import Timer, Writer
-from fedjax_sel.simulation import information, layout, memory_budget, run
+from fedjax_sel.simulation import facts, layout, memory_budget, run
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.plan import Records
 from fedjax_sel.simulation.run import Chunk, State
+from fedjax_sel.simulation.state import Records
 from fedjax_sel.strategies.protocol import Known
 
 POLL_SECONDS = 0.002
@@ -94,7 +94,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         if start.arrays is not None:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
-        lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+        lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
         model, source = problem.model, problem.dataset.source
         collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
         timer = None if out is None else Timer(config.run, start.rounds)

@@ -18,8 +18,8 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import weights as weights_file
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import evaluation, layout
+from fedjax_sel.simulation.evaluation import evaluator
 from fedjax_sel.simulation.run import SPECS
-from fedjax_sel.simulation.server_evaluation import evaluator
 
 # Who holds what, and what is measured of it: not how it was trained. The strategy matters where it decides what the
 # server keeps.

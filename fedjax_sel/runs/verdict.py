@@ -11,7 +11,7 @@ from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from fedjax_sel.experiment import optimization
 from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation.plan import Records
+from fedjax_sel.simulation.state import Records
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 MOST = 10  # ids that a sentence lists

@@ -11,20 +11,154 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import account, answers, probing, questions, reports, standing, storage, terms
-from fedjax_sel.selector.account import Bill
+from fedjax_sel.numerics import sampling
+from fedjax_sel.selector import answers, standing, storage, terms
 from fedjax_sel.selector.answers import Name
-from fedjax_sel.selector.hooks import Hooks, Size
-from fedjax_sel.selector.questions import Ask
-from fedjax_sel.selector.standing import Standing
-from fedjax_sel.simulation.sanitise import LARGEST
+from fedjax_sel.selector.standing import Ask, Bill, Standing
+from fedjax_sel.selector.terms import Hooks, Size, Terms
+from fedjax_sel.simulation import keys
+from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Selection, Strategy
+from fedjax_sel.strategies.base import Outcome, Selection, Strategy
+
+
+def cohorts(terms: Terms, round: int, probes: int, available: np.ndarray | None) -> tuple[tuple[Name, ...], ...]:
+    """Return a uniformly random cohort for each probe of a round, with at most K available clients.
+
+    Args:
+        terms: the Selector's configuration.
+        round: the round, from 0.
+        probes: number of probes, S.
+        available: mask of the available clients, bool [N]; None: all clients.
+    """
+    facts = keys.streams(keys.roots([terms.seed], {})).facts[0]
+    size = terms.size
+    drawn = []
+    for number in range(probes):
+        key = jax.random.fold_in(keys.of_probe(facts, jnp.int32(round), number), keys.INITIALISATION)
+        reachable = None if available is None else jnp.asarray(available)
+        ids = np.asarray(sampling.uniform_without_replacement(key, size.num_clients, size.num_selected, reachable))
+        drawn.append(terms.clients.named(ids if available is None else ids[available[ids]]))
+    return tuple(drawn)
+
+
+LOSSES = ("losses_before", "losses_after")
+
+
+class Report(NamedTuple):
+    """Validated reports of a round."""
+
+    heard: Selection  # the cohort, with a mask of the clients that reported
+    fields: dict[str, Any]  # fields of the Outcome, [K, ...]: `finite` and the ones that `update` reads
+    clients: int  # number of clients that reported
+    losses: int  # number of losses per report
+
+
+def required_arguments(reads: Outcome) -> tuple[str, ...]:
+    """Return the names of the arguments that `update` requires, from an Outcome of Booleans."""
+    fields = [name for name in ("updates", *LOSSES, "step") if getattr(reads, name)]
+    return (*fields, *(["metrics"] if _reads_metrics(reads) else []), *(["subset_loss"] if reads.subset_loss else []))
+
+
+def arrange(
+    terms: Terms,
+    reads: Outcome,
+    round: int,
+    selection: Selection,
+    reported: Iterable[Name] | None,
+    broken: Iterable[Name],
+    values: dict[str, Any],
+) -> Report:
+    """Return the reports in the order of the cohort's positions.
+
+    Args:
+        terms: the Selector's configuration.
+        reads: Outcome of Booleans, True for the fields that the strategy reads.
+        round: the round, from 0, for messages.
+        selection: the cohort.
+        reported: names of the clients that sent an update; None: the whole cohort.
+        broken: names of the clients whose update is not finite.
+        values: the arguments of `Selector.update` by name; None for a missing one.
+
+    Raises:
+        UserError: a required value is missing, a client was not selected, or a value is invalid.
+    """
+    cohort = terms.clients.named(selection.ids[selection.mask])
+    who = _listed(cohort if reported is None else reported)
+    places = terms.clients.places("update: reported", who)
+    wrong = terms.clients.mask("update: broken", broken)
+    chosen = {int(place): seat for seat, place in enumerate(selection.ids) if selection.mask[seat]}
+    for place in (*places, *np.flatnonzero(wrong)):
+        if int(place) not in chosen:
+            name = terms.clients.names[place]
+            raise UserError(f"update: client {shown(name)} was not selected in round {round + 1}; leave it out")
+    if not set(np.flatnonzero(wrong)) <= set(places):
+        raise UserError("update: broken names a client that is not in `reported`; leave it out")
+    for name in required_arguments(reads):
+        if values[name] is None:
+            raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; pass it")
+    seats = np.array([chosen[int(place)] for place in places], int)
+    k = terms.size.num_selected
+
+    def in_places(rows: np.ndarray) -> np.ndarray:
+        table = np.zeros((k, *rows.shape[1:]), rows.dtype)
+        table[seats] = rows
+        return table
+
+    fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
+    losses = [name for name in LOSSES if getattr(reads, name)]
+    for name in losses:
+        rows = answers.numbers(f"update: {name}", values[name], (len(who),), who)
+        fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
+    if reads.path_lengths and values["path_lengths"] is not None:
+        rows = answers.numbers("update: path_lengths", values["path_lengths"], (len(who),), who)
+        if not (rows > 0).all():
+            raise UserError(
+                "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
+            )
+        fields["path_lengths"] = in_places(rows)
+    if reads.updates:
+        rows = answers.tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
+        fields["updates"] = jax.tree.map(in_places, rows)
+    if reads.step:
+        fields["step"] = answers.tree("update: step", values["step"], terms.counts.num_params, None)
+    params = terms.model.params
+    for name, axes in (("updates", 1), ("step", 0)):
+        if name in fields and params is not None and _form(fields[name], axes) != _form(params, 0):
+            raise UserError(f"update: {name} does not have the same arrays as params; pass the same pytree")
+    if reads.updates and reads.step and _form(fields["updates"], 1) != _form(fields["step"], 0):
+        raise UserError(
+            "update: step does not have the same arrays as updates; pass the same pytree without the first axis"
+        )
+    if reads.metrics is not None:
+        given = values["metrics"] if _reads_metrics(reads) else ({}, {})
+        fields["metrics"] = answers.metrics(given, reads.metrics)
+    heard = np.zeros((k,), bool)
+    heard[seats] = True
+    return Report(selection._replace(mask=heard), fields, len(who), len(losses))
+
+
+def _form(tree: Any, axes: int) -> Any:
+    """Return the structure and the leaf shapes of a pytree, without `axes` leading axes."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [leaf.shape[axes:] for leaf in leaves]
+
+
+def _listed(names: Any) -> Any:
+    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else names
+
+
+def _reads_metrics(reads: Outcome) -> bool:
+    return reads.metrics is not None and any(one for part in reads.metrics for one in part)
+
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
@@ -106,7 +240,7 @@ class Selector:
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
             raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; pass num_params or params")
         silent = np.zeros((num_clients,), bool)
-        now = Standing("start", 0, state, info, account.empty(num_clients), None, silent)
+        now = Standing("start", 0, state, info, standing.empty(num_clients), None, silent)
         if not protocol.requests_at_start(self._strategy):
             now = self._started(now)
         self._now = now
@@ -130,7 +264,7 @@ class Selector:
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of the arguments that `update` requires besides `reported`."""
-        return reports.required_arguments(self._reads)
+        return required_arguments(self._reads)
 
     @_one_at_a_time
     def asks(self, available: Iterable[Name] | None = None) -> tuple[Ask, ...]:
@@ -166,7 +300,7 @@ class Selector:
         the round's model. All clients then evaluate the mean of its trained models, which is discarded afterwards.
         """
         due = [ask for ask in self._due(self._now) if ask.kind == "loss_change"]
-        return probing.cohorts(self._terms, self._now.round, due[0].shape[0], self._now.available()) if due else ()
+        return cohorts(self._terms, self._now.round, due[0].shape[0], self._now.available()) if due else ()
 
     @_one_at_a_time
     def tell(self, kind: str, ids: Iterable[Name], values: Any) -> None:
@@ -184,7 +318,7 @@ class Selector:
         Raises:
             UserError: the fact was not requested or is not due, a client was not queried, or `values` is invalid.
         """
-        after = questions.record(self._terms, self._now, kind, ids, values)
+        after = standing.record(self._terms, self._now, kind, ids, values)
         if after.phase == "start" and not self._due(after):
             after = self._started(after)
         self._now = after
@@ -288,7 +422,7 @@ class Selector:
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after}
         values |= {"path_lengths": path_lengths, "step": step, "metrics": metrics, "subset_loss": subset_loss}
-        report = reports.arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
+        report = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
 
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
@@ -343,7 +477,7 @@ class Selector:
             raise storage.broken(path) from error
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
-        return questions.due(self._terms, now)
+        return standing.due(self._terms, now)
 
     def _reached(self, what: str, available: Iterable[Name] | None) -> Standing:
         """Return the state with the clients that are available in this round."""

@@ -1,14 +1,98 @@
 """Immutable state of a Selector, replaced as a whole so that a rejected call changes nothing."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
+import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.selector.account import Account, Spent
+from fedjax_sel.core.names import shown
+from fedjax_sel.errors import UserError
+from fedjax_sel.selector import answers
+from fedjax_sel.selector.answers import Name
 from fedjax_sel.selector.terms import Terms
-from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Information, Selection
-from fedjax_sel.strategies.requests import NEVER
+from fedjax_sel.simulation.availability import LARGEST
+from fedjax_sel.strategies import facts, protocol
+from fedjax_sel.strategies.base import Fact, Information, Selection
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, SERVER, Counts, Request
+
+# Communication costs of a Selector's queries and cohorts, at the catalogue's prices.
+#
+# As in the simulator's ledger, a client that is both queried and selected in a round receives the model once. Queries
+# before the first round count for the first round.
+
+
+class Spent(NamedTuple):
+    """Communication of one or several rounds."""
+
+    models_down: int = 0  # one per client queried or selected, plus the probes' copies
+    models_up: int = 0  # updates of the cohort and of the probes' cohorts
+    floats_up: int = 0  # answers, and losses sent with updates
+
+
+class Bill(NamedTuple):
+    """Communication of a Selector so far."""
+
+    rounds: tuple[Spent, ...]  # one entry per round, with the current one
+    total: Spent
+
+
+class Account(NamedTuple):
+    """Immutable communication account of the rounds so far."""
+
+    past: tuple[Spent, ...]
+    received: np.ndarray  # clients that received the current round's model, bool [N]
+    beside: Spent  # the current round's costs without the models of `received`
+
+    def with_answers(
+        self, requests: list[Request], counts: Counts, queried: np.ndarray, answered: int, cohort: int
+    ) -> "Account":
+        """Return the account after a query.
+
+        Args:
+            requests: requests that the same answer serves.
+            counts: lengths that determine the answer's size.
+            queried: mask of the queried clients, bool [N].
+            answered: number of clients that answered.
+            cohort: number of clients that train for each probe.
+        """
+        account = self
+        for request in requests:
+            probes = facts.num_probes(request)
+            down, up, floats = account.beside
+            spent = Spent(
+                down + probes * int(queried.sum()),
+                up + probes * cohort,
+                floats + answered * facts.floats(request, counts),
+            )
+            received = account.received | queried if KINDS[request.kind].needs_model else account.received
+            account = account._replace(received=received, beside=spent)
+        return account
+
+    def with_reports(self, clients: int, losses: int) -> "Account":
+        """Return the account after `clients` clients each sent an update with `losses` losses."""
+        down, up, floats = self.beside
+        return self._replace(beside=Spent(down, up + clients, floats + losses * clients))
+
+    def current(self) -> Spent:
+        """Return the costs of the current round so far."""
+        return self.beside._replace(models_down=self.beside.models_down + int(self.received.sum()))
+
+    def closed(self) -> "Account":
+        """Return the account at the start of the next round."""
+        return Account((*self.past, self.current()), np.zeros_like(self.received), Spent())
+
+    def bill(self) -> Bill:
+        """Return the bill of all rounds so far."""
+        current = self.current()
+        rounds = self.past if current == Spent() else (*self.past, current)
+        return Bill(rounds, Spent(*(sum(column) for column in zip(*rounds))) if rounds else Spent())
+
+
+def empty(num_clients: int) -> Account:
+    """Return the account before the first query."""
+    return Account((), np.zeros((num_clients,), bool), Spent())
+
 
 Phase = Literal["start", "all", "candidates", "cohort"]
 """Before the first round; queries to all clients; queries to the candidates; after the selection."""
@@ -127,3 +211,123 @@ def _array(values: list | None, dtype: Any, length: int | None) -> np.ndarray | 
     array = np.asarray(values)
     _need(dtype is bool or np.isfinite(array).all())
     return array.astype(dtype)
+
+
+_GROUPS = {"all": ALL, "candidates": CANDIDATES, "cohort": SELECTED}
+
+
+class Ask(NamedTuple):
+    """A fact that is due.
+
+    Attributes:
+        kind: kind of the fact; the docstring of `Request` defines its measurement.
+        who: queried group, "all", "candidates" or "selected".
+        clients: names of the clients to query.
+        options: options of the measurement, such as {"on": "holdout"}; `Request` gives the defaults.
+        shape: shape of one client's answer, real numbers.
+        needs_model: whether a client needs the round's model to answer.
+        largest_known: largest loss that any client has reported so far, nats; -inf if none, or if the fact is no loss.
+            The simulator replaces a NaN loss by the largest finite loss among the current answers and this value.
+    """
+
+    kind: str
+    who: str
+    clients: tuple[Name, ...]
+    options: Mapping[str, Any]
+    shape: tuple[int, ...]
+    needs_model: bool
+    largest_known: float = -np.inf
+
+
+def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
+    """Return the facts that are due and not yet recorded."""
+    if now.round == terms.size.num_rounds:
+        return ()
+    if now.phase == "candidates":
+        queried = () if now.candidates is None else now.candidates
+    elif now.phase == "cohort":
+        assert now.selection is not None
+        queried = now.selection.ids[now.selection.mask]
+    else:
+        reachable = None if now.phase == "start" else now.there
+        queried = range(terms.size.num_clients) if reachable is None else np.flatnonzero(reachable)
+    pending = {request.kind: request for request in _requests(terms, now) if request.kind not in now.told}
+    clients = terms.clients.named(queried) if pending else ()
+    return tuple(
+        Ask(
+            kind,
+            request.who,
+            clients,
+            dict(request.options),
+            facts.shape(request, terms.counts),
+            KINDS[kind].needs_model,
+            _largest_known(now, kind) if KINDS[kind].is_loss else -np.inf,
+        )
+        for kind, request in pending.items()
+    )
+
+
+def _largest_known(now: Standing, kind: str) -> float:
+    fact: Fact = getattr(now.info, kind)
+    measured = np.asarray(fact.age) < NEVER
+    return float(np.asarray(fact.value)[measured].max(initial=-np.inf))
+
+
+def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: Any) -> Standing:
+    """Return the state after the answers to one query.
+
+    Args:
+        terms: the Selector's configuration.
+        now: the current state.
+        kind: kind of the fact.
+        ids: names of the M clients that answered.
+        values: one row per client in `ids`, [M, *shape].
+
+    Raises:
+        UserError: the fact was not requested or is not due, a client was not queried, or `values` is invalid.
+    """
+    requested = tuple(dict.fromkeys(request.kind for request in terms.strategy.requests if request.who != SERVER))
+    if kind not in requested:
+        raise UserError(
+            f"tell: strategy {terms.strategy.name!r} does not request {shown(kind)} (it requests "
+            f"{' and '.join(requested) or 'nothing'}); report the facts that `asks` returns"
+        )
+    asks = {ask.kind: ask for ask in due(terms, now)}
+    if kind not in asks:
+        why = "was already reported" if kind in now.told else "is not due"
+        raise UserError(f"tell: {kind!r} {why} in round {now.round + 1}; report the facts that `asks` returns")
+    ids = tuple(ids) if isinstance(ids, Iterable) and not isinstance(ids, str | bytes) else ids
+    places = terms.clients.places(f"tell {kind!r}", ids)
+    queried = terms.clients.mask("asks", asks[kind].clients)
+    if not queried[places].all():
+        stranger = terms.clients.names[places[~queried[places]][0]]
+        raise UserError(f"tell {kind!r}: client {shown(stranger)} was not queried; leave it out")
+    rows = answers.numbers(f"tell {kind!r}", values, (len(places), *asks[kind].shape), terms.clients.named(places))
+    if KINDS[kind].is_loss:
+        rows = np.clip(rows, -LARGEST, LARGEST)  # same clipping as in the simulator
+
+    old: Fact = getattr(now.info, kind)
+    value, age = np.array(old.value), np.array(old.age)
+    value[0, places], age[0, places] = rows, 0
+    silent = now.silent
+    if now.phase in ("all", "candidates"):
+        silent = silent | queried
+        silent[places] = now.silent[places]
+    requests = [request for request in _requests(terms, now) if request.kind == kind]
+    available = now.available()
+    reachable = terms.size.num_clients if available is None else int(available.sum())
+    cohort = min(terms.size.num_selected, reachable)
+    return now._replace(
+        info=now.info.replace(kind, Fact(value, age)),  # pyright: ignore[reportArgumentType]
+        silent=silent,
+        told=(*now.told, kind),
+        account=now.account.with_answers(requests, terms.counts, queried, len(places), cohort),
+    )
+
+
+def _requests(terms: Terms, now: Standing) -> list[Request]:
+    """Return the requests of this phase that are due, including answered ones."""
+    if now.phase == "start":
+        return [request for _, request in protocol.requests_at_start(terms.strategy) if request.who != SERVER]
+    group = protocol.requests_to(terms.strategy, _GROUPS[now.phase])
+    return [request for _, request in group if bool(request.when.due(jnp.int32(now.round)))]

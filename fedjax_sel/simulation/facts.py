@@ -1,23 +1,27 @@
-"""One client's answer to a request, for each kind of fact in `strategies/kinds.py`.
-
-A client computes its answer at the round's model w^t. An answer that needs training uses the client's random stream of
-the round. A client that is also selected would repeat the same training, so that training is billed once.
-"""
+"""Facts that a strategy requests: measurement on the clients, probes, tables of answers, and the bill."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.flatten_util import ravel_pytree
 
+from fedjax_sel import devices
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models import Model
+from fedjax_sel.models.core import Weights
+from fedjax_sel.numerics import sampling
+from fedjax_sel.simulation import availability, keys, ledger
 from fedjax_sel.simulation.client_table import Kept
-from fedjax_sel.strategies import kinds
-from fedjax_sel.strategies.requests import Request
-from fedjax_sel.training import client
+from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, to_train
+from fedjax_sel.strategies import facts, protocol
+from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Strategy
+from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Counts, Request
+from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers.base import Memory
 
@@ -94,12 +98,12 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
 
 def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
     """Count the examples that each client evaluates to answer, int32 [S, N]."""
-    kind = kinds.KINDS[request.kind]
+    kind = facts.KINDS[request.kind]
     if kind.evaluates == "part":
         examples = _on(federation, request.option("on") or loss_on)
         if request.option("batch_size"):
             return jnp.minimum(examples, request.option("batch_size"))
-        return examples * (1 + kinds.probes(request))
+        return examples * (1 + facts.num_probes(request))
     return federation.sizes if kind.evaluates == "all" else jnp.zeros_like(federation.train_sizes)
 
 
@@ -113,3 +117,331 @@ def _on(federation: Federation, part: str) -> jax.Array:
 def reported(federation: Federation, loss_on: str) -> jax.Array:
     """Count the examples that each client evaluates to report a loss with its upload, int32 [S, N]."""
     return _on(federation, loss_on)
+
+
+def empty_bill(num_replicates: int, num_clients: int, num_requests: int) -> Bill:
+    """Return the bill of a round without requests."""
+    zero = jnp.zeros((num_replicates,), jnp.int32)
+    no_clients = jnp.zeros((num_replicates, num_clients), bool)
+    return Bill(no_clients, no_clients, jnp.zeros((num_replicates, num_requests), jnp.int32), *[zero] * 6)
+
+
+def add(
+    bill: Bill,
+    position: int,
+    request: Request,
+    federation: Federation,
+    queried: jax.Array,
+    answered: jax.Array,
+    loss_on: str,
+) -> Bill:
+    """Add the cost of one request: the queried clients' work and the answers that arrive.
+
+    Args:
+        bill: the round's bill so far.
+        position: index of the request in the strategy's requests.
+        request: the request; static.
+        federation: the clients' data.
+        queried: mask of the queried clients, which receive the model and compute an answer, bool [S, N].
+        answered: mask of the clients whose answer arrives, bool [S, N].
+        loss_on: part of the data that losses are measured on, from the configuration.
+
+    Returns:
+        The new bill.
+    """
+    kind = KINDS[request.kind]
+    work = jnp.where(queried, evaluated(request, federation, loss_on), 0).sum(axis=1)
+    return bill._replace(
+        asked=bill.asked | queried if kind.needs_model else bill.asked,
+        trained=bill.trained | queried if kind.trains else bill.trained,
+        answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
+        examples_evaluated=bill.examples_evaluated + work,
+    )
+
+
+def add_probe(
+    bill: Bill, took_part: jax.Array, reported: jax.Array, num_examples: jax.Array, queried: jax.Array
+) -> Bill:
+    """Add the cost of a probe round: its cohort's training and uploads, and a copy of its model per queried client.
+
+    Args:
+        bill: the round's bill so far.
+        took_part: mask of the probe cohort's clients that trained, bool [S, K].
+        reported: mask of those whose report arrived, bool [S, K].
+        num_examples: examples that they trained on, int32 [S].
+        queried: mask of the queried clients, bool [S, N].
+
+    Returns:
+        The new bill.
+    """
+    return bill._replace(
+        probe_models_down=bill.probe_models_down + queried.sum(axis=1, dtype=jnp.int32),
+        probe_models_up=bill.probe_models_up + reported.sum(axis=1, dtype=jnp.int32),
+        probe_reports_lost=bill.probe_reports_lost + (took_part & ~reported).sum(axis=1, dtype=jnp.int32),
+        examples_trained=bill.examples_trained + num_examples,
+    )
+
+
+class Probe(NamedTuple):
+    """Result of a probe round."""
+
+    params: Weights  # models after the server's step, [S, ...]
+    took_part: jax.Array  # clients of the cohorts that trained, bool [S, K]
+    reported: jax.Array  # clients whose report reached the server, bool [S, K]
+    num_examples: jax.Array  # examples that the cohort trained on, int32 [S]
+
+
+def probe_round(context: RoundContext, number: int) -> Probe:
+    """Train a uniformly random cohort and take the server's step on its reports (FedCor, Alg. 2, lines 4-8).
+
+    The result equals the model of a round with this cohort: the same federated optimizer, lost reports, and server
+    optimizer. The optimizers' memories stay unchanged.
+
+    Args:
+        context: the round's inputs.
+        number: index of the probe in this round.
+    """
+    plan, federation, available = context.plan, context.federation, context.available
+    trainer = plan.trainer
+    num_replicates, num_clients = federation.starts.shape
+    own = jax.vmap(lambda stream: keys.of_probe(stream, context.round, number))(context.streams.facts)
+
+    def draw(key: jax.Array, available: jax.Array | None) -> jax.Array:
+        key = jax.random.fold_in(key, keys.INITIALISATION)
+        return sampling.uniform_without_replacement(key, num_clients, plan.num_selected, available)
+
+    if available is None:
+        cohorts = jax.vmap(lambda key: draw(key, None))(own)
+        took_part = jnp.ones(cohorts.shape, bool)
+    else:
+        cohorts = jax.vmap(draw)(own, available)
+        took_part = jnp.take_along_axis(available, cohorts, axis=1)
+    replicates, clients = devices.pairs(num_replicates, cohorts)
+    job_keys = jax.vmap(lambda s, k: jax.random.fold_in(own[s], k))(replicates, clients)
+
+    def train(shared: ToTrain, job):
+        replicate, who, key = job
+        kept = shared.kept(replicate, who)
+        memory, received = shared.memory(replicate, kept), shared.received(replicate)
+        result = client.train_and_report(
+            trainer, shared.federation, received, replicate, who, key, shared.round, None, kept.optimizer, memory
+        )
+        averaged = trainer.optimizer.report(result.finished, memory).averaged, result.update.carried
+        finite = server.is_finite(averaged)
+        return (finite, result.num_examples), server.finite_part(averaged, finite)
+
+    reported = availability.arrives(plan.report_failure_rate, context.streams, context.round, cohorts, took_part)
+    weights = _weights(context, cohorts, reported)
+    jobs = (replicates, clients, job_keys)
+    reports, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.facts_at_once, weights)
+    finite, num_examples = devices.unflatten(reports, num_replicates)
+    mean, carried = jax.vmap(server.mean_of_reports)(sums, weights, finite)
+    mean_update = Weights(jax.vmap(trainer.optimizer.combine)(mean), carried)
+    step = jax.vmap(partial(server.new_model, plan.server))
+    return Probe(
+        params=step(context.carry.server, context.carry.params, mean_update, (reported & finite).any(axis=1))[0],
+        took_part=took_part,
+        reported=reported,
+        num_examples=jnp.where(took_part, num_examples, 0).sum(axis=1, dtype=jnp.int32),
+    )
+
+
+def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> jax.Array:
+    """Return aggregation weights by the configured rule, float32 [S, K]."""
+    all_sizes = context.federation.train_sizes
+    sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
+    num_reached = (
+        jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if context.available is None else context.available.sum(1)
+    )
+    inclusion = jnp.minimum(1.0, context.plan.num_selected / jnp.maximum(num_reached, 1)) * availability.chance(context)
+
+    def weights_of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
+        return server.cohort_weights(context.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
+
+    return jax.vmap(weights_of)(sizes, reported, all_sizes.sum(axis=1), inclusion)
+
+
+# Measurement of a strategy's requested facts: client queries, fact tables, and the bill.
+#
+# The protocol (`strategies/protocol.py`) decides which clients to query, and when; it calls `measure`. Facts are
+# measured at the round's model w^t, for all replicates at once, spread over the devices.
+# Shapes: S replicates, N clients, M queried clients.
+
+
+def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
+    """Return the number of floats in one client's answer to each request."""
+    counts = counts_of(model, num_classes)
+    return tuple(facts.floats(request, counts) for request in strategy.requests)
+
+
+def counts_of(model: Model, num_classes: int) -> Counts:
+    """Return the counts that determine the lengths of facts."""
+    return Counts(model.num_params, num_classes, model.profile_size)
+
+
+def output_layer(model: Model) -> OutputLayer | None:
+    """Return the position of a model's output layer, as strategies read it."""
+    return None if model.output_layer is None else OutputLayer(*model.output_layer)
+
+
+def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
+    """Return fact tables without any measurement."""
+    return protocol.nothing_known(strategy, counts_of(model, num_classes), num_replicates, num_clients)
+
+
+def measure(
+    context: RoundContext,
+    info: Information,
+    bill: Bill,
+    who: str,
+    ids: jax.Array | None = None,
+    mask=None,
+    arrives=None,
+) -> tuple[Information, Bill]:
+    """Measure the facts requested of one group of clients that are due in this round (`serve` in the protocol).
+
+    A request's schedule depends on the round number alone, which is never batched, so `cond` stays a real branch.
+
+    Args:
+        context: the round's inputs.
+        info: fact tables.
+        bill: the round's bill so far.
+        who: group of clients: ALL, CANDIDATES or SELECTED.
+        ids: queried clients, int32 [S, M]; None: all clients.
+        mask: queried clients that are available, bool [S, M]; None: as in `context.available`.
+        arrives: clients whose answer reaches the server, bool [S, M]; None: all available ones.
+
+    Returns:
+        The new tables and the new bill.
+    """
+    for position, request in protocol.requests_to(context.plan.strategy, who):
+        if request.kind == "training_loss" and who == SELECTED:
+            continue  # a by-product of the cohort's training; see `enter_training_losses`
+        if request.when.in_every_round:
+            info, bill = _serve(context, info, bill, position, ids, mask, arrives)
+        else:
+            info, bill = lax.cond(
+                request.when.due(context.round),
+                lambda state, position=position: _serve(context, state[0], state[1], position, ids, mask, arrives),
+                lambda state: state,
+                (info, bill),
+            )
+    return info, bill
+
+
+def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
+    """Measure the facts due before the first round; the first round bills them."""
+    for position, _ in protocol.requests_at_start(context.plan.strategy):
+        info, bill = _serve(context, info, bill, position, None, None, None)
+    return info, bill
+
+
+def enter_training_losses(
+    context: RoundContext, info: Information, bill: Bill, ids, mask, losses: jax.Array
+) -> tuple[Information, Bill]:
+    """Enter the training losses that the cohort reports with its updates, if they are requested.
+
+    Args:
+        context: the round's inputs.
+        info: fact tables.
+        bill: the round's bill so far.
+        ids: cohort, int32 [S, K].
+        mask: clients whose report arrives, bool [S, K].
+        losses: training losses, float32 [S, K], nats.
+
+    Returns:
+        The new tables and the new bill.
+    """
+    for position, request in enumerate(context.plan.strategy.requests):
+        if request.kind == "training_loss" and request.who == SELECTED:
+            due = mask & request.when.due(context.round)
+            # The training itself is already billed as the cohort's.
+            info, bill = _enter(context, info, bill, position, ids, due, due, losses)
+    return info, bill
+
+
+def _serve(
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives
+) -> tuple[Information, Bill]:
+    """Query clients (all clients if `ids` is None) and enter the answers that arrive."""
+    request = context.plan.strategy.requests[position]
+    num_replicates, num_clients = context.federation.starts.shape
+    if ids is None:
+        ids = jnp.broadcast_to(jnp.arange(num_clients, dtype=jnp.int32), (num_replicates, num_clients))
+    if mask is None:
+        available = context.available
+        mask = jnp.ones(ids.shape, bool) if available is None else jnp.take_along_axis(available, ids, axis=1)
+    if request.kind == "loss_change":
+        values, bill = _loss_change(context, request, bill, ids, mask)
+    else:
+        values = _answers(context, request, context.carry.params, ids)
+    return _enter(context, info, bill, position, ids, mask, mask if arrives is None else arrives, values)
+
+
+def _enter(
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, queried, arrives, values
+) -> tuple[Information, Bill]:
+    """Write arriving answers into their table, make losses finite, and bill the answers and the work of all queried."""
+    request = context.plan.strategy.requests[position]
+    fact: Fact = getattr(info, request.kind)
+    ages_now = jnp.zeros(ids.shape, jnp.int32)
+    if KINDS[request.kind].is_loss:
+        measured = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
+        largest = jnp.where(measured, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
+        values, missing, replaced = jax.vmap(availability.losses)(values, arrives, largest)
+        if request.option("nonfinite") == "missing":
+            ages_now = jnp.where(missing, NEVER, 0)
+        bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
+    num_clients = fact.age.shape[1]
+    rows = jnp.where(arrives, ids, num_clients)  # row N does not exist: lost answers are dropped
+
+    def write(table, ages, rows, values, now):
+        return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
+
+    value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
+    clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
+    federation, loss_on = context.federation, context.plan.loss_on
+    bill = add(bill, position, request, federation, clients_in(ids, queried), clients_in(ids, arrives), loss_on)
+    return info.replace(request.kind, Fact(value, ages)), bill
+
+
+def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
+    """Return each client's answer at the models `params`: [S, M, ...]."""
+    streams, round = context.streams, context.round
+    replicates, clients = devices.pairs(ids.shape[0], ids)
+
+    def keys_of(stream: jax.Array) -> jax.Array:
+        return jax.vmap(lambda s, k: keys.of_client(stream[s], round, k))(replicates, clients)
+
+    def answer(shared: ToTrain, job: Any) -> jax.Array:
+        replicate, who, training_key, facts_key = job
+        kept = shared.kept(replicate, who)
+        question = Question(
+            context.plan.trainer, request, context.plan.loss_on, shared.federation, shared.received(replicate), kept,
+            shared.memory(replicate, kept), replicate, who, training_key, facts_key, shared.round,
+        )  # fmt: skip
+        return ANSWERS[request.kind](question)
+
+    jobs = (replicates, clients, keys_of(streams.training), keys_of(streams.facts))
+    values = devices.spread(context.plan.mesh, answer, to_train(context, params), jobs, context.plan.facts_at_once)
+    return devices.unflatten(values, ids.shape[0])
+
+
+def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
+    """Return each client's loss at each probe's model minus its loss at w^t, [S, M, probes], and the new bill.
+
+    With the option `restored`, clients restore w^t before the second evaluation, so the change is zero. Clients still
+    train, receive a model and report, so the cost is the same.
+    """
+    as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
+    before = _answers(context, as_loss, context.carry.params, ids)
+    num_clients = context.federation.starts.shape[1]
+    answered = jax.vmap(partial(ledger.distinct, num_clients=num_clients))(ids, mask)
+    changes = []
+    for probe in range(facts.num_probes(request)):
+        probed = probe_round(context, probe)
+        restored = request.option("restored", False)
+        after = before if restored else _answers(context, as_loss, probed.params, ids)
+        changes.append(after - before)
+        bill = add_probe(bill, probed.took_part, probed.reported, probed.num_examples, answered)
+    return jnp.stack(changes, axis=-1), bill

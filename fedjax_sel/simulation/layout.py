@@ -1,4 +1,4 @@
-"""Device layout of a run: the mesh, the placement of images and client state, and the batching of clients."""
+"""Layout of a run on the devices: seeds per group, clients per batch, and padding."""
 
 from typing import Any, NamedTuple
 
@@ -8,17 +8,17 @@ import optax
 
 from fedjax_sel import devices
 from fedjax_sel.core import jax_settings, parsing
-from fedjax_sel.data import examples, trees
+from fedjax_sel.data import examples
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.devices import memory
+from fedjax_sel.devices import CLIENTS, SEEDS, setup
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import optimization
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.simulation import client_table, evaluation
 from fedjax_sel.simulation.client_table import HostStore
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.plan import Plan
+from fedjax_sel.simulation.state import Plan
 from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
@@ -59,8 +59,8 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 
 def images_stay_on_host(problem: Problem) -> bool:
     """Return whether the training images exceed `MOST_OF_A_DEVICE`; on a CPU they are in host memory anyway."""
-    limit, images = memory.of_device(), problem.dataset.train_images
-    if limit is None or not trees.is_array(images) or not examples.is_images(images):
+    limit, images = setup.of_device(), problem.dataset.train_images
+    if limit is None or not examples.is_array(images) or not examples.is_images(images):
         return False
     return images.nbytes > MOST_OF_A_DEVICE * limit
 
@@ -70,8 +70,8 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
     run, num_clients = problem.config.run, problem.config.partition.num_clients
     row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
     groups = plan.mesh.devices.shape[0]
-    of_a_device = seeds_at_once // groups * num_clients * memory.of_arrays(row)
-    limit, wanted = memory.of_device(), run.host_client_state
+    of_a_device = seeds_at_once // groups * num_clients * setup.of_arrays(row)
+    limit, wanted = setup.of_device(), run.host_client_state
     if wanted is None:
         wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit and not run.distributed
     if not wanted or not of_a_device:
@@ -139,3 +139,41 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
     return plan._replace(store=_store(problem, plan, seeds_at_once))
+
+
+COHORTS = 200  # random cohorts in the average
+
+
+def padded_share(plan: Plan, steps: np.ndarray) -> float:
+    """Return the fraction of training time, over all devices, lost to waiting and padding.
+
+    Three causes count: clients that do not divide evenly among devices, clients that end before the longest of their
+    batch, and devices whose clients have fewer steps. The average is over uniformly random cohorts; all steps cost the
+    same.
+
+    Args:
+        plan: static configuration with the device layout.
+        steps: local steps of each client in a round, int [S, N].
+    """
+    groups, share = plan.mesh.shape[SEEDS], plan.mesh.shape[CLIENTS]
+    num_seeds, num_clients = steps.shape
+    rng = np.random.default_rng(0)
+    useful = spent = 0
+    for _ in range(COHORTS):
+        cohorts = np.stack([rng.permutation(num_clients)[: plan.num_selected] for _ in range(num_seeds)])
+        work = np.take_along_axis(steps, cohorts, axis=1).reshape(groups, -1)
+        useful += work.sum()
+        for of_group in work:
+            each = -(-len(of_group) // share)
+            at_once = plan.clients_at_once or each
+            places = np.arange(each * share)
+            # An empty place costs nothing if clients train one after another; a batch fills it with another client.
+            dealt = np.where((places < len(of_group)) | (at_once > 1), of_group[places % len(of_group)], 0)
+            spent += share * max(_turn(jobs, at_once) for jobs in dealt.reshape(share, each))
+    return 1.0 - useful / spent
+
+
+def _turn(jobs: np.ndarray, at_once: int) -> int:
+    """Return a device's total time, in steps: batches run in sequence, each as long as its longest job."""
+    batches = [jobs[start : start + at_once] for start in range(0, len(jobs), at_once)]
+    return int(sum(len(batch) * batch.max() for batch in batches))

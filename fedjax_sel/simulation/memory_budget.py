@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
-from fedjax_sel.devices import memory
+from fedjax_sel.devices import setup
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.plan import Plan
+from fedjax_sel.simulation.state import Plan
 from fedjax_sel.training import client
 
 
@@ -35,7 +35,7 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
     """
     count, mesh = len(problem.config.run.seeds), problem.config.run.mesh
     groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # device groups that share the seeds
-    limit = memory.of_device() if available_bytes is None else available_bytes
+    limit = setup.of_device() if available_bytes is None else available_bytes
     everything = needed = 0
     for together in sorted((size for size in range(groups, count + 1, groups) if count % size == 0), reverse=True):
         needed = needed_bytes(problem, together)
@@ -60,16 +60,16 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     federation = host._replace(**tables)
     carry = run.shapes_of_group(problem, laid_out)
-    images = memory.of_arrays(federation) - memory.of_arrays(tables)
+    images = setup.of_arrays(federation) - setup.of_arrays(tables)
     groups, share = plan.mesh.devices.shape
     cohort = seeds_at_once // groups * plan.num_selected
     jobs = -(-cohort // share)
     together = min(plan.clients_at_once or jobs, jobs)
     model_bytes = plan.trainer.model.size * BYTES_PER_FLOAT
-    step = memory.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, federation))
+    step = setup.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, federation))
     return (
         images
-        + (memory.of_arrays(tables) + layout.COPIES * memory.of_arrays(carry)) // groups
+        + (setup.of_arrays(tables) + layout.COPIES * setup.of_arrays(carry)) // groups
         + (jobs + cohort) * model_bytes
         + together * (3 * model_bytes + step)
     )

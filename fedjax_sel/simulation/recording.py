@@ -7,20 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel import metrics
+from fedjax_sel import metrics, tasks
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.simulation import evaluation, facts, faults, keys, ledger
-from fedjax_sel.simulation.aggregation import ServerStep
-from fedjax_sel.simulation.bill import Bill
-from fedjax_sel.simulation.cohort_training import Trained
-from fedjax_sel.simulation.evaluation import Measured, TrainMetrics
+from fedjax_sel.simulation import evaluation, facts, keys, ledger, state
+from fedjax_sel.simulation.evaluation import Measured, TrainMetrics, evaluate, evaluator, server_examples
 from fedjax_sel.simulation.ledger import Events
-from fedjax_sel.simulation.plan import Plan, Records
-from fedjax_sel.simulation.round_context import RoundContext
-from fedjax_sel.simulation.selecting import Cohort
-from fedjax_sel.simulation.server_evaluation import evaluate, evaluator, server_examples
+from fedjax_sel.simulation.state import Bill, Cohort, Plan, Records, RoundContext, ServerStep, Trained
 from fedjax_sel.strategies.dependencies import OutcomeReads
-from fedjax_sel.tasks import measures
 from fedjax_sel.training import schedule
 
 
@@ -48,7 +41,7 @@ def record(
     selection, reports, finite = cohort.selection, cohort.reports, trained.finite
     num_replicates, num_clients = federation.starts.shape
     losses = int(reads.losses_before) + int(reads.losses_after)
-    found = faults.find(cohort.named, num_clients, weights, (server.params, server.optimizer, server.shared))
+    found = state.find(cohort.named, num_clients, weights, (server.params, server.optimizer, server.shared))
 
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
@@ -82,7 +75,7 @@ def record(
     work = _examples_of_training(context)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
-        measured=measures.columns_of(
+        measured=tasks.columns_of(
             task,
             test=(test.measures, test.loss),
             train=(train.measures, train.loss),

@@ -13,16 +13,13 @@ from fedjax_sel import devices
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.simulation import bill as bills
-from fedjax_sel.simulation import client_table, information, keys, layout
-from fedjax_sel.simulation.bill import Bill
+from fedjax_sel.simulation import client_table, facts, keys, layout
 from fedjax_sel.simulation.client_table import HostStore, Kept
+from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.round import many_rounds
-from fedjax_sel.simulation.round_context import RoundContext
-from fedjax_sel.simulation.server_evaluation import evaluate_for_strategy
+from fedjax_sel.simulation.state import Bill, Carry, Plan, Records, RoundContext
 from fedjax_sel.strategies import contract, protocol
 from fedjax_sel.strategies.base import Env, Information, keep_state
 
@@ -192,7 +189,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
             importance=sizes / sizes.sum(),
             all_sizes=all_sizes,
             params=jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params.trained),
-            output_layer=information.output_layer(model),
+            output_layer=facts.output_layer(model),
         )
         with contract.explained("init"):
             return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
@@ -201,7 +198,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes, federation.sizes),
-        info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
+        info=facts.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
         clients=client_table.on_devices(plan.kept_at_first, params, num_clients)
         if plan.store is None
         else client_table.on_host(
@@ -209,7 +206,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         ),  # `_with_host_table` sets the slots
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
-        start=bills.empty_bill(num_replicates, num_clients, len(plan.strategy.requests)),
+        start=facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests)),
     )
     return jax.tree.map(_strongly_typed, carry), streams
 
@@ -227,7 +224,7 @@ def _measure_at_start(plan: Plan) -> Measure:
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
         context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None)
-        return information.measure_at_start(context, carry.info, carry.start)
+        return facts.measure_at_start(context, carry.info, carry.start)
 
     in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)
     return jax.jit(devices.over_seeds(plan.mesh, measure, in_specs, devices.PER_SEED))

@@ -19,11 +19,12 @@ from jax import lax
 
 from fedjax_sel import devices
 from fedjax_sel.core import jax_settings
-from fedjax_sel.devices import memory
+from fedjax_sel.devices import setup
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import information, ledger
+from fedjax_sel.simulation import facts as information
+from fedjax_sel.simulation import ledger
 from fedjax_sel.strategies import protocol, subset_loss
 from fedjax_sel.strategies.base import (
     Env,
@@ -124,7 +125,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     key = jax_settings.key(0)
     initial: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_initial, setting)
     carry, stubs = jax.eval_shape(initial, key)
-    state_bytes, fact_bytes = memory.of_arrays(carry.state), memory.of_arrays(carry.info)
+    state_bytes, fact_bytes = setup.of_arrays(carry.state), setup.of_arrays(carry.info)
     _check_bytes("state and facts", state_bytes + fact_bytes, most_bytes)
     started = time.perf_counter()
     mesh = devices.make_mesh(len(setting.sizes), setting.num_selected, num_blocks=1)
@@ -132,7 +133,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     rounds = devices.over_seeds(mesh, partial(_rounds, setting), (per_seed, devices.WHOLE, per_seed), per_seed)
     program = jax.jit(rounds, donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
     compile_seconds = time.perf_counter() - started
-    program_bytes = mesh.size * memory.of_program(program)
+    program_bytes = mesh.size * setup.of_program(program)
     _check_bytes("the program", program_bytes, most_bytes)
 
     carry, stubs = jax.jit(initial)(key)

@@ -1,25 +1,15 @@
-"""The contract between a selection strategy and the simulator.
-
-A strategy is a NamedTuple of pure functions and static fields. It never trains, evaluates or aggregates. It declares
-the facts that it buys (`requests`), the simulator measures and bills them, and the strategy reads them. Therefore every
-fact has a source and a price.
-
-    measure ALL -> observe -> measure CANDIDATES -> select -> measure SELECTED -> train -> aggregate -> update
-
-`protocol.py` calls the hooks in this order; `kinds.py` is the catalog of facts.
-
-Shapes throughout: N clients, K selected, d candidates, C classes, P parameters of the model.
-"""
+"""The contract of a selection strategy: a NamedTuple of pure functions and the list of its requests."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.environment import Env, OutputLayer
-from fedjax_sel.strategies.requests import (
+from fedjax_sel.strategies import facts
+from fedjax_sel.strategies.facts import (
     ALL,
     CANDIDATES,
     NEVER,
@@ -32,6 +22,89 @@ from fedjax_sel.strategies.requests import (
     every,
     rounds,
 )
+
+# The environment: the facts that every strategy receives before the first round.
+#
+# Shapes: N clients, K selected, C classes, P parameters of the model.
+
+
+Path = tuple[Any, ...]  # keys from the top of a pytree to a leaf, such as ("Dense_1", "bias")
+
+
+class OutputLayer(NamedTuple):
+    """The paths of the logit layer's weights in a model's parameters; store it in a state as `Static(layer)`."""
+
+    weight: Path  # path of the matrix, C x inputs or inputs x C
+    bias: Path | None  # path of the vector [C]; None: the layer has no bias
+
+    def weight_of(self, tree: Any) -> Any:
+        """Return the weight's leaf of a tree like `params`; for `outcome.updates` it has a leading axis [K]."""
+        return _at(tree, self.weight)
+
+    def bias_of(self, tree: Any) -> Any:
+        """Return the bias's leaf of a tree like `params`; for `outcome.updates` it is [K, C].
+
+        Raises:
+            UserError: the layer has no bias.
+        """
+        if self.bias is None:
+            raise UserError("bias: the model's output layer has no bias; choose a model whose output layer has one")
+        return _at(tree, self.bias)
+
+
+def _at(tree: Any, path: Path) -> Any:
+    for key in path:
+        tree = getattr(tree, key) if isinstance(key, str) and hasattr(tree, "_fields") else tree[key]
+    return tree
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Env:
+    """The facts that every strategy receives before the first round. Counts, shapes and paths are static."""
+
+    num_clients: int
+    num_selected: int
+    num_rounds: int
+    num_classes: int
+    num_params: int
+    sizes: jax.Array  # training examples per client, int32 [N]
+    importance: jax.Array  # p_k = n_k / sum n, float32 [N]
+    all_sizes: Any = None  # examples per client, including held-out ones, int32 [N]; None: no examples are held out
+    params: Any = None  # shapes of the trained weights, a pytree like `outcome.updates`; None: not provided
+    output_layer: OutputLayer | None = None  # None: the model has no such layer, or it is not provided
+
+    def __post_init__(self):
+        if self.all_sizes is None:
+            object.__setattr__(self, "all_sizes", self.sizes)
+
+    def entries(self, path: Path) -> tuple[int, int]:
+        """Return the start and end of a leaf of `params` in the flat vectors of the facts `update` and `gradient`."""
+        start = 0
+        for own, leaf in jax.tree_util.tree_leaves_with_path(self.params):
+            size = math.prod(leaf.shape)
+            if tuple(_key(key) for key in own) == tuple(path):
+                return start, start + size
+            start += size
+        raise UserError(f"entries: the model has no weights at {path}; give a path such as env.output_layer.bias")
+
+    def tree_flatten(self):
+        """Return the arrays as leaves and everything else as static data."""
+        shapes, structure = jax.tree.flatten(self.params)
+        counts = (self.num_clients, self.num_selected, self.num_rounds, self.num_classes, self.num_params)
+        return (self.sizes, self.importance, self.all_sizes), (counts, tuple(shapes), structure, self.output_layer)
+
+    @classmethod
+    def tree_unflatten(cls, static, arrays):
+        """Rebuild an Env from the output of `tree_flatten`."""
+        counts, shapes, structure, output_layer = static
+        return cls(*counts, *arrays, params=jax.tree.unflatten(structure, shapes), output_layer=output_layer)
+
+
+def _key(key: Any) -> Any:
+    """Return the plain key of one entry of a JAX key path."""
+    return next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name))
+
 
 __all__ = [
     "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER",
@@ -215,3 +288,28 @@ class Strategy(NamedTuple):
     candidates: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], jax.Array] | None = None
     observe: Callable[[State, Information, jax.Array, jax.Array | None], State] = keep_state
     inclusion: Callable[[State, Information, jax.Array, jax.Array | None], jax.Array | None] | None = None
+
+
+def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
+    """Reject requests that the simulator does not serve, or whose data do not exist.
+
+    Args:
+        strategy: the strategy to check.
+        holdout: fraction of each client's data that is held out.
+        server_validation: fraction of the training set that the server holds.
+
+    Raises:
+        UserError: a request is invalid.
+    """
+    facts.check(strategy)
+    for request in strategy.requests:
+        name = f"strategy {strategy.name!r} requests {request.kind!r}"
+        if request.option("on") == "holdout" and holdout == 0:
+            raise UserError(f"{name} on held-out data, but clients hold out no data; add --holdout 0.2")
+        if needs_validation(request) and server_validation == 0:
+            raise UserError(f"{name} on the server's own data, but the server has none; add --server-validation 0.05")
+
+
+def needs_validation(request: Request) -> bool:
+    """Return whether the server must hold data of its own to serve a request."""
+    return request.who == SERVER and request.option("on", "validation") == "validation"

@@ -40,7 +40,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.numerics import sampling, urns, ward
+from fedjax_sel.numerics import clustering, sampling
+from fedjax_sel.numerics import clustering as urns
 from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy, keep_state
 
 _LONGEST = 1e18  # largest norm of an update; squared distances of longer ones overflow float32
@@ -183,11 +184,11 @@ def similarity_urns(
         Masses, int32 [K, N]; rows sum to n, columns to K n_i.
     """
     if linkage == "square":
-        distances = ward.distances_of_rows(distances)
+        distances = clustering.distances_of_rows(distances)
     shuffled = jax.random.permutation(key, sizes.shape[0])
-    tree = ward.linkage(distances[shuffled][:, shuffled])
+    tree = clustering.linkage(distances[shuffled][:, shuffled])
     sizes = sizes[shuffled]
-    clusters = ward.cut_by_mass(tree, num_selected * sizes, sizes.sum())
+    clusters = clustering.cut_by_mass(tree, num_selected * sizes, sizes.sum())
     return urns.pour_clusters(sizes, clusters, num_selected)[:, jnp.argsort(shuffled)]
 
 

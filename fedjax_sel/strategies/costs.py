@@ -3,9 +3,9 @@
 The cost excludes the traffic of every strategy: K models down and K up per round.
 """
 
-from fedjax_sel.strategies import kinds
+from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
 
 _WHO = {ALL: ("all", "N"), CANDIDATES: ("candidates", "d"), SELECTED: ("the cohort", "K")}
 
@@ -30,20 +30,20 @@ def costs(strategy: Strategy) -> str:
 
 
 def _bought(request: Request) -> str:
-    words = kinds.KINDS[request.kind].words
+    words = facts.KINDS[request.kind].words
     if request.who == SERVER:
         return f"{words} on {request.option('on', 'validation')} data"
     words = f"{words} of {_WHO[request.who][0]}"
-    if probes := kinds.probes(request):
+    if probes := facts.num_probes(request):
         return f"{words} under {probes} random cohort{'s' if probes > 1 else ''}"
     return f"{words} on {request.option('batch_size')} examples" if request.option("batch_size") else words
 
 
 def _price(request: Request) -> str:
-    kind = kinds.KINDS[request.kind]
+    kind = facts.KINDS[request.kind]
     if request.who == SERVER:
         return "no traffic (the server evaluates)"
-    if probes := kinds.probes(request):
+    if probes := facts.num_probes(request):
         times = "" if probes == 1 else f"{probes} "
         return f"{1 + probes}N down, {times}K up, {1 + probes}N floats up"
     count = _WHO[request.who][1]

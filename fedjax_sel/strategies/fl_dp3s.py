@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.numerics import double, kdpp, sampling
+from fedjax_sel.numerics import decompositions, kdpp, sampling
 from fedjax_sel.strategies.base import ALL, NEVER, Env, Information, Request, Selection, Static, Strategy, at_start
 
 _REQUESTS = {
@@ -92,7 +92,7 @@ def fl_dp3s(
         fact = getattr(info, request.kind)
         similarity = similarity_of_profiles(known_or_mean(fact.value.astype(jnp.float64), fact.age))
         eigenvalues, eigenvectors = kdpp.eigendecompose(similarity)
-        return State(state.num_selected, *double.split(similarity), eigenvalues, eigenvectors)
+        return State(state.num_selected, *decompositions.split(similarity), eigenvalues, eigenvectors)
 
     def select(key, state: State, info, round, available) -> Selection:
         del info, round
@@ -140,7 +140,7 @@ def fl_dp3s(
         size = pool or 0
         drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
         drawn_available = None if available is None else available[drawn]
-        with double.precision():
+        with decompositions.precision():
             similarity = similarity_of_profiles(profiles[drawn].astype(jnp.float64))
             spectrum = _spectrum(similarity, drawn_available)
         spectrum = _of_sufficient_rank(*spectrum, k)
@@ -156,8 +156,8 @@ def fl_dp3s(
 
 def _of_available(state: State, available: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the eigenpairs of L restricted to the available clients, float32 [N] and [N, N]."""
-    with double.precision():
-        return _spectrum(double.joined(state.similarity, state.similarity_rest), available)
+    with decompositions.precision():
+        return _spectrum(decompositions.joined(state.similarity, state.similarity_rest), available)
 
 
 def _spectrum(similarity: jax.Array, available: jax.Array | None) -> tuple[jax.Array, jax.Array]:

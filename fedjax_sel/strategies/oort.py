@@ -42,7 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.numerics import partial_order, sampling
+from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.base import SELECTED, Env, Information, Outcome, Request, Selection, Static, Strategy, always
 
 _MAX_EXCLUDED = 0.3  # largest fraction of clients that `max_participations` excludes
@@ -183,7 +183,7 @@ def oort(
         for drawn, first, count in ((explored, num_exploited, num_explored), (exploited, 0, num_exploited)):
             tiers = tiers.at[jnp.where(position < count, drawn, n)].set(first + position, mode="drop")
         words = (tiers.astype(jnp.uint32), *sampling.random_words(key_rest, n))
-        ids = partial_order.first(words, k)
+        ids = sampling.first(words, k)
         return Selection(ids, None, reachable[ids])
 
     def update(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:

@@ -25,10 +25,9 @@ import numpy as np
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.core.jax_versions import enable_x64
-from fedjax_sel.strategies import kinds
+from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Fact, Information, Outcome, Selection, Strategy, keep_state
-from fedjax_sel.strategies.kinds import KINDS, Counts
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, NEVER, SELECTED, Request
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, Counts, Request
 
 Serve = Callable[..., tuple[Information, Any]]
 
@@ -181,7 +180,7 @@ def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Informat
     tables = {}
     for request in strategy.requests:
         if KINDS[request.kind].has_table:
-            value = jnp.zeros((*clients, *kinds.shape(request, counts)), jnp.float32)
+            value = jnp.zeros((*clients, *facts.shape(request, counts)), jnp.float32)
             tables[request.kind] = Fact(value, jnp.full(clients, NEVER, jnp.int32))
     return Information(strategy.name, tables)
 

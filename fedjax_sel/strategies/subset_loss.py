@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.base import Strategy, Unrequested
-from fedjax_sel.strategies.requests import Request
+from fedjax_sel.strategies.facts import Request
 
 KIND = "subset_loss"
 

@@ -1,4 +1,4 @@
-"""The test bench of a strategy: its traces and games, computed once and shared by the checks."""
+"""A synthetic world in which the conformance kit runs a strategy."""
 
 import functools
 from collections import Counter
@@ -8,13 +8,168 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fedjax_sel.core import jax_settings
-from fedjax_sel.strategies import contract
-from fedjax_sel.strategies.base import Selection, Strategy
-from fedjax_sel.testing import driver, synthetic_clients
-from fedjax_sel.testing.driver import Carry, Game, Record
-from fedjax_sel.testing.synthetic_clients import World
+from fedjax_sel.strategies import contract, protocol, subset_loss
+from fedjax_sel.strategies.base import (
+    NEVER,
+    Env,
+    Information,
+    Outcome,
+    Request,
+    Selection,
+    Strategy,
+    Unrequested,
+    keep_state,
+)
+from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
+from fedjax_sel.strategies.protocol import Keys, Known
+from fedjax_sel.testing import synthetic_clients
+from fedjax_sel.testing.synthetic_clients import LARGEST_LOSS, World
+
+
+class Game(NamedTuple):
+    """The static configuration of a game."""
+
+    num_selected: int
+    num_rounds: int  # T in the strategy's `Env`
+
+
+class Carry(NamedTuple):
+    """The scan carry between rounds."""
+
+    state: Any
+    info: Information
+
+
+class Record(NamedTuple):
+    """The record of one round; scan and vmap add leading axes."""
+
+    ids: jax.Array  # [K]
+    weights: jax.Array | None  # [K]
+    mask: jax.Array  # [K]
+    candidates: jax.Array | None  # [d]
+    nan: jax.Array  # whether the state holds NaN after `update`
+
+
+def environment(game: Game, world: World) -> Env:
+    """Return the `Env` passed to `init`."""
+    sizes = jnp.asarray(world.sizes)
+    return Env(
+        num_clients=sizes.shape[0],
+        num_selected=game.num_selected,
+        num_rounds=game.num_rounds,
+        num_classes=COUNTS.num_classes,
+        num_params=COUNTS.num_params,
+        sizes=sizes,
+        importance=sizes / sizes.sum(),
+        params=MODEL,
+        output_layer=OUTPUT_LAYER,
+    )
+
+
+def initial_world(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
+    """Return the state and the tables of facts after the start facts have been measured, before `prepare`."""
+    info = protocol.nothing_known(strategy, COUNTS, world.sizes.shape[0])
+    everyone = jnp.ones(world.sizes.shape, bool)
+    for _, request in protocol.requests_at_start(strategy):
+        info = _answered(info, request, world, jnp.int32(0), everyone)
+    return Carry(strategy.init(key, environment(game, world)), info)
+
+
+def prepare(strategy: Strategy, carry: Carry) -> Carry:
+    """Run `prepare` for a batch of games as the simulator does: on the CPU, with 64-bit types, then cast back."""
+    if strategy.prepare is keep_state:
+        return carry
+    state = protocol.prepare(protocol.over_replicates(strategy), carry.state, carry.info)
+    return carry._replace(state=jax.tree.map(jnp.asarray, state))
+
+
+def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array, world: World) -> tuple[Carry, Record]:
+    """Play one round of a game.
+
+    Args:
+        strategy: strategy under test.
+        carry: the state and the tables of facts.
+        round: round number from 0, int32 scalar.
+        key: random key of the game.
+        world: the synthetic answers of the clients.
+
+    Returns:
+        The next carry, and the record of the round.
+    """
+    num_clients = world.sizes.shape[0]
+    key_candidates, key_select = jax.random.split(jax.random.fold_in(key, round))
+    available = None if world.available is None else jnp.asarray(world.available)[round]
+    reachable = jnp.ones((num_clients,), bool) if available is None else available
+
+    def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
+        no_client = jnp.zeros((num_clients,), bool)
+        if ids is None:
+            queried = reachable
+        elif mask is None:
+            queried = no_client.at[ids].set(True, mode="drop") & reachable
+        else:
+            queried = no_client.at[ids].max(mask, mode="drop")
+        for _, request in protocol.requests_to(strategy, who):
+            info = _answered(info, request, world, round, queried & request.when.due(round))
+        return info, bill
+
+    known = Known(carry.state, carry.info)
+    keys = Keys(key_candidates, key_select)
+    known, (selection, candidates) = protocol.select(strategy, serve, known, keys, round, available)
+    known = protocol.ask_cohort(serve, known, selection)
+    outcome = outcome_of(strategy, world, round, selection)
+    state, info, _ = protocol.learn(strategy, known, round, selection, outcome)
+
+    nan = jnp.zeros((), bool)
+    for leaf in jax.tree.leaves(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            nan |= jnp.isnan(leaf).any()
+    return Carry(state, info), Record(*selection, candidates, nan)
+
+
+def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
+    """Return the outcome of a round; the step is the mean of the finite updates."""
+    ids = selection.ids
+    updates = jax.tree.map(lambda table: jnp.asarray(table)[round, ids], world.updates)
+    finite = jnp.asarray(world.finite)[round, ids]
+    kept = selection.mask & finite
+
+    def mean(leaf: jax.Array) -> jax.Array:
+        rows = jnp.where(kept.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0)
+        return rows.sum(axis=0) / jnp.maximum(kept.sum(), 1)
+
+    metrics = (
+        jax.tree.map(lambda leaf: jnp.asarray(leaf)[round], world.metrics)
+        if any(request.kind == "server_metrics" for request in strategy.requests)
+        else Unrequested(strategy.name, "server_metrics")
+    )
+    after = jnp.asarray(world.losses_after)[round, ids]
+    before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
+    subsets = subset_loss.stand_in(strategy, jnp.where(kept, after, 0.0))
+    return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets)
+
+
+def play_rounds(
+    strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, world: World
+) -> tuple[Carry, Record]:
+    """Play a game as one scan over rounds; records have a leading axis [T]."""
+
+    def step(carry: Carry, round: jax.Array) -> tuple[Carry, Record]:
+        return one_round(strategy, carry, round, key, world)
+
+    return lax.scan(step, carry, jnp.arange(num_rounds, dtype=jnp.int32))
+
+
+def _answered(info: Information, request: Request, world: World, round: jax.Array, answers: jax.Array) -> Information:
+    """Return the tables with the world's answers of the clients in `answers`, bool [N]."""
+    age: Any = 0
+    if request.option("nonfinite") == "missing":
+        age = jnp.where(jnp.asarray(world.missing)[round], NEVER, 0)  # NEVER marks an imputed value
+    return protocol.entered(info, request.kind, jnp.asarray(world.facts[request.kind])[round], answers, age)
+
 
 UNCHECKED = "not checked: "
 SEPARATE = 3  # games that are also played one by one
@@ -75,7 +230,7 @@ class Bench:
     @functools.cached_property
     def start(self) -> Carry:
         """The shapes of the initial state and of the tables of facts."""
-        return jax.eval_shape(lambda key: driver.initialize(self.strategy, self.game, key, self.world), self.key)
+        return jax.eval_shape(lambda key: initial_world(self.strategy, self.game, key, self.world), self.key)
 
     def hooks(self) -> dict[str, contract.Hook]:
         """Return every hook of the strategy with the shapes of its arguments."""
@@ -85,7 +240,7 @@ class Bench:
         answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
         round = shape((), jnp.int32)
         outcome = jax.eval_shape(
-            lambda round, selection: driver.outcome_of(self.strategy, self.world, round, selection), round, answer
+            lambda round, selection: outcome_of(self.strategy, self.world, round, selection), round, answer
         )
         return contract.hooks(self.strategy, self.key, *self.start, None, answer, outcome)
 
@@ -133,14 +288,14 @@ class Bench:
         keys = jax.random.split(jax_settings.key(self.options.seed), len(index))
 
         def initialize(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
-            return driver.initialize(self.strategy, game, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
+            return initial_world(self.strategy, game, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
 
         def play(carry: Carry, key: jax.Array, world: jax.Array, all_worlds: World) -> Record:
             chosen = jax.tree.map(lambda leaf: leaf[world], all_worlds)
-            return driver.play(self.strategy, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
+            return play_rounds(self.strategy, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
 
         carry = jax.jit(jax.vmap(initialize, (0, 0, None)))(keys, index, stacked)
-        carry = driver.prepare(self.strategy, carry)
+        carry = prepare(self.strategy, carry)
         records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
         records = Games(*(None if leaf is None else np.asarray(leaf) for leaf in records))  # pyright: ignore
         ends = np.cumsum(counts)
@@ -167,12 +322,12 @@ class Bench:
             **{name: _counted(traces, name, getattr(self.strategy, name)) for name in ("select", "observe", "update")}
         )
         world = jax.tree.map(jnp.asarray, self.world)
-        initialize = jax.jit(lambda key, world: driver.initialize(strategy, self.game, key, world))
-        step = jax.jit(lambda carry, round, key, world: driver.one_round(strategy, carry, round, key, world))
+        initialize = jax.jit(lambda key, world: initial_world(strategy, self.game, key, world))
+        step = jax.jit(lambda carry, round, key, world: one_round(strategy, carry, round, key, world))
 
         def play(key: jax.Array) -> tuple[list[Carry], list[Record]]:
             batch = jax.tree.map(lambda leaf: leaf[None], initialize(key, world))
-            carry = jax.tree.map(lambda leaf: leaf[0], driver.prepare(strategy, batch))
+            carry = jax.tree.map(lambda leaf: leaf[0], prepare(strategy, batch))
             carries, records = [], []
             for round in range(self.options.rounds):
                 carries.append(carry)
@@ -195,7 +350,7 @@ class Bench:
         """Play a round of the first ordinary game without compilation."""
         carry, key = self.loop.carries[round], jax.random.fold_in(self._keys[0], 1)
         with jax.disable_jit():
-            return driver.one_round(self.strategy, carry, jnp.int32(round), key, self.world)[1]
+            return one_round(self.strategy, carry, jnp.int32(round), key, self.world)[1]
 
     @functools.cached_property
     def _keys(self) -> jax.Array:

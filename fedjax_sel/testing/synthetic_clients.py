@@ -13,7 +13,7 @@ import numpy as np
 
 from fedjax_sel.strategies.base import Evaluation, Request, ServerMetrics, Strategy, always
 from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
-from fedjax_sel.strategies.kinds import KINDS, shape
+from fedjax_sel.strategies.facts import KINDS, shape
 
 LARGEST_LOSS = 1e6  # the simulator's upper bound of losses
 RANK = 9  # rank of the clients' updates

@@ -1,7 +1,4 @@
-"""One client's local work: training from the received model, and means over its examples.
-
-Pure functions of one (replicate, client) pair; `devices/__init__.py` runs many pairs at once.
-"""
+"""Local training of one client: gradient steps, losses, and its report."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,12 +10,131 @@ from jax import lax
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
-from fedjax_sel.models import Model, Params
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models import Draws, Model, Params
+from fedjax_sel.models.core import Weights
 from fedjax_sel.tasks import Task
-from fedjax_sel.training import buffer_reuse, gradients, predrawn, schedule, shuffle
+from fedjax_sel.training import schedule
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
+
+# In-place weight updates on CPUs.
+#
+# A step can overwrite a layer's weights only after their last read. On CPUs, XLA assigns buffers before it orders the
+# operations. If a layer's new weights do not depend on the gradient that passed through it to the layer below, XLA
+# copies the old weights in each step (a dense layer of 6.4 MB in pfl-research's CNN). The learning rate is therefore
+# made to depend on the whole gradient.
+
+
+def depend_on(value: jax.Array, tree: Any) -> jax.Array:
+    """Return a value unchanged, with a data dependency on all leaves of a tree on CPUs.
+
+    Args:
+        value: float32 scalar.
+        tree: pytree of floats.
+
+    Returns:
+        The same value, bit for bit.
+    """
+    if jax.default_backend() != "cpu":
+        return value
+
+    def opaque_zero(leaf: jax.Array) -> jax.Array:
+        """Return a zero that XLA does not simplify: one bit of a number, shifted out of its word."""
+        first = lax.bitcast_convert_type(leaf.reshape(-1)[0].astype(jnp.float32), jnp.uint32)
+        return (first >> 31) >> 1
+
+    bits = lax.bitcast_convert_type(jnp.asarray(value, jnp.float32), jnp.uint32)  # bit patterns depend on the width
+    for leaf in jax.tree.leaves(tree):
+        bits = bits | opaque_zero(leaf) if leaf.size else bits
+    return lax.bitcast_convert_type(bits, jnp.float32)
+
+
+# Random draws of a client's steps, such as dropout, drawn for all steps at once before the first.
+#
+# XLA compiles a random generator to a loop of small operations. On a CPU, that loop costs as much as a layer of a small
+# network in each step. The draws are the same either way.
+
+
+MOST_BYTES = 2**20  # limit per client on the memory of draws made ahead
+
+
+def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Array], Draws]:
+    """Return the function from a step's index to its random draws.
+
+    Args:
+        model: the network.
+        work: number of local steps, and their batches.
+        key: a client's key in a round; consumed.
+    """
+
+    def of_step(index: jax.Array) -> Draws:
+        return model.draw(jax.random.fold_in(key, index), work.batch_size)
+
+    one = jax.tree.leaves(jax.eval_shape(of_step, jnp.int32(0)))
+    if (
+        not one
+        or work.equal_steps is None
+        or work.equal_steps * sum(leaf.size * leaf.dtype.itemsize for leaf in one) > MOST_BYTES
+    ):
+        return of_step
+    ahead = jax.vmap(of_step)(jnp.arange(work.equal_steps))
+    # Without the barrier, XLA would index the table again for each unit that uses a draw.
+    return lambda index: lax.optimization_barrier(jax.tree.map(lambda leaf: leaf[index], ahead))
+
+
+# Gradient accumulation over micro-batches.
+#
+# The activations of a whole batch in a convolutional network exceed a core's cache many times.
+
+
+def of_batch(
+    losses_of: Callable[[Params, Any], tuple[jax.Array, Any]],
+    params: Params,
+    examples: Any,
+    counts: jax.Array,
+    micro_batch: int,
+) -> tuple[Params, jax.Array, Any]:
+    """Return the gradient of the mean loss of the unmasked examples.
+
+    Args:
+        losses_of: (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
+        params: the trained weights.
+        examples: pytree, leaves [B, ...].
+        counts: mask of the examples that count, bool [B]; they come first.
+        micro_batch: largest number of examples in a piece; at least B for a model with non-trained state.
+
+    Returns:
+        The gradient in the pytree of the model, the losses [B] of the unmasked examples, and the new non-trained state.
+    """
+    number = jnp.maximum(counts.sum(), 1)
+
+    def mean_loss(params: Params, examples: Any, counts: jax.Array) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+        losses, carried = losses_of(params, examples)
+        return jnp.sum(jnp.where(counts, losses, 0.0)) / number, (losses, carried)
+
+    gradient_of = jax.grad(mean_loss, has_aux=True)
+    num_pieces = -(-len(counts) // micro_batch)
+    if num_pieces == 1:
+        gradient, (losses, carried) = gradient_of(params, examples, counts)
+        return gradient, losses, carried
+    pieces = jax.tree.map(lambda leaf: _in_pieces(leaf, num_pieces), (examples, counts))
+    size = pieces[1].shape[1]
+
+    def add(index: jax.Array, so_far: tuple[Params, jax.Array]) -> tuple[Params, jax.Array]:
+        gradient, (losses, carried) = gradient_of(params, *jax.tree.map(lambda leaf: leaf[index], pieces))
+        assert not jax.tree.leaves(carried), "a model with non-trained state takes its batch whole"
+        return jax.tree.map(jnp.add, so_far[0], gradient), so_far[1].at[index].set(losses)
+
+    zeros = jax.tree.map(jnp.zeros_like, params), jnp.zeros((num_pieces, size))
+    used_pieces = -(-counts.sum() // size)  # fully masked pieces are skipped
+    gradient, losses = lax.fori_loop(0, used_pieces, add, zeros)
+    return gradient, losses.reshape(-1)[: len(counts)], ()
+
+
+def _in_pieces(leaf: jax.Array, num_pieces: int) -> jax.Array:
+    """Split [B, ...] into [pieces, B / pieces, ...], padded with zeros."""
+    filled = jnp.pad(leaf, [(0, -len(leaf) % num_pieces)] + [(0, 0)] * (leaf.ndim - 1))
+    return filled.reshape(num_pieces, -1, *leaf.shape[1:])
 
 
 class Trainer(NamedTuple):
@@ -149,7 +265,7 @@ def train_and_report(
     part = fed.train_part(federation, replicate, client)
     order_key, dropout_key = jax.random.split(key)
     order = schedule.orders(work, order_key, part.size)
-    draws_of = predrawn.of_steps(trainer.model, work, dropout_key)
+    draws_of = of_steps(trainer.model, work, dropout_key)
     learning_rate = trainer.learning_rate(round)
     epochs = schedule.epochs(work, key)
     steps = schedule.num_steps(work, part.size, epochs)
@@ -174,12 +290,12 @@ def train_and_report(
             return trainer.task.losses(output.prediction, targets), output.carried
 
         examples = positions, draws_of(index)
-        gradient, losses, carried = gradients.of_batch(losses_of, weights, examples, counts, trainer.micro_batch)
+        gradient, losses, carried = of_batch(losses_of, weights, examples, counts, trainer.micro_batch)
         if statistic is not None:
             total += seen(index, losses, counts)
         gradient = trainer.optimizer.gradient(gradient, weights, received.trained, memory)
         direction, optimizer_state = trainer.client_optimizer.update(gradient, optimizer_state, weights)
-        rate = buffer_reuse.after(learning_rate, gradient)
+        rate = depend_on(learning_rate, gradient)
         weights = jax.tree.map(lambda w, d: w - rate * d, weights, direction)
         return Weights(weights, carried), optimizer_state, total
 
@@ -280,7 +396,7 @@ def batch_loss(
 ) -> jax.Array:
     """Return a model's mean loss over `batch_size` random examples of a client, or all if it has fewer, nats."""
     slots = jnp.arange(batch_size)
-    positions = shuffle.position(shuffle.order(key, segment.size), jnp.minimum(slots, segment.size - 1), segment.size)
+    positions = schedule.position(schedule.order(key, segment.size), jnp.minimum(slots, segment.size - 1), segment.size)
     inputs, targets = fed.gather(federation, segment, positions)
     return mean_loss(trainer.model, trainer.task, weights, inputs, targets, slots < segment.size)
 

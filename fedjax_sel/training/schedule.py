@@ -1,20 +1,63 @@
-"""Local schedule: the number of steps and the examples of each step.
-
-`local_steps`   E steps of min(batch, n) examples; the shuffled data are cycled, so a batch may straddle two passes.
-`local_epochs`  E passes; each ends with a partial batch if n is no multiple of the batch.
-                With a range, E is drawn for each client and round.
-Each pass has its own random order.
-"""
+"""Order and number of a client's local steps, with a pseudorandom permutation that needs no sort."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.training import shuffle
-from fedjax_sel.training.shuffle import Order
+
+# A random order of n examples, computed position by position: no sort, no table, any n.
+#
+# The swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012): in every pass each position x is paired with
+# (word - x) mod n, and a hash of the pair decides whether the two swap. A pass is a bijection on 0..n-1 for any hash,
+# so each example occurs exactly once. The usual way, sorting random numbers, is slow on a CPU (see
+# benchmarks/shuffle.py).
+
+
+PASSES = 24  # positions, and pairs of positions, are uniform to about 2^-12 (tests/training)
+
+
+class Order(NamedTuple):
+    """The random words of an order, [PASSES], or of one order per position, [PASSES, ...]."""
+
+    offsets: jax.Array  # word mod n, uint32
+    masks: jax.Array  # XOR mask of the hash, uint32
+
+
+def order(key: jax.Array, size: jax.Array) -> Order:
+    """Draw the order of n examples; it divides by n once here, since division is slow, and not per position.
+
+    Args:
+        key: consumed.
+        size: n, int32 scalar, at least 1.
+    """
+    words = jax.random.bits(key, (PASSES, 2), jnp.uint32)
+    return Order(words[:, 0] % size.astype(jnp.uint32), words[:, 1])
+
+
+def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
+    """Return the example at each index of the order; a bijection on 0..size-1.
+
+    Args:
+        drawn: one order for all indices, or one per index.
+        index: int32 [...], from 0 to size - 1.
+        size: n, int32 scalar, at least 1.
+
+    Returns:
+        Positions of examples, int32 [...].
+    """
+    x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
+    for i in range(PASSES):
+        offset = drawn.offsets[i]
+        partner = jnp.where(x <= offset, offset - x, offset + n - x)
+        mixed = (jnp.maximum(x, partner) ^ drawn.masks[i]) * jnp.uint32(0x9E3779B1)
+        mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
+        mixed = (mixed ^ (mixed >> 13)) * jnp.uint32(0xC2B2AE3D)
+        x = jnp.where(mixed >> 31 == 1, partner, x)
+    return x.astype(jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +156,7 @@ def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
         Leaves [max_passes, shuffle.PASSES].
     """
     keys = jax.vmap(lambda e: jax.random.fold_in(key, e))(jnp.arange(work.max_passes))
-    return jax.vmap(lambda key: shuffle.order(key, size))(keys)
+    return jax.vmap(lambda key: order(key, size))(keys)
 
 
 def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -138,9 +181,9 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
         # a batch is at most one pass long, so it lies in at most two passes
         straddles = index >= size
         both = jax.tree.map(lambda leaf: jnp.where(straddles, leaf[first + 1][:, None], leaf[first][:, None]), drawn)
-        return shuffle.position(both, jnp.where(straddles, index - size, index), size), counts
+        return position(both, jnp.where(straddles, index - size, index), size), counts
     steps_a_pass = -(-size // work.batch_size)
     index = step % steps_a_pass * work.batch_size + slots
     counts = index < size
     this_pass = jax.tree.map(lambda leaf: leaf[step // steps_a_pass], drawn)
-    return shuffle.position(this_pass, jnp.minimum(index, size - 1), size), counts
+    return position(this_pass, jnp.minimum(index, size - 1), size), counts

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_sel.models import Params
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models.core import Weights
 
 
 def cohort_weights(

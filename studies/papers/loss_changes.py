@@ -24,15 +24,14 @@ from fedjax_sel.core import files, whole_files
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
 from fedjax_sel.runs import checkpoint, out_folder, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import keys, layout, run
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.plan import Carry, Plan
-from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
 from fedjax_sel.simulation.run import SPECS, Program
+from fedjax_sel.simulation.state import Carry, Plan, RoundContext, ToTrain, to_train
 from fedjax_sel.training import client, server
 from studies.papers import state
 from studies.papers.entry import Measure, Scale

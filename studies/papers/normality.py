@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from fedjax_sel.statistics.paired import finite
+from fedjax_sel.statistics import finite
 
 SIMULATIONS = 9999
 _AT_ONCE = 500  # simulated samples that are in memory together

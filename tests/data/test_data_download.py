@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel import data
-from fedjax_sel.data import download, official_files
-from fedjax_sel.data.official_files import RemoteFile
+from fedjax_sel.data import download
+from fedjax_sel.data.download import RemoteFile
 from fedjax_sel.errors import UserError
 
 
@@ -81,7 +81,7 @@ class Server:
 def server(monkeypatch):
     running = Server()
     running.files = {f"/mnist/{name}": content for name, content in FILES.items()}
-    monkeypatch.setattr(official_files, "OFFICIAL", {"mnist": table(FILES)})
+    monkeypatch.setattr(download, "OFFICIAL", {"mnist": table(FILES)})
     monkeypatch.setenv("FEDJAX_SEL_MIRROR", running.address + "/")
     yield running
     running.http.shutdown()
@@ -295,7 +295,7 @@ def test_cifar_binaries(server, monkeypatch, tmp_path, folder):
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
     rows = {name: RNG.integers(10, size=(4, 3073), dtype=np.uint8) for name in names}
     archive = cifar_archive(folder, rows)
-    monkeypatch.setattr(official_files, "OFFICIAL", {"cifar10": table({"cifar-10-binary.tar.gz": archive})})
+    monkeypatch.setattr(download, "OFFICIAL", {"cifar10": table({"cifar-10-binary.tar.gz": archive})})
     server.files = {"/cifar10/cifar-10-binary.tar.gz": archive}
     dataset = data.load("cifar10")
     assert dataset.train_images.shape == (20, 32, 32, 3) and dataset.test_images.shape == (4, 32, 32, 3)
@@ -311,7 +311,7 @@ def test_cifar_100_has_fine_labels(server, monkeypatch, isolated):
         name: RNG.integers(100, size=(size, 3074), dtype=np.uint8) for name, size in (("train.bin", 9), ("test.bin", 4))
     }
     archive = cifar_archive("cifar-100-binary", rows)
-    monkeypatch.setattr(official_files, "OFFICIAL", {"cifar100": table({"cifar-100-binary.tar.gz": archive})})
+    monkeypatch.setattr(download, "OFFICIAL", {"cifar100": table({"cifar-100-binary.tar.gz": archive})})
     server.files = {"/cifar100/cifar-100-binary.tar.gz": archive}
     for _ in range(2):
         dataset = data.load("cifar100")
@@ -328,7 +328,7 @@ def test_cifar_100_has_fine_labels(server, monkeypatch, isolated):
 def test_cifar_100_with_a_label_too_many(server, monkeypatch):
     rows = {name: np.full((2, 3074), 100, np.uint8) for name in ("train.bin", "test.bin")}
     archive = cifar_archive("cifar-100-binary", rows)
-    monkeypatch.setattr(official_files, "OFFICIAL", {"cifar100": table({"cifar-100-binary.tar.gz": archive})})
+    monkeypatch.setattr(download, "OFFICIAL", {"cifar100": table({"cifar-100-binary.tar.gz": archive})})
     server.files = {"/cifar100/cifar-100-binary.tar.gz": archive}
     with pytest.raises(UserError, match="cannot be parsed"):
         data.load("cifar100")
@@ -341,7 +341,7 @@ def test_cifar_100_with_a_label_too_many(server, monkeypatch):
 )
 def test_a_file_that_cannot_be_parsed_is_one_sentence(server, monkeypatch, content):
     files = FILES | {"train-images-idx3-ubyte.gz": content}
-    monkeypatch.setattr(official_files, "OFFICIAL", {"mnist": table(files)})
+    monkeypatch.setattr(download, "OFFICIAL", {"mnist": table(files)})
     server.files = {f"/mnist/{name}": body for name, body in files.items()}
     with pytest.raises(UserError, match="cannot be parsed"):
         data.load("mnist")
@@ -349,7 +349,7 @@ def test_a_file_that_cannot_be_parsed_is_one_sentence(server, monkeypatch, conte
 
 def test_the_registered_checksums_are_those_of_tfds():
     folder = Path(pytest.importorskip("tensorflow_datasets").__file__).parent / "url_checksums"
-    for dataset, files in official_files.OFFICIAL.items():
+    for dataset, files in download.OFFICIAL.items():
         registered = {tuple(line.split("\t")) for line in (folder / f"{dataset}.txt").read_text().splitlines()}
         for file in files:
             assert (file.url, str(file.num_bytes), file.sha256, file.name) in registered

@@ -14,7 +14,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import data
-from fedjax_sel.data import cache, tfds_folder, tfds_reader
+from fedjax_sel.data import cache, tfds
 from fedjax_sel.errors import UserError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -219,14 +219,14 @@ def test_another_folder_never_gets_this_folders_copy(prepared, prepare, tmp_path
 def test_a_fingerprint_sees_contents_of_the_same_size(prepared, tmp_path, num_bytes, place):
     folder = own_copy(prepared, tmp_path) / "tiny_grey/1.2.0"
     (folder / TRAIN).write_bytes(bytes(num_bytes))
-    before = tfds_folder.fingerprint(folder)
-    assert tfds_folder.fingerprint(folder) == before
+    before = tfds.fingerprint(folder)
+    assert tfds.fingerprint(folder) == before
     content = bytearray(num_bytes)
     # Records are compressed in blocks of hundreds of kilobytes, so other records change whole stretches.
     start = int(place * (num_bytes - 1))
     content[max(0, start - 200_000) : start + 200_000] = b"x" * len(content[max(0, start - 200_000) : start + 200_000])
     (folder / TRAIN).write_bytes(content)
-    assert tfds_folder.fingerprint(folder) != before
+    assert tfds.fingerprint(folder) != before
 
 
 def test_a_folder_of_copies_is_a_data_folder(prepared, tmp_path, isolated):
@@ -242,7 +242,7 @@ def test_a_folder_of_copies_is_a_data_folder(prepared, tmp_path, isolated):
 
 def test_the_second_load_is_the_first_from_the_copy(prepared, monkeypatch):
     first = data.load("tiny_grey", prepared)
-    monkeypatch.setattr(tfds_reader, "read", must_not_decode)
+    monkeypatch.setattr(tfds, "read", must_not_decode)
     second = data.load("tiny_grey", prepared)
     assert same(first, second)
     assert isinstance(second.train_images, np.memmap) and not second.train_images.flags.writeable
@@ -282,7 +282,7 @@ def test_a_damaged_copy_is_made_again(prepared, isolated, monkeypatch, damage):
     COPY_DAMAGES[damage](the_copy(isolated))
     with pytest.warns(UserWarning, match="damaged"):
         assert same(data.load("tiny_grey", prepared), first)
-    monkeypatch.setattr(tfds_reader, "read", must_not_decode)
+    monkeypatch.setattr(tfds, "read", must_not_decode)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert same(data.load("tiny_grey", prepared), first)

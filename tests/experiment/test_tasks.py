@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from fedjax_sel import tasks
-from fedjax_sel.tasks import measures
 
 RNG = np.random.default_rng(1)
 
@@ -76,7 +75,7 @@ def test_a_prediction_with_a_nan_is_not_right(broken):
 
 
 def test_columns_have_the_names_of_the_measures():
-    assert measures.names(tasks.classification()).all == (
+    assert tasks.names(tasks.classification()).all == (
         "test_accuracy", "test_loss", "train_accuracy", "train_loss", "worst_decile_accuracy", "gemd",
     )  # fmt: skip
-    assert measures.names(tasks.multilabel()).others == ("test_all_right",)
+    assert tasks.names(tasks.multilabel()).others == ("test_all_right",)

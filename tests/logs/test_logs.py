@@ -16,7 +16,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, callbacks, logs
 from fedjax_sel.cli import command_line, compare, train
-from fedjax_sel.logs.base import steps
+from fedjax_sel.logs import steps
 
 REPOSITORY = Path(fedjax_sel.__file__).parents[1]
 SMALL = fedjax_sel.preset("quickstart").replace(

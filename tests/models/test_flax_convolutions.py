@@ -13,8 +13,8 @@ from jax import lax
 
 from fedjax_sel.models import flax_convolutions, layers
 from fedjax_sel.models.flax_convolutions import convolve, faster_convolutions
-from fedjax_sel.models.linen_module import from_linen
-from fedjax_sel.models.nnx_module import from_nnx
+from fedjax_sel.models.linen import from_linen
+from fedjax_sel.models.nnx import from_nnx
 
 KEY = jax.random.key(3)
 CASES = [

@@ -10,7 +10,7 @@ from jax import lax
 
 from fedjax_sel import models
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import layers, pooling, winograd
+from fedjax_sel.models import layers, winograd
 
 SMALL = [(5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2), (3, 16, 2, 3, 2), (1, 2, 3, 4, 2)]
 MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be large ones, whole and hanging over
@@ -59,7 +59,7 @@ def test_a_pooled_convolution_is_one_that_pooling_follows(form, size, channels, 
         return layers.CONVOLUTIONS[form](x, kernel, size, pooled=True)
 
     def expected(x, kernel):
-        return pooling.max_pool(layers.by_xla(x, kernel, size))
+        return layers.max_pool(layers.by_xla(x, kernel, size))
 
     ours, backward = jax.vjp(pooled, x, kernel)
     theirs, their_backward = jax.vjp(expected, x, kernel)
@@ -74,9 +74,9 @@ def test_equal_pixels_share_the_gradient_of_a_pooled_tile():
     tiles = jax.random.randint(jax.random.key(0), (4, 4, 300), 0, 3).astype(jnp.float32)  # two, three and four alike
     image = tiles.transpose(2, 0, 1)[..., None]
     weights = jax.random.normal(jax.random.key(1), (2, 2, 300))
-    pooled, backward = jax.vjp(pooling.pool_tiles, tiles)
-    np.testing.assert_array_equal(pooled, pooling.max_pool(image)[..., 0].transpose(1, 2, 0))
-    expected = jax.grad(lambda x: (pooling.max_pool(x)[..., 0].transpose(1, 2, 0) * weights).sum())(image)
+    pooled, backward = jax.vjp(layers.pool_tiles, tiles)
+    np.testing.assert_array_equal(pooled, layers.max_pool(image)[..., 0].transpose(1, 2, 0))
+    expected = jax.grad(lambda x: (layers.max_pool(x)[..., 0].transpose(1, 2, 0) * weights).sum())(image)
     np.testing.assert_allclose(backward(weights)[0], expected[..., 0].transpose(1, 2, 0), rtol=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_winograds_matrices_convolve_exactly(tiling):
 def test_pooling_equals_a_window_maximum(side):
     x = jax.random.normal(jax.random.key(0), (2, side, side, 3))
     expected = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-    np.testing.assert_array_equal(pooling.max_pool(x), expected)
+    np.testing.assert_array_equal(layers.max_pool(x), expected)
 
 
 @pytest.mark.fast_cases(1)

@@ -12,8 +12,8 @@ from flax import nnx
 import fedjax_sel
 from fedjax_sel import Dataset, Experiment, UserError, models
 from fedjax_sel.experiment import problem
-from fedjax_sel.models.linen_module import from_linen
-from fedjax_sel.models.nnx_module import from_nnx
+from fedjax_sel.models.linen import from_linen
+from fedjax_sel.models.nnx import from_nnx
 
 KEY = jax.random.key(3)
 X = jax.random.normal(KEY, (6, 8, 8, 2))

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.models.nnx_module import from_nnx
+from fedjax_sel.models.nnx import from_nnx
 
 X = jax.random.normal(jax.random.key(7), (6, 5))
 KEY = jax.random.key(3)

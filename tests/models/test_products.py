@@ -12,7 +12,7 @@ from fedjax_sel import config, models, strategies
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.checking import check
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.models import layers, products, wide
+from fedjax_sel.models import core, layers
 from fedjax_sel.simulation import run
 
 BF16 = jnp.bfloat16
@@ -45,11 +45,11 @@ def is_float32(equation):
 
 def test_the_flag_offers_what_there_is():
     flat = config.flat_types()
-    assert typing.get_args(flat["precision"]) == products.PRECISIONS
+    assert typing.get_args(flat["precision"]) == core.PRECISIONS
     assert typing.get_args(flat["initializer"]) == layers.INITIALIZERS
 
 
-@pytest.mark.parametrize("product", [layers.matmul, wide.product])
+@pytest.mark.parametrize("product", [layers.matmul, layers.transposed_product])
 def test_bfloat16_rounds_factors_and_results_and_sums_in_more(product):
     x = jax.random.normal(jax.random.key(0), (4, 300))
     kernel = jax.random.normal(jax.random.key(1), (7, 300) if product is layers.matmul else (300, 7))
@@ -73,7 +73,7 @@ def test_convolutions_in_bfloat16_are_those_of_float32_up_to_rounding(form):
     assert 1e-4 * scale < float(jnp.abs(y - expected).max()) < 0.04 * scale
 
 
-@pytest.mark.parametrize("precision", products.PRECISIONS)
+@pytest.mark.parametrize("precision", core.PRECISIONS)
 @pytest.mark.parametrize("name", models.TABLE)
 def test_every_multiplication_of_a_model_and_of_its_gradient_is_in_it(name, precision):
     shape = (28, 28, 1)
@@ -88,7 +88,7 @@ def test_every_multiplication_of_a_model_and_of_its_gradient_is_in_it(name, prec
             assert is_narrow(equation)
         else:
             assert not is_narrow(equation)
-            assert equation.params["precision"] == (products.LEVELS[precision],) * 2
+            assert equation.params["precision"] == (core.LEVELS[precision],) * 2
 
 
 @pytest.mark.parametrize("name", ["logistic", "lenet", pytest.param("resnet8", marks=pytest.mark.slow)])
@@ -103,7 +103,7 @@ def test_what_a_module_of_plain_flax_leaves_open_is_float32(name):
 
     found = list(multiplications(jax.make_jaxpr(jax.grad(loss))(weights.trained, images).jaxpr))
     assert len(found) >= 2
-    assert {equation.params["precision"] for equation in found} == {(products.LEVELS["float32"],) * 2}
+    assert {equation.params["precision"] for equation in found} == {(core.LEVELS["float32"],) * 2}
 
 
 SAMPLE = ("fedcor", "fl_dp3s", "gpfl")

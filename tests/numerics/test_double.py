@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.numerics import double, kdpp
+from fedjax_sel.numerics import decompositions, kdpp
 
 
 def test_two_floats_hold_forty_eight_bits():
     numbers = np.random.default_rng(0).normal(size=1000) * 10.0 ** np.arange(-10, 10).repeat(50)
-    with double.precision():
-        rounded, rest = double.split(jnp.asarray(numbers))
+    with decompositions.precision():
+        rounded, rest = decompositions.split(jnp.asarray(numbers))
         assert rounded.dtype == rest.dtype == np.float32
-        back = double.joined(rounded, rest)
+        back = decompositions.joined(rounded, rest)
         assert back.dtype == np.float64
         np.testing.assert_allclose(back, numbers, rtol=2.0**-48, atol=0)
     np.testing.assert_array_equal(rounded, numbers.astype(np.float32))
@@ -25,13 +25,13 @@ def test_a_program_of_32_bit_types_decomposes_in_float64():
     matrices[:, 5], matrices[:, :, 5] = matrices[:, 4] * (1 + 1e-10), matrices[:, :, 4] * (1 + 1e-10)
     available = np.ones((3, 6), bool)
     available[1, 2] = False
-    with double.precision():
-        parts = jax.device_get(double.split(jnp.asarray(matrices)))
+    with decompositions.precision():
+        parts = jax.device_get(decompositions.split(jnp.asarray(matrices)))
 
     def eigenvalues(rounded, rest, available):
         def decompose():
-            with double.precision():
-                values, _ = kdpp.eigendecompose_subset(double.joined(rounded, rest), available)
+            with decompositions.precision():
+                values, _ = kdpp.eigendecompose_subset(decompositions.joined(rounded, rest), available)
                 return values.astype(jnp.float32)
 
         return jax.lax.cond(available.any(), decompose, lambda: jnp.zeros(6))
@@ -41,7 +41,7 @@ def test_a_program_of_32_bit_types_decomposes_in_float64():
 
     count, found = jax.jit(lambda: jax.lax.scan(step, 0.0, length=2))()
     assert count.dtype == found.dtype == np.float32
-    with double.precision():
-        held = np.asarray(double.joined(*map(jnp.asarray, parts)))
+    with decompositions.precision():
+        held = np.asarray(decompositions.joined(*map(jnp.asarray, parts)))
     exact = np.sort(np.linalg.svd(np.where(available[:, None], held, 0.0), compute_uv=False) ** 2)
     np.testing.assert_allclose(found[1], exact, rtol=1e-4, atol=1e-28)

@@ -8,7 +8,7 @@ from scipy import stats
 
 from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.numerics import gaussian_process as gp
-from fedjax_sel.numerics.probabilistic_pca import optimal_embeddings
+from fedjax_sel.numerics.gaussian_process import optimal_embeddings
 
 
 def twin_picks(sigma, p, alpha, k, mean=None, allowed=None):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.numerics import partial_order, sampling
+from fedjax_sel.numerics import sampling
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, 2e-38, -2e-38, 3.4e38, -3.4e38, 0.5, 0.5], np.float32)
 
@@ -20,25 +20,25 @@ def numbers(seed, size):
 
 def test_words_are_in_the_order_of_numbers():
     values = np.concatenate([numbers(0, 2000), SPECIAL])
-    up, down = np.asarray(partial_order.ascending(values)), np.asarray(partial_order.descending(values))
+    up, down = np.asarray(sampling.ascending(values)), np.asarray(sampling.descending(values))
     i, j = np.random.default_rng(1).integers(0, len(values), (2, 20_000))
     np.testing.assert_array_equal(up[i] < up[j], values[i] < values[j])
     np.testing.assert_array_equal(up[i] == up[j], values[i] == values[j])
     np.testing.assert_array_equal(down[i] < down[j], values[i] > values[j])
-    assert (partial_order.ascending(jnp.float32([jnp.nan, -jnp.nan])) > up.max()).all()
-    assert (up < partial_order.LAST).all() and (down < partial_order.LAST).all()
+    assert (sampling.ascending(jnp.float32([jnp.nan, -jnp.nan])) > up.max()).all()
+    assert (up < sampling.LAST).all() and (down < sampling.LAST).all()
 
 
 def test_a_value_is_that_of_the_sorted_list():
     values = numbers(2, 1001)
-    found = jax.jit(jax.vmap(lambda place: partial_order.value_at(values, place)))(jnp.arange(1001))
+    found = jax.jit(jax.vmap(lambda place: sampling.selected_value_at(values, place)))(jnp.arange(1001))
     np.testing.assert_array_equal(found, np.sort(values))
 
 
 @pytest.mark.parametrize("n,k", [(1, 1), (7, 7), (500, 1), (500, 37), (500, 499)])
 def test_the_first_items_are_those_of_a_sort(n, k):
     rng = np.random.default_rng(n + k)
-    found = jax.jit(lambda words: (partial_order.first(words, k), partial_order.among_first(words, k)))
+    found = jax.jit(lambda words: (sampling.first(words, k), sampling.among_first(words, k)))
     for _ in range(20):
         high, low = rng.integers(0, 5, n), rng.integers(0, 2**32, n)  # ties in the first word, seldom in the second
         low[rng.random(n) < 0.2] = 2**32 - 1
@@ -52,7 +52,7 @@ def test_the_first_items_are_those_of_a_sort(n, k):
 def test_counts_of_none_all_and_more():
     words = (jnp.arange(10, dtype=jnp.uint32)[::-1],)
     for count, expected in ((0, 0), (10, 10), (99, 10)):
-        assert np.asarray(jax.jit(partial_order.among_first)(words, count)).sum() == expected
+        assert np.asarray(jax.jit(sampling.among_first)(words, count)).sum() == expected
 
 
 @pytest.fixture

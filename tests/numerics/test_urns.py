@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.numerics import urns
+from fedjax_sel.numerics import clustering
 
 SHAPES = [(4, 1), (6, 2), (9, 4), (12, 5), (5, 5), (20, 7)]
 INSTANCES = 60  # of each shape
@@ -87,7 +87,7 @@ def assert_unbiased(masses, sizes, k):
 @pytest.mark.parametrize("n,k", SHAPES)
 def test_pouring_by_size_equals_the_twins(n, k):
     sizes, _ = instances(n, k)
-    poured = jax.device_get(jax.jit(jax.vmap(lambda s: urns.pour_by_size(s, k)))(sizes))
+    poured = jax.device_get(jax.jit(jax.vmap(lambda s: clustering.pour_by_size(s, k)))(sizes))
     for row, masses in zip(sizes, poured):
         assert masses.tolist() == twin_by_size(row.tolist(), k)
         assert_unbiased(masses, row, k)
@@ -96,7 +96,7 @@ def test_pouring_by_size_equals_the_twins(n, k):
 @pytest.mark.parametrize("n,k", SHAPES)
 def test_pouring_clusters_equals_the_twins(n, k):
     sizes, clusters = instances(n, k)
-    poured = jax.device_get(jax.jit(jax.vmap(lambda s, c: urns.pour_clusters(s, c, k)))(sizes, clusters))
+    poured = jax.device_get(jax.jit(jax.vmap(lambda s, c: clustering.pour_clusters(s, c, k)))(sizes, clusters))
     for row, labels, masses in zip(sizes, clusters, poured):
         assert masses.tolist() == twin_clusters(row.tolist(), labels.tolist(), k)
         assert_unbiased(masses, row, k)
@@ -104,7 +104,7 @@ def test_pouring_clusters_equals_the_twins(n, k):
 
 def test_a_large_client_has_whole_urns_to_itself():
     sizes = np.int32([1, 55, 30, 2, 12])  # K p = 0.05, 2.75, 1.5, 0.1, 0.6
-    masses = np.asarray(urns.pour_clusters(sizes, np.arange(5, dtype=np.int32), 5))
+    masses = np.asarray(clustering.pour_clusters(sizes, np.arange(5, dtype=np.int32), 5))
     assert (masses == 100).sum(axis=0).tolist() == [0, 2, 1, 0, 0]
     assert_unbiased(masses, sizes, 5)
 
@@ -112,7 +112,7 @@ def test_a_large_client_has_whole_urns_to_itself():
 def test_the_largest_clusters_have_an_urn_each():
     sizes = np.int32([6, 6, 5, 5, 4, 4])
     clusters = np.int32([0, 1, 1, 0, 4, 4])  # 11, 11 and 8 of 30; two urns of 15 in units of n / K
-    masses = np.asarray(urns.pour_clusters(sizes, clusters, 2))
+    masses = np.asarray(clustering.pour_clusters(sizes, clusters, 2))
     together = [{i for i in range(6) if urn[i] == 2 * sizes[i]} for urn in masses]
     assert {0, 3} <= together[0] and {1, 2} <= together[1]
     assert masses[0, 4] == 8 and masses[1, 5] == 8
@@ -121,7 +121,7 @@ def test_the_largest_clusters_have_an_urn_each():
 def test_tickets_follow_the_masses():
     masses = jnp.int32([[0, 3, 0, 7, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 9], [2**29, 0, 2**28, 0, 2**28]])
     keys = jax.random.split(jax.random.key(0), 20_000)
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: urns.draw(key, masses)))(keys))
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: clustering.draw(key, masses)))(keys))
     assert drawn.dtype == np.int32
     for column, urn in zip(drawn.T, np.asarray(masses)):
         counts = np.bincount(column, minlength=5)
@@ -137,20 +137,20 @@ def test_tickets_follow_the_masses():
 
 
 def test_an_empty_urn_gives_somebody_in_range():
-    assert urns.draw(jax.random.key(0), jnp.zeros((2, 4), jnp.int32)).tolist() == [3, 3]
+    assert clustering.draw(jax.random.key(0), jnp.zeros((2, 4), jnp.int32)).tolist() == [3, 3]
 
 
 def test_realistic_sizes_are_kept_exactly():
     sizes = np.random.default_rng(0).integers(1, 20_000, 100).astype(np.int32)  # a million examples
-    assert urns.fitting(jnp.asarray(sizes), 100).tolist() == sizes.tolist()
+    assert clustering.fitting(jnp.asarray(sizes), 100).tolist() == sizes.tolist()
 
 
 @pytest.mark.parametrize("largest", [10**6, 10**8, 2 * 10**9])
 def test_sizes_that_would_overflow_are_scaled(largest):
     k, rng = 20, np.random.default_rng(0)
     sizes = np.r_[1, rng.integers(largest // 2, largest, 99)].astype(np.int32)
-    scaled = np.asarray(jax.jit(lambda s: urns.fitting(s, k))(sizes))
+    scaled = np.asarray(jax.jit(lambda s: clustering.fitting(s, k))(sizes))
     assert k * scaled.astype(np.int64).sum() < 2**31 and scaled.min() == 1
     np.testing.assert_allclose(scaled[1:] / scaled.sum(), sizes[1:] / sizes.astype(np.int64).sum(), rtol=1e-5)
-    assert_unbiased(np.asarray(urns.pour_by_size(scaled, k)), scaled, k)
-    assert_unbiased(np.asarray(urns.pour_clusters(scaled, np.arange(100, dtype=np.int32), k)), scaled, k)
+    assert_unbiased(np.asarray(clustering.pour_by_size(scaled, k)), scaled, k)
+    assert_unbiased(np.asarray(clustering.pour_clusters(scaled, np.arange(100, dtype=np.int32), k)), scaled, k)

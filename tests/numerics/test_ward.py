@@ -7,7 +7,7 @@ import pytest
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from fedjax_sel.numerics import ward
+from fedjax_sel.numerics import clustering as ward
 
 SHAPES = [2, 3, 8, 25]
 INSTANCES = 60  # of each shape

@@ -11,7 +11,6 @@ from fedjax_sel.reporting.html.insides import Inside
 from fedjax_sel.reporting.html.sources import Chapter, Run
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
-from fedjax_sel.tasks import measures
 
 CLIENTS, SELECTED, ROUNDS, SEEDS = 12, 3, 20, 10
 
@@ -30,7 +29,7 @@ def result(final=0.8, rounds=ROUNDS, **changes):
     of, rng = config(**changes), np.random.default_rng(round(1000 * final))
     shape = (len(of.run.seeds), rounds)
     rising = np.linspace(0.1, final, rounds) + 0.03 * rng.normal(size=shape)
-    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.clip(rising, 0, 1))
+    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.clip(rising, 0, 1))
     measured |= {"test_loss": 2.3 - rising, "gemd": np.abs(rng.normal(0.1, 0.1, shape))}
     cohorts = np.stack([[rng.permutation(CLIENTS)[:SELECTED] for _ in range(rounds)] for _ in range(shape[0])])
     ledger = Ledger(*[np.full(shape, 10**6, np.int64)] * len(Ledger._fields))

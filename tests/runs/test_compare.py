@@ -26,7 +26,6 @@ from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import jobs, reading, sweep
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
-from fedjax_sel.tasks import measures
 
 QUICK = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]
 QUICK += ["--target-accuracy", "0.05"]
@@ -432,7 +431,7 @@ def made_up(accuracy, bytes_down, cohorts, target, num_clients=4):
     )
     counts = dict.fromkeys(Ledger._fields, np.zeros((seeds, rounds), np.int64))
     ledger = Ledger(**{**counts, "bytes_down": np.asarray(bytes_down), "bytes_up": 2 * np.asarray(bytes_down)})
-    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.full((seeds, rounds), np.nan))
+    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.full((seeds, rounds), np.nan))
     measured |= {"test_accuracy": accuracy, "gemd": np.full((seeds, rounds), 0.5)}
     seconds = np.arange(1.0, rounds + 1)
     return Result(

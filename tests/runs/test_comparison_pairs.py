@@ -12,7 +12,6 @@ from fedjax_sel import statistics, tasks
 from fedjax_sel.reporting import comparison, comparison_pairs
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
-from fedjax_sel.tasks import measures
 
 NOISE = np.random.default_rng(3).normal(0, 0.004, 10)
 
@@ -28,7 +27,7 @@ def made_up(last, target=0.6, rounds=12, arrival=None):
         if at is not None:
             accuracy[seed, at - 1] = target
     ledger = Ledger(*(np.ones(accuracy.shape, np.int64) for _ in Ledger._fields))
-    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.full(accuracy.shape, np.nan))
+    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.full(accuracy.shape, np.nan))
     cohorts = np.zeros((*accuracy.shape, 2), np.int32)
     seconds = np.arange(1.0, rounds + 1)
     return Result(config, "made up", config.run.seeds, measured | {"test_accuracy": accuracy}, cohorts, ledger, seconds)

@@ -12,7 +12,6 @@ from fedjax_sel.cli import command_line, report
 from fedjax_sel.runs import folder, reading
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
-from fedjax_sel.tasks import measures
 
 BASE = fedjax_sel.preset("quickstart").replace(rounds=2, algo="random", target_accuracy=0.5)
 RUNS = {
@@ -26,7 +25,7 @@ RUNS = {
 
 def found(config):
     shape = (1, config.run.rounds)
-    measured = dict.fromkeys(measures.names(tasks.classification()).all, np.full(shape, 0.45))
+    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.full(shape, 0.45))
     return Result(
         config, "made up", config.run.seeds, cohorts=np.zeros((*shape, 1), np.int32), stopped_by=0,
         ledger=Ledger(*[np.ones(shape, np.int64)] * len(Ledger._fields)), elapsed_seconds=np.ones(2), measured=measured,

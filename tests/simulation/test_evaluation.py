@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import Mesh
 
 from fedjax_sel import devices, metrics, tasks
-from fedjax_sel.models.output import Output
+from fedjax_sel.models.core import Output
 from fedjax_sel.simulation import evaluation
 
 

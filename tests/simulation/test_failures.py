@@ -9,10 +9,10 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, strategies
-from fedjax_sel.data import availability
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import dealing
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import information, keys, run
+from fedjax_sel.simulation import facts, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import SELECTED, Request, always, every
@@ -34,11 +34,11 @@ def trace(tmp_path_factory):
 
 def test_a_trace_is_read_from_text_and_from_numpy(trace, tmp_path):
     path, table = trace
-    np.testing.assert_array_equal(availability.load(path, 12, 8), table.T == 1)
+    np.testing.assert_array_equal(dealing.load(path, 12, 8), table.T == 1)
     np.save(tmp_path / "who.npy", table.astype(bool))
-    np.testing.assert_array_equal(availability.load(tmp_path / "who.npy", 12, 6), table.T == 1)
+    np.testing.assert_array_equal(dealing.load(tmp_path / "who.npy", 12, 6), table.T == 1)
     with pytest.raises(UserError, match="12 clients and 8 rounds, but the run has 12 clients and 9 rounds"):
-        availability.load(path, 12, 9)
+        dealing.load(path, 12, 9)
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def lossy_rounds(problem):
     """Rounds one by one: the tables after each, who of the cohort was lost, and what was billed."""
     program = run.prepare(problem)
     carry = program.carry
-    lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     for t in range(3):
         before = jax.device_get(carry.info)  # the chunk takes the carry's buffers
         carry, records = program.chunk(carry, jnp.int32(t), program.federation, program.streams)

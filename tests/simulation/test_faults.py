@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_sel.simulation import faults
-from fedjax_sel.simulation.faults import UncheckedIds
+from fedjax_sel.simulation import state as faults
+from fedjax_sel.simulation.state import UncheckedIds
 from fedjax_sel.training import optimizers
 from fedjax_sel.training.optimizers import by_name
 

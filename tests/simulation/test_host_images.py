@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel.data.host_images import HostImages, block, take
-from fedjax_sel.devices import memory
+from fedjax_sel.data.federation import HostImages, image_block, take
+from fedjax_sel.devices import setup
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import layout, run
 
@@ -45,7 +45,7 @@ def test_what_a_device_does_not_hold_stays_with_the_host(monkeypatch):
     problem = pose(CONFIG)
     size = problem.dataset.train_images.nbytes
     for limit, stays in ((size, True), (2 * size, False), (None, False)):
-        monkeypatch.setattr(memory, "of_device", lambda limit=limit: limit)
+        monkeypatch.setattr(setup, "of_device", lambda limit=limit: limit)
         assert layout.images_stay_on_host(problem) == stays
 
 
@@ -57,4 +57,4 @@ def test_rows_and_blocks(tmp_path):
     for given in (jax.numpy.asarray(images), mapped):
         np.testing.assert_array_equal(take(given, jax.numpy.asarray(rows)), images[rows])
         np.testing.assert_array_equal(jax.jit(jax.vmap(lambda r, g=given: take(g, r)))(rows), images[rows])
-        np.testing.assert_array_equal(jax.jit(lambda s, g=given: block(g, s, 4))(3), images[3:7])
+        np.testing.assert_array_equal(jax.jit(lambda s, g=given: image_block(g, s, 4))(3), images[3:7])

@@ -12,10 +12,10 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.models.weights import Weights
-from fedjax_sel.simulation import information, run, sanitise
+from fedjax_sel.models.core import Weights
+from fedjax_sel.simulation import availability, facts, run
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.strategies import base, data_needs
+from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import (
     ALL,
     CANDIDATES,
@@ -90,12 +90,12 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
 def play(strategy, config=SMALL, **flat_names):
     """Runs one chunk: the strategy's last state (without the seeds' axis), the ledger, the records, the program."""
     problem = dataclasses.replace(pose(config.replace(algo="random", **flat_names)), strategy=strategy)
-    data_needs.check(strategy, config.data.holdout, problem.config.data.server_validation or 0.0)
+    base.check(strategy, config.data.holdout, problem.config.data.server_validation or 0.0)
     program = run.prepare(problem)
     before = jax.device_get(program.carry)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     records = jax.device_get(records)
-    lengths = information.floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
+    lengths = facts.floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     ledger = jax.tree.map(lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths))
     return jax.tree.map(lambda leaf: leaf[0], jax.device_get(carry.strategy)), ledger, before, program
@@ -381,13 +381,13 @@ def test_losses_of_the_outcome_are_finite_too(monkeypatch):
 
 def test_sanitising():
     values = jnp.array([1.0, jnp.nan, jnp.inf, -jnp.inf, 3.0, jnp.nan])
-    finite, missing, replaced = sanitise.losses(values, jnp.array([True] * 5 + [False]))
+    finite, missing, replaced = availability.losses(values, jnp.array([True] * 5 + [False]))
     np.testing.assert_array_equal(finite, np.float32([1, 3, 1e6, -1e6, 3, 3]))
     np.testing.assert_array_equal(missing, [False, True, True, True, False, False])
     assert replaced == 3
-    finite, _, _ = sanitise.losses(jnp.array([jnp.nan, 1.0]), jnp.ones(2, bool), 3.0)  # somebody's from before
+    finite, _, _ = availability.losses(jnp.array([jnp.nan, 1.0]), jnp.ones(2, bool), 3.0)  # somebody's from before
     np.testing.assert_array_equal(finite, [3.0, 1.0])
-    finite, _, _ = sanitise.losses(jnp.array([jnp.nan, jnp.nan]), jnp.ones(2, bool))
+    finite, _, _ = availability.losses(jnp.array([jnp.nan, jnp.nan]), jnp.ones(2, bool))
     np.testing.assert_array_equal(finite, np.float32([1e6, 1e6]))
 
 
@@ -564,14 +564,14 @@ def test_reading_the_servers_metrics_unasked_is_an_error():
 )
 def test_requests_that_cannot_be_served(request_, sentence):
     with pytest.raises(UserError) as caught:
-        data_needs.check(watcher(request_), holdout=0.0, server_validation=0.0)
+        base.check(watcher(request_), holdout=0.0, server_validation=0.0)
     assert sentence in str(caught.value) and "watcher" in str(caught.value)
 
 
 def test_one_table_holds_one_measure():
     strategy = watcher(Request("loss", ALL, at_start()), Request("loss", SELECTED, always(), (("on", "all"),)))
     with pytest.raises(UserError, match="twice with different options"):
-        data_needs.check(strategy, 0.2, 0.0)
+        base.check(strategy, 0.2, 0.0)
 
 
 def test_strategies_are_told_how_much_clients_hold_out():

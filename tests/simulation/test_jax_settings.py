@@ -17,7 +17,7 @@ from fedjax_sel import models
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.simulation import keys
-from fedjax_sel.training import buffer_reuse
+from fedjax_sel.training import client
 
 
 @contextlib.contextmanager
@@ -159,4 +159,4 @@ def test_a_run_continues_with_the_same_cohorts_or_is_rejected(tmp_path, whole, n
 
 
 def test_a_step_size_stays_what_it_is(of_64_bits):
-    assert buffer_reuse.after(jax.numpy.float64(0.05), {"weights": jax.numpy.ones(3)}) == jax.numpy.float32(0.05)
+    assert client.depend_on(jax.numpy.float64(0.05), {"weights": jax.numpy.ones(3)}) == jax.numpy.float32(0.05)

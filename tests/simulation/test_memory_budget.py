@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel.devices import memory
+from fedjax_sel.devices import setup
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import layout, memory_budget, run
@@ -57,7 +57,7 @@ def test_the_estimate_is_not_below_what_the_compiler_says_nor_far_above(changes)
     problem = pose(CONFIG.replace(**changes))
     program = run.prepare(problem)
     compiled = program.chunk.lower(program.carry, np.int32(0), program.federation, program.streams).compile()
-    actual, estimate = memory.of_program(compiled), memory_budget.needed_bytes(problem, 4)
+    actual, estimate = setup.of_program(compiled), memory_budget.needed_bytes(problem, 4)
     assert actual * 0.8 <= estimate <= actual * 4
 
 
@@ -84,7 +84,7 @@ def test_groups_of_seeds_are_dealt_out_among_those_of_the_mesh():
 def test_a_run_splits_its_seeds_by_itself_and_says_so(monkeypatch, capsys):
     config = CONFIG.replace(algo="random", rounds=2)
     limit = memory_budget.needed_bytes(pose(config), 2)
-    monkeypatch.setattr(memory, "of_device", lambda: limit)
+    monkeypatch.setattr(setup, "of_device", lambda: limit)
     result = fedjax_sel.run(config, progress=True)
     assert result.finished and result.test_accuracy.shape == (4, 2)
     assert "they take turns, 2 at once" in capsys.readouterr().err
@@ -97,4 +97,4 @@ def test_groups_that_are_not_equal(together, near):
 
 
 def test_memory_of_this_machine():
-    assert memory.of_device() * jax.local_device_count() > 1e8
+    assert setup.of_device() * jax.local_device_count() > 1e8

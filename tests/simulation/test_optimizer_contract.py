@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import optimizer_contract
+from fedjax_sel.experiment import checking
 from fedjax_sel.training import optimizers
 from fedjax_sel.training.optimizers.base import FederatedOptimizer, Report
 
@@ -87,15 +87,15 @@ BROKEN = {
 def test_a_broken_optimizer_is_refused_in_one_sentence(what):
     fields, words = BROKEN[what]
     with pytest.raises(UserError, match=words) as caught:
-        optimizer_contract.check(FederatedOptimizer(**{"name": "mine", **fields}))
+        checking.check_optimizer(FederatedOptimizer(**{"name": "mine", **fields}))
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_remembered_as_it_was_passes():
     whole = remembers(own=({"steps": jnp.int32(0)}, {"steps": jnp.int32(1)}), shared=(jnp.zeros(3), jnp.ones(3)))
-    optimizer_contract.check(FederatedOptimizer("mine", **whole))
+    checking.check_optimizer(FederatedOptimizer("mine", **whole))
 
 
 @pytest.mark.parametrize("name", optimizers.names())
 def test_every_optimizer_of_the_package_passes(name):
-    optimizer_contract.check(optimizers.make(name))
+    checking.check_optimizer(optimizers.make(name))

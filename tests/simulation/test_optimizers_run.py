@@ -14,10 +14,10 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.models.weights import Weights
+from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, reading, writer
-from fedjax_sel.simulation import information, keys, run
+from fedjax_sel.simulation import facts, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.training import client, optimizers, schedule, server
@@ -487,7 +487,7 @@ def ledger_of(algo, algo_args=(), **flat_names):
     config = SMALL.replace(algo=algo, algo_args=dict(algo_args), rounds=5, chunk=5, **flat_names)
     problem = pose(config)
     _, records = play(run.prepare(problem))
-    lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     return jax.tree.map(
         lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths)

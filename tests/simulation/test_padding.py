@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedjax_sel.simulation.padding import padded_share
+from fedjax_sel.simulation.layout import padded_share
 
 
 def plan(groups, share, num_selected, at_once):

@@ -13,10 +13,10 @@ from fedjax_sel import Experiment, devices, models, strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.models.weights import Weights
-from fedjax_sel.simulation import information, keys, layout, run
+from fedjax_sel.models.core import Weights
+from fedjax_sel.simulation import facts, keys, layout, run
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.strategies import base, data_needs
+from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.training import client
 
@@ -301,7 +301,7 @@ def ledger_of(config, **flat_names):
     program = run.prepare(problem)
     records = collect(program)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
-    lengths = information.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     return settle(events, problem.model.num_params, lengths), problem, program
 
 
@@ -375,7 +375,7 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
 def test_a_request_nobody_serves_is_refused():
     strategy = always([0, 1, 2], requests=(base.Request("weather", base.ALL, base.always()),))
     with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves loss"):
-        data_needs.check(strategy, 0.0, 0.0)
+        base.check(strategy, 0.0, 0.0)
 
 
 @pytest.mark.slow

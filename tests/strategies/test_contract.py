@@ -12,7 +12,7 @@ from fedjax_sel.cli import command_line, train
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import contract, make, names
 from fedjax_sel.strategies.base import CANDIDATES, SELECTED, Request, Selection, Static, Strategy, always, every
-from fedjax_sel.strategies.requests import Rule, Schedule
+from fedjax_sel.strategies.facts import Rule, Schedule
 
 N, K, T = 12, 3, 8
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import strategies
-from fedjax_sel.testing import driver, synthetic_clients
+from fedjax_sel.testing import bench, synthetic_clients
 
 FILE = Path(__file__).parent / "golden.json"
 CLIENTS, SELECTED, ROUNDS = 12, 3, 8
@@ -33,10 +33,10 @@ def cohorts(name: str) -> list[list[int]]:
     strategy = strategies.make(name, **HYPERPARAMETERS.get(name, {}))
     world = synthetic_clients.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
     tables = jax.tree.map(jnp.asarray, world)
-    game = driver.Game(SELECTED, ROUNDS)
-    carry = jax.jit(lambda key, world: driver.initialize(strategy, game, key, world))(jax.random.key(0), tables)
-    carry = jax.tree.map(lambda leaf: leaf[0], driver.prepare(strategy, jax.tree.map(lambda leaf: leaf[None], carry)))
-    play = jax.jit(lambda carry, key, world: driver.play(strategy, ROUNDS, carry, key, world)[1])
+    game = bench.Game(SELECTED, ROUNDS)
+    carry = jax.jit(lambda key, world: bench.initial_world(strategy, game, key, world))(jax.random.key(0), tables)
+    carry = jax.tree.map(lambda leaf: leaf[0], bench.prepare(strategy, jax.tree.map(lambda leaf: leaf[None], carry)))
+    play = jax.jit(lambda carry, key, world: bench.play_rounds(strategy, ROUNDS, carry, key, world)[1])
     return np.asarray(play(carry, jax.random.key(1), tables).ids).tolist()
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 from fedjax_sel.core.jax_versions import enable_x64
 from fedjax_sel.errors import UserError
+from fedjax_sel.strategies import gpfl as rewards
 from fedjax_sel.strategies.base import (
     ALL,
     NEVER,
@@ -23,7 +24,7 @@ from fedjax_sel.strategies.base import (
     Selection,
     ServerMetrics,
 )
-from fedjax_sel.strategies.gpfl import gpfl, rewards
+from fedjax_sel.strategies.gpfl import gpfl
 
 TENSORS = {"bias": (2,), "kernel": (2, 3)}
 P, ROUNDS, GAMES, EXAMPLES = 8, 7, 200, 20

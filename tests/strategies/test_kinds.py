@@ -11,19 +11,19 @@ import pytest
 
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import information, run
+from fedjax_sel.simulation import run
 from fedjax_sel.simulation.facts import ANSWERS
 from fedjax_sel.simulation.ledger import settle
-from fedjax_sel.strategies import data_needs, kinds
+from fedjax_sel.strategies import base, facts
 from fedjax_sel.strategies.base import Env, Selection, Strategy
 from fedjax_sel.strategies.costs import buys, costs
-from fedjax_sel.strategies.kinds import KINDS
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request, always
-from fedjax_sel.testing import bill, declaration, driver, synthetic_clients
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
+from fedjax_sel.testing import bench as driver
+from fedjax_sel.testing import checks, synthetic_clients
 from fedjax_sel.testing.bench import Bench, Options
 
 N, K, T = 8, 2, 2
-COUNTS = kinds.Counts(num_params=700, num_classes=4, profile_size=30)
+COUNTS = facts.Counts(num_params=700, num_classes=4, profile_size=30)
 PAIRS = [(kind, who) for kind in KINDS for who in KINDS[kind].who]
 OF_CLIENTS = [kind for kind in KINDS if SERVER not in KINDS[kind].who]
 COUNT = {SELECTED: "K", CANDIDATES: "d", ALL: "N"}
@@ -66,24 +66,24 @@ def test_every_kind_has_words_and_a_price(kind, who):
         return
     assert ("down" in costs(strategy)) == (KINDS[kind].needs_model and who != SELECTED)
     symbol = KINDS[kind].symbol
-    count = f"{1 + kinds.probes(ask(kind))}N" if kinds.probes(ask(kind)) else COUNT[who]
+    count = f"{1 + facts.num_probes(ask(kind))}N" if facts.num_probes(ask(kind)) else COUNT[who]
     assert f"{count} {f'x {symbol} ' if symbol else ''}floats up" in costs(strategy)
 
 
 @pytest.mark.parametrize("kind", OF_CLIENTS)
 def test_prices_are_those_of_the_kits_own_account(kind):
-    log = bill.Log(buyer())
+    log = checks.Log(buyer())
     sizes = jnp.ones((N,), jnp.int32)
     log.env = Env(N, K, T, COUNTS.num_classes, COUNTS.num_params, sizes, sizes / N)
     log.profile_size = COUNTS.profile_size
     for options in ({}, {"probes": 3}) if "probes" in KINDS[kind].options else ({},):
-        assert kinds.floats(ask(kind, **options), COUNTS) == bill._length(ask(kind, **options), log)
+        assert facts.floats(ask(kind, **options), COUNTS) == checks._length(ask(kind, **options), log)
 
 
 @pytest.mark.parametrize("kind,who", PAIRS)
 def test_the_kit_plays_every_kind(kind, who):
     bench = Bench(buyer(ask(kind, who)), Options(N, K, T, run=False))
-    declaration.requests(bench)
+    checks.requests(bench)
     world = jax.tree.map(jnp.asarray, bench.world)
     after, _ = jax.eval_shape(
         lambda carry, key: driver.one_round(bench.strategy, carry, jnp.int32(0), key, world), bench.start, bench.key
@@ -110,20 +110,20 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
         num_clients=N, num_selected=K, local_steps=1, batch_size=8, rounds=T, chunk=T, server_validation=0.1,
     )  # fmt: skip
     problem = dataclasses.replace(pose(config), strategy=strategy)
-    data_needs.check(strategy, 0.0, 0.1)
+    base.check(strategy, 0.0, 0.1)
     program = run.prepare(problem)
     chunk = next(run.chunks(program))
     carry, records = jax.device_get((chunk.copy_state().carry, chunk.records))
-    counts = information.counts_of(problem.model, 4)
+    counts = facts.counts_of(problem.model, 4)
     for request in requests:
         if KINDS[request.kind].has_table:
             fact = getattr(carry.info, request.kind)
-            assert fact.value.shape == (1, N, *kinds.shape(request, counts))
+            assert fact.value.shape == (1, N, *facts.shape(request, counts))
             assert fact.age.tolist() == [[1 if k < K or request.who == ALL else fact.age.max() for k in range(N)]]
             assert np.abs(fact.value[:, :K]).max() > 0, request.kind
     assert carry.evaluation is not None
-    lengths = information.floats_per_answer(strategy, problem.model, 4)
+    lengths = facts.floats_per_answer(strategy, problem.model, 4)
     asked = {ALL: N, SELECTED: K, SERVER: 0}
     bought = sum(asked[request.who] * length for request, length in zip(requests, lengths))
     assert settle(records.events, problem.model.num_params, lengths).floats_up.tolist() == [[bought]] * T
-    assert set(ANSWERS) == {kind for kind in OF_CLIENTS if not kinds.probes(ask(kind))}
+    assert set(ANSWERS) == {kind for kind in OF_CLIENTS if not facts.num_probes(ask(kind))}

@@ -14,9 +14,9 @@ from fedjax_sel import strategies
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import NEVER, Selection, Strategy, keep_state
 from fedjax_sel.strategies.contract import COUNTS
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, Request, always, at_start, every
 from fedjax_sel.strategies.protocol import Keys, Known
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, Request, always, at_start, every
-from fedjax_sel.testing import driver, synthetic_clients
+from fedjax_sel.testing import bench, synthetic_clients
 
 N, K, T = 6, 2, 4
 PACKAGE = Path(fedjax_sel.__file__).parent
@@ -127,8 +127,8 @@ def test_prepare_works_in_float64_and_gives_the_old_dtypes():
 def test_over_replicates_is_each_replicate_by_itself(available):
     strategy = strategies.make("pow_d")
     world = jax.tree.map(jnp.asarray, synthetic_clients.ordinary(strategy, N, T, seed=0))
-    game, seeds = driver.Game(K, T), jax.random.split(jax.random.key(3), 3)
-    states = [driver.initialize(strategy, game, key, world).state for key in seeds]
+    game, seeds = bench.Game(K, T), jax.random.split(jax.random.key(3), 3)
+    states = [bench.initial_world(strategy, game, key, world).state for key in seeds]
     one = protocol.nothing_known(strategy, COUNTS, N)
     infos = [protocol.entered(one, "loss", jnp.arange(N) * float(s), jnp.ones((N,), bool)) for s in (1, -1, 2)]
     there = None if available is None else jnp.array([HERE, HERE[::-1], ~HERE | HERE])
@@ -155,9 +155,9 @@ def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
     )
     world = jax.tree.map(jnp.asarray, table)
     key = jax.random.key(2)
-    begin = jax.jit(lambda key, world: driver.initialize(strategy, driver.Game(K, T), key, world))(key, world)
+    begin = jax.jit(lambda key, world: bench.initial_world(strategy, bench.Game(K, T), key, world))(key, world)
     begin = begin._replace(state=jax.tree.map(jnp.asarray, protocol.prepare(strategy, *begin)))
-    wanted = jax.jit(lambda carry: driver.play(strategy, T, carry, key, world)[1])(begin)
+    wanted = jax.jit(lambda carry: bench.play_rounds(strategy, T, carry, key, world)[1])(begin)
 
     state, info = begin
 
@@ -179,7 +179,7 @@ def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
         cohort = strategy.select(for_select, state, info, jnp.int32(round), there)
         assert cohort.ids.tolist() == wanted.ids[round].tolist()
         info = tell(info, SELECTED, cohort.ids[cohort.mask], round)
-        outcome = driver.outcome_of(strategy, world, jnp.int32(round), cohort)
+        outcome = bench.outcome_of(strategy, world, jnp.int32(round), cohort)
         state, info, _ = protocol.learn(strategy, Known(state, info), jnp.int32(round), cohort, outcome)
 
 
@@ -193,4 +193,4 @@ def test_nobody_else_calls_a_strategys_hooks():
             if of_strategy and called.attr in HOOKS:
                 found.add(path.relative_to(PACKAGE).as_posix())
     untrained = "reproduction/entries/fl_dp3s_untrained.py"  # a game without training, of strategies that hear nothing
-    assert found == {"strategies/protocol.py", "testing/bill.py", untrained}
+    assert found == {"strategies/protocol.py", "testing/checks.py", untrained}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from fedjax_sel.training import buffer_reuse
+from fedjax_sel.training import client
 
 INPUTS, HIDDEN, STEPS = 40, 24, 3
 
@@ -21,7 +21,7 @@ def train(waits, weights, x):
 
     def step(_, weights):
         gradient = jax.grad(loss)(weights)
-        rate = buffer_reuse.after(jnp.float32(0.1), gradient) if waits else jnp.float32(0.1)
+        rate = client.depend_on(jnp.float32(0.1), gradient) if waits else jnp.float32(0.1)
         return jax.tree.map(lambda w, g: w - rate * g, weights, gradient)
 
     return lax.fori_loop(0, STEPS, step, weights)
@@ -56,9 +56,9 @@ def test_the_weights_are_the_same_to_the_bit(arguments):
 @pytest.mark.parametrize("other", [-1.0, 3.5, np.nan, -np.inf])
 def test_a_value_is_what_it_was_whatever_it_waits_for(value, other):
     tree = {"one": jnp.full((2, 3), other, jnp.bfloat16), "two": jnp.full((), other)}
-    found = jax.jit(buffer_reuse.after)(jnp.float32(value), tree)
+    found = jax.jit(client.depend_on)(jnp.float32(value), tree)
     np.testing.assert_array_equal(np.asarray(found).view(np.uint32), np.float32(value).view(np.uint32))
 
 
 def test_a_parameter_without_numbers_delays_nothing():
-    assert buffer_reuse.after(jnp.float32(0.5), {"none": jnp.zeros((0, 3)), "some": jnp.ones(2)}) == 0.5
+    assert client.depend_on(jnp.float32(0.5), {"none": jnp.zeros((0, 3)), "some": jnp.ones(2)}) == 0.5

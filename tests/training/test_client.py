@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from fedjax_sel import models, tasks
-from fedjax_sel.data import federation as fed
+from fedjax_sel.data import federation
 from fedjax_sel.training import client, optimizers, schedule
 
 SIZES = (9, 16, 5)
@@ -19,7 +19,7 @@ def make_federation(holdout=(2, 0, 1)):
     rng = np.random.default_rng(0)
     total = sum(SIZES) + sum(holdout)
     sizes = np.array(SIZES) + np.array(holdout)
-    return fed.Federation(
+    return federation.Federation(
         images=jnp.asarray(rng.integers(0, 256, (total, SIDE, SIDE, 1), np.uint8)),
         labels=jnp.asarray(rng.integers(0, CLASSES, total), jnp.int32),
         test_images=jnp.zeros((1, SIDE, SIDE, 1), jnp.uint8),
@@ -162,7 +162,7 @@ def test_losses_are_means_over_the_right_examples(part):
     trainer = make_trainer(epochs=1)
     loss = jax.jit(lambda segment: client.loss(trainer, FEDERATION, PARAMS, segment))
     for who in range(3):
-        segment = fed.loss_part(FEDERATION, ZERO, jnp.int32(who), part)
+        segment = federation.loss_part(FEDERATION, ZERO, jnp.int32(who), part)
         shown = "train" if part == "holdout" and who == 1 else part  # client 1 holds nothing out
         expected = plain_loss(PARAMS, *examples(who, shown))
         np.testing.assert_allclose(loss(segment), expected, rtol=1e-5)
@@ -179,7 +179,7 @@ def test_gradients_and_profiles_are_means_over_all_examples():
     weights, bias = PARAMS.trained["Dense_0"]["Dense_0"]["kernel"].T, PARAMS.trained["Dense_0"]["Dense_0"]["bias"]
     for who in range(3):
         images, labels = examples(who, "all")
-        segment = fed.all_parts(FEDERATION, ZERO, jnp.int32(who))
+        segment = federation.all_parts(FEDERATION, ZERO, jnp.int32(who))
         found = gradient(segment)
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(jax.grad(plain_loss)(PARAMS, images, labels))):
             np.testing.assert_allclose(a, b, atol=1e-6)

@@ -405,7 +405,7 @@ def test_bad_optimizers_are_answered_in_one_sentence(name, arguments, message):
 
 
 def test_an_optimizer_of_somebodys_own_is_found_by_its_name():
-    made = optimizers.make("fedjax_sel.training.optimizers.fedprox:fedprox", mu="0.5")
+    made = optimizers.make("fedjax_sel.training.optimizers.methods:fedprox", mu="0.5")
     assert made.name == "fedprox"
 
 

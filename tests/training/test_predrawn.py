@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel import models
-from fedjax_sel.models.mlp import MLP
-from fedjax_sel.training import predrawn, schedule
+from fedjax_sel.models.zoo import MLP
+from fedjax_sel.training import client, schedule
 
 BATCH, STEPS = 5, 4
 
@@ -24,7 +24,7 @@ def drawn_in_a_loop(model, work):
     """How many times the random generator is in the body of a loop over the steps."""
 
     def loop(key):
-        at = predrawn.of_steps(model, work, key)
+        at = client.of_steps(model, work, key)
         return jax.lax.map(lambda index: jax.tree.leaves(at(index)), jnp.arange(STEPS))
 
     loops = [e for e in jax.make_jaxpr(loop)(jax.random.key(0)).eqns if e.primitive.name == "scan"]
@@ -36,9 +36,9 @@ def drawn_in_a_loop(model, work):
 def test_drawn_ahead_or_step_by_step_the_numbers_are_the_models_own(dropout, monkeypatch):
     model, work = of(dropout)
     key = jax.random.key(3)
-    ahead = predrawn.of_steps(model, work, key)
-    monkeypatch.setattr(predrawn, "MOST_BYTES", 0)
-    in_turn = predrawn.of_steps(model, work, key)
+    ahead = client.of_steps(model, work, key)
+    monkeypatch.setattr(client, "MOST_BYTES", 0)
+    in_turn = client.of_steps(model, work, key)
     for index in range(STEPS):
         own = model.draw(jax.random.fold_in(key, index), BATCH)
         for one in (ahead(jnp.int32(index)), in_turn(jnp.int32(index))):
@@ -49,13 +49,13 @@ def test_drawn_ahead_or_step_by_step_the_numbers_are_the_models_own(dropout, mon
 def test_only_what_is_little_and_as_much_for_all_is_drawn_ahead(monkeypatch):
     assert drawn_in_a_loop(*of()) == 0
     assert drawn_in_a_loop(*of(steps=None, epochs=2)) > 0  # 2 and 3 batches a pass
-    monkeypatch.setattr(predrawn, "MOST_BYTES", 10)
+    monkeypatch.setattr(client, "MOST_BYTES", 10)
     assert drawn_in_a_loop(*of()) > 0
 
 
 def test_a_model_without_dropout_draws_nothing():
     model, work = of(dropout=0.0)
-    assert jax.tree.leaves(predrawn.of_steps(model, work, jax.random.key(0))(jnp.int32(0))) == []
+    assert jax.tree.leaves(client.of_steps(model, work, jax.random.key(0))(jnp.int32(0))) == []
 
 
 def test_a_pass_with_given_draws_is_the_one_that_draws_them_itself():

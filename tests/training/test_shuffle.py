@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.training import shuffle
+from fedjax_sel.training import schedule
 
 
 def orders(size, count, seed=0):
     def one(key, n):
-        return shuffle.position(shuffle.order(key, n), jnp.arange(size), n)
+        return schedule.position(schedule.order(key, n), jnp.arange(size), n)
 
     many = jax.jit(jax.vmap(one, in_axes=(0, None)))
     return np.asarray(many(jax.random.split(jax.random.key(seed), count), jnp.int32(size)))
@@ -44,7 +44,7 @@ def test_single_positions_pairs_and_neighbours_are_uniform(size):
 
 
 def test_a_position_alone_equals_the_same_position_of_the_whole_order():
-    order = shuffle.order(jax.random.key(3), jnp.int32(50))
-    whole = shuffle.position(order, jnp.arange(50), jnp.int32(50))
+    order = schedule.order(jax.random.key(3), jnp.int32(50))
+    whole = schedule.position(order, jnp.arange(50), jnp.int32(50))
     for index in (0, 17, 49):
-        assert shuffle.position(order, jnp.int32(index), jnp.int32(50)) == whole[index]
+        assert schedule.position(order, jnp.int32(index), jnp.int32(50)) == whole[index]

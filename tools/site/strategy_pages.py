@@ -12,9 +12,10 @@ import published_sources
 
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import costs, kinds
+from fedjax_sel.strategies import costs
+from fedjax_sel.strategies import facts as kinds
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request
 
 WHO = {
     ALL: "all available clients",
@@ -80,7 +81,7 @@ def _request(request: Request) -> str:
     when = [] if not request.when.before_first_round else ["before the first round"]
     when += [costs._when(rule) for rule in request.when.rules]
     sends = "nothing" if not kind.has_table else f"{kind.symbol or 1} number{'s' if kind.symbol else ''}"
-    if probes := kinds.probes(request):
+    if probes := kinds.num_probes(request):
         sends = f"{1 + probes} numbers"
     options = ", ".join(f"{key}={value}" for key, value in request.options)
     fact = f"`{request.kind}`" + (f" ({options})" if options else "")

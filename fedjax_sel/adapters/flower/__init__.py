@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedjax_sel.adapters.flower.answering import client_app
+    from fedjax_sel.adapters.flower.messages import client_app
     from fedjax_sel.adapters.flower.strategy import SelectorStrategy
 
 __all__ = ["SelectorStrategy", "client_app"]
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
             "pip install 'fedjax-sel[flower]'"
         ) from error
     if name == "client_app":
-        from fedjax_sel.adapters.flower.answering import client_app
+        from fedjax_sel.adapters.flower.messages import client_app
 
         return client_app
     from fedjax_sel.adapters.flower.strategy import SelectorStrategy

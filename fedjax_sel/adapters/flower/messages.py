@@ -1,17 +1,22 @@
-"""Conversion of queries, training orders and their replies to and from Flower's records.
+"""Records and messages between the Flower strategy and its nodes."""
 
-A query is a message `query.KIND` with the round's model. An order is a message `train` with the content of Flower's own
-strategy. Both have an additional record `fedjax_sel`.
-"""
-
-# pyright: reportMissingImports=false
-from collections.abc import Mapping
-from typing import Any
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
 
-from fedjax_sel.adapters.clients import Arrays, Order, Question, Report
+from fedjax_sel.adapters.clients import Arrays, Client, Order, Question, Report
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.facts import KINDS
+
+# pyright: reportMissingImports=false
+
 
 OURS = "fedjax_sel"
 INTRODUCE = "query.introduce"
@@ -83,7 +88,7 @@ def order_of(message: Message) -> Order:
     )
 
 
-def answer(message: Message, values: Mapping[str, Any]) -> Message:
+def answer_message(message: Message, values: Mapping[str, Any]) -> Message:
     """Return a client's answer to a query."""
     return Message(RecordDict({OURS: record(values)}), reply_to=message)
 
@@ -111,3 +116,142 @@ def _config(message: Message) -> dict[str, Any]:
 
 def _options(own: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(f"{prefix}."): value for name, value in own.items() if name.startswith(f"{prefix}.")}
+
+
+# Map from Flower's nodes to client names.
+#
+# Flower assigns the node IDs, and assigns new ones after a restart. Client names are permanent.
+
+
+# pyright: reportMissingImports=false
+
+
+POLL_SECONDS = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class Sizes(NamedTuple):
+    """Number of examples of one client, without and with held-out examples."""
+
+    train: int
+    all: int
+
+
+class Nodes:
+    """Registry of the nodes that have introduced themselves."""
+
+    def __init__(self, saved: Mapping[str, Sizes] | None = None):
+        """Start empty, or with the clients of an earlier start, whose nodes are still unknown."""
+        self.clients: dict[str, Sizes] = dict(saved or {})
+        self.closed = saved is not None  # if True, further clients are rejected
+        self._names: dict[int, str] = {}
+
+    def online(self, grid: Grid, seconds: float) -> dict[str, int]:
+        """Return the available clients' node IDs by name, and query new nodes for their names.
+
+        Args:
+            grid: Flower's grid.
+            seconds: timeout of an introduction, in seconds.
+        """
+        online = list(grid.get_node_ids())
+        strangers = [node for node in online if node not in self._names]
+        content = RecordDict({OURS: ConfigRecord({"round": -1})})
+        queries = [Message(content, node, INTRODUCE, ttl=seconds) for node in strangers]
+        for reply in grid.send_and_receive(queries, timeout=seconds) if queries else ():
+            self._register(reply)
+        return {self._names[node]: node for node in online if node in self._names}
+
+    def wait(self, grid: Grid, enough: Callable[[dict[str, int]], bool], seconds: float, wanted: str) -> dict[str, int]:
+        """Wait for enough clients, and return the node IDs by name.
+
+        Args:
+            grid: Flower's grid.
+            enough: predicate of the node IDs by name.
+            seconds: maximum waiting time, in seconds.
+            wanted: required number of clients, as text for the message.
+
+        Raises:
+            UserError: too few clients appear in time.
+        """
+        end = time.monotonic() + seconds
+        while not enough(online := self.online(grid, max(POLL_SECONDS, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                raise UserError(
+                    f"{len(online)} of {wanted} required clients are available; start more clients, or set "
+                    f"wait_seconds above {seconds:g}"
+                )
+            time.sleep(POLL_SECONDS)
+        return online
+
+    def name(self, message: Message) -> str | None:
+        """Return the name of the client that sent a message; None if the node is unknown."""
+        return self._names.get(message.metadata.src_node_id)
+
+    def _register(self, reply: Message) -> None:
+        node = reply.metadata.src_node_id
+        required = {"name", "num-examples", "num-all-examples"}
+        if reply.has_error() or not required <= set(reply.content.config_records.get(OURS, {})):
+            _log.warning("node %d did not introduce itself; build its ClientApp with `client_app`", node)
+            return
+        own = reply.content.config_records[OURS]
+        name, sizes = str(own["name"]), Sizes(int(own["num-examples"]), int(own["num-all-examples"]))  # pyright: ignore
+        if self.closed and name not in self.clients:
+            _log.warning(
+                "client %r is not among the %d clients at the federation's start; ignored", name, len(self.clients)
+            )
+            return
+        for other in [other for other, its in self._names.items() if its == name]:
+            del self._names[other]  # the client restarted under a new node ID
+        if self.clients.setdefault(name, sizes) != sizes:
+            _log.warning(
+                "client %r had %d examples and now reports %d; the first number is used",
+                name,
+                self.clients[name].train,
+                sizes.train,
+            )
+        self._names[node] = name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return sorted names: numbers first, by value, then all other names."""
+    return sorted(names, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
+
+
+# pyright: reportMissingImports=false
+
+
+MakeClient = Callable[[Context], Client]
+
+
+def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientApp:
+    """Return a ClientApp that handles training and queries with a `Client`.
+
+    Args:
+        make_client: function from the context to this node's client. Every message calls it, so cache expensive work.
+        app: ClientApp to extend, such as one with its own `evaluate`; None: a new one.
+    """
+    answering: Any = ClientApp() if app is None else app
+
+    @answering.query("introduce")
+    def introduce(message: Message, context: Context) -> Message:
+        client = make_client(context)
+        identity = {
+            "name": str(client.name),
+            "num-examples": int(client.num_examples),
+            "num-all-examples": int(client.num_all_examples),
+        }
+        return Message(RecordDict({OURS: ConfigRecord(identity)}), reply_to=message)
+
+    def answer(kind: str, message: Message, context: Context) -> Message:
+        return answer_message(message, {kind: make_client(context).answer(question_of(message))})
+
+    for kind, about in KINDS.items():
+        if about.has_table and kind != "loss_change":  # `probes` derives a loss_change from several loss queries
+            answering.query(kind)(partial(answer, kind))
+
+    @answering.train()
+    def train(message: Message, context: Context) -> Message:
+        return report(message, make_client(context).train(order_of(message)))
+
+    return answering

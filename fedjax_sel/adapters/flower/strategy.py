@@ -1,17 +1,14 @@
-"""Strategy of Flower's message API that selects cohorts with a Selector.
+"""A Flower strategy whose cohorts a Selector chooses, with its folder of client IDs, queries, probes, and reports."""
 
-Each round first queries the facts that are due, in separate messages, and records the answers in the Selector. The
-cohort then receives the training message of Flower's own strategy, together with the queries to the cohort. Flower's
-strategy aggregates the reports.
-"""
-
-# pyright: reportMissingImports=false
+import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
@@ -19,18 +16,299 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from fedjax_sel import strategies
 from fedjax_sel.adapters import rounds
 from fedjax_sel.adapters.clients import Arrays
-from fedjax_sel.adapters.flower import folder as folders
-from fedjax_sel.adapters.flower import messages, probes, reports
-from fedjax_sel.adapters.flower.exchange import Exchange
-from fedjax_sel.adapters.flower.nodes import Nodes, Sizes, in_order
+from fedjax_sel.adapters.flower import messages
+from fedjax_sel.adapters.flower.messages import Nodes, Sizes, in_order
+from fedjax_sel.adapters.rounds import Reported
+from fedjax_sel.core import files, whole_files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector, terms
-from fedjax_sel.selector.hooks import Size
-from fedjax_sel.strategies.kinds import KINDS
-from fedjax_sel.strategies.requests import SERVER
+from fedjax_sel.selector import Ask, Selector, storage, terms
+from fedjax_sel.selector.terms import Size
+from fedjax_sel.strategies.facts import KINDS, SERVER
+
+# Folder with a federation's state: its clients, its Selector, and the model at the start of the round.
+#
+# The Selector's file determines the round. It is written last, when the model of that round is already on disk.
+
+
+CLIENTS, SELECTOR = "clients.json", "selector.npz"
+
+
+class Saved(NamedTuple):
+    """Clients of an earlier start."""
+
+    clients: dict[str, tuple[int, int]]  # name -> number of examples without and with held-out ones
+
+
+def make(folder: Path) -> None:
+    """Create the folder if it is missing.
+
+    Raises:
+        UserError: the folder cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"folder: {folder} cannot be created ({error.strerror}); choose another folder") from error
+
+
+def load_clients(folder: Path) -> Saved | None:
+    """Return the clients of an earlier start; None if there was none.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = folder / CLIENTS
+    if not path.exists():
+        return None
+    try:
+        listed = files.parse_json(files.read_text(path))
+        return Saved({str(name): (int(train), int(all)) for name, (train, all) in listed.items()})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"folder: {path} cannot be read ({error}); restore it, or choose another folder") from error
+
+
+def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
+    """Save the clients, and create the folder if it is missing.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    path = folder / CLIENTS
+    listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
+    make(folder)
+    try:
+        whole_files.write(path, listed.encode())
+    except OSError as error:
+        raise UserError(f"folder: {path} cannot be written ({error.strerror}); choose another folder") from error
+
+
+def save(folder: Path, selector: Selector, weights: Arrays) -> None:
+    """Save the federation's state between two rounds.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    current = _weights(folder, selector.round)
+    storage.write(current, {"names": list(weights), "round": selector.round}, list(weights.values()))
+    selector.save(folder / SELECTOR)
+    for other in folder.glob("weights-*.npz"):
+        if other != current:
+            other.unlink(missing_ok=True)
+
+
+def load(folder: Path, selector: Selector) -> Arrays | None:
+    """Restore a Selector, and return the saved weights; None if there is no saved state.
+
+    Raises:
+        UserError: a file is damaged, or belongs to another federation.
+    """
+    if not (folder / SELECTOR).exists():
+        return None
+    selector.load(folder / SELECTOR)
+    path = _weights(folder, selector.round)
+    about, leaves = storage.read(path)
+    try:
+        return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        raise storage.broken(path) from error
+
+
+def _weights(folder: Path, round: int) -> Path:
+    return folder / f"weights-{round:06d}.npz"
+
+
+# pyright: reportMissingImports=false
+
 
 _log = logging.getLogger(__name__)
+
+
+class Exchange(NamedTuple):
+    """Message exchange with the clients of a round."""
+
+    grid: Grid
+    nodes: Nodes
+    there: Mapping[str, int]  # available clients: name -> node ID
+    round: int  # from 0
+    seconds: float  # timeout
+
+    def send(self, content: RecordDict, message_type: str, names: tuple[str, ...]) -> dict[str, Message]:
+        """Send one content to several clients; return the timely replies without errors, by name."""
+        sent = [
+            Message(content, self.there[name], message_type, ttl=self.seconds) for name in names if name in self.there
+        ]
+        replies: dict[str, Message] = {}
+        for reply in self.grid.send_and_receive(sent, timeout=self.seconds) if sent else ():
+            name = self.nodes.name(reply)
+            if reply.has_error():
+                _log.warning("client %r did not answer %s: %s", name, message_type, reply.error.reason)
+            elif name is not None:
+                replies[name] = reply
+        return replies
+
+    def ask(
+        self,
+        kind: str,
+        options: Mapping[str, Any],
+        model: ArrayRecord | None,
+        names: tuple[str, ...],
+        config: Mapping[str, ConfigRecord] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """Query clients for a fact, and return the answers by name.
+
+        Args:
+            kind: kind of the fact.
+            options: options of the measurement.
+            model: model to measure; None if the fact does not need it.
+            names: names of the clients to query.
+            config: training configuration, if the answer requires training.
+        """
+        message_type, content = messages.question(kind, options, self.round, model, config)
+        answers = {name: messages.answer_of(one, kind) for name, one in self.send(content, message_type, names).items()}
+        return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+# pyright: reportMissingImports=false
+
+
+Name = Any  # hashable
+Train = Callable[[int, tuple[Name, ...]], Mapping[Name, tuple[Arrays, float]]]
+"""Function from a probe's index and cohort to the reports by client name: weights and aggregation weight."""
+Evaluate = Callable[[Arrays | None, tuple[Name, ...]], Mapping[Name, float]]
+"""Function from a model (None: the round's model) and client names to losses by name."""
+
+
+def loss_changes(
+    selector: Selector, due: Ask, names: tuple[Name, ...], weights: Arrays, train: Train, evaluate: Evaluate
+) -> dict[Name, Any]:
+    """Run a round's probes.
+
+    Args:
+        selector: the Selector.
+        due: its query.
+        names: names of the clients to query.
+        weights: the round's model.
+        train: function that trains a cohort.
+        evaluate: function that queries clients for a loss.
+
+    Returns:
+        For each client with complete answers, its loss on every probe's model minus its loss on the round's model, [S].
+    """
+    before = evaluate(None, names)
+    changes: dict[Name, list[float]] = {name: [] for name in before}
+    for number, cohort in enumerate(selector.probe_cohorts()):
+        model = mean(weights, train(number, cohort).values())
+        after = before if due.options.get("restored") else evaluate(model, tuple(changes))
+        changes = {name: [*values, after[name] - before[name]] for name, values in changes.items() if name in after}
+    return {name: np.asarray(values, np.float32) for name, values in changes.items()}
+
+
+def mean(weights: Arrays, reports: Any) -> Arrays:
+    """Return the weighted mean of the finite reports, or the initial model if every report is non-finite.
+
+    Args:
+        weights: the initial model.
+        reports: pairs of trained weights and aggregation weight.
+    """
+    finite = [(own, share) for own, share in reports if all(np.isfinite(array).all() for array in own.values())]
+    total = sum(share for _, share in finite)
+    if not finite or total <= 0:
+        return weights
+    means = {name: sum(own[name] * (share / total) for own, share in finite) for name in weights}
+    return {name: np.asarray(means[name], array.dtype) for name, array in weights.items()}
+
+
+# pyright: reportMissingImports=false
+
+
+def read(
+    name: str, reply: Message, weights: Arrays, trained: Collection[str], losses: Collection[str]
+) -> Reported | None:
+    """Return a client's report; log a warning and return None if it is invalid.
+
+    Args:
+        name: name of the client.
+        reply: its reply.
+        weights: the model that it received.
+        trained: names of the trained arrays.
+        losses: names of the requested losses.
+    """
+    if reply.has_error():
+        _log.warning("client %r did not report: %s", name, reply.error.reason)
+        return None
+    own = received_model(reply)
+    if {key: array.shape for key, array in own.items()} != {key: array.shape for key, array in weights.items()}:
+        _log.warning("client %r returned a model with other arrays than it received; ignored", name)
+        return None
+    answers = messages.arrays(reply.content.array_records.get(messages.OURS, ArrayRecord()))
+    if missing := [key for key in losses if key not in answers]:
+        _log.warning("client %r returned no %s; ignored", name, " and no ".join(missing))
+        return None
+    if invalid := [key for key in losses if answers[key].size != 1 or not _are_numbers(answers[key])]:
+        _log.warning("client %r did not return a single number as %s; ignored", name, " and ".join(invalid))
+        return None
+    if invalid := [key for key in trained if not _are_numbers(own[key])]:
+        _log.warning("client %r returned non-numeric values for %s; ignored", name, invalid[0])
+        return None
+    return Reported(
+        update={key: own[key] - weights[key] for key in trained},
+        facts={key: value for key, value in answers.items() if key not in losses},
+        losses={key: float(answers[key].item()) for key in losses},
+        carried={key: array for key, array in own.items() if key not in trained},
+    )
+
+
+def _are_numbers(array: np.ndarray) -> bool:
+    return bool(np.issubdtype(array.dtype, np.number))
+
+
+def received_model(reply: Message) -> Arrays:
+    """Return the weights in a reply; {} unless the reply has exactly one model."""
+    models = [one for name, one in reply.content.array_records.items() if name != messages.OURS]
+    return messages.arrays(models[0]) if len(models) == 1 else {}
+
+
+def share(reply: Message, inner: Any) -> float:
+    """Return the aggregation weight of a report in Flower's strategy."""
+    key = getattr(inner, "weighted_by_key", "num-examples")
+    shares = [one[key] for one in reply.content.metric_records.values() if key in one]
+    return float(shares[0]) if shares else 1.0  # pyright: ignore[reportArgumentType]
+
+
+def for_inner(reply: Message, inner: Any, weight: float | None) -> Message:
+    """Return a report in the format of Flower's strategy.
+
+    Args:
+        reply: the client's reply.
+        inner: Flower's strategy.
+        weight: aggregation weight from the selection strategy, or None.
+
+    Raises:
+        UserError: `weight` is given, but `inner` does not support aggregation weights.
+    """
+    content = RecordDict({name: one for name, one in reply.content.items() if name != messages.OURS})
+    if weight is not None:
+        key = getattr(inner, "weighted_by_key", None)
+        if key is None:
+            raise UserError(
+                f"inner: Flower's {type(inner).__name__} does not support the aggregation weights of this strategy; "
+                "use FedAvg or a subclass"
+            )
+        for one in content.metric_records.values():
+            one[key] = weight
+    reply.content = content
+    return reply
+
+
+def finite(reports: Mapping[str, Reported]) -> list[str]:
+    """Return the names of the clients with finite updates, and log a warning for each of the others."""
+    for name in (name for name, report in reports.items() if not report.finite):
+        _log.warning("the update of client %r is not finite; ignored", name)
+    return [name for name, report in reports.items() if report.finite]
+
+
+# pyright: reportMissingImports=false
 
 
 class SelectorStrategy(Strategy):
@@ -153,7 +431,7 @@ class SelectorStrategy(Strategy):
             )
         with FolderLock("folder") as lock:
             if self._folder is not None:
-                folders.make(self._folder)
+                make(self._folder)
                 lock.take(self._folder)  # lock before any read: another server may still write to the folder
             arrays = self._restore(grid, initial_arrays)
             self.cohorts = []
@@ -205,10 +483,9 @@ class SelectorStrategy(Strategy):
         valid = {
             name: report
             for name in cohort  # the cohort's order, independent of arrival
-            if name in received
-            and (report := reports.read(name, received[name], self._weights, trained, self._losses()))
+            if name in received and (report := read(name, received[name], self._weights, trained, self._losses()))
         }
-        good = [reports.for_inner(received[name], self.inner, self._shares.get(name)) for name in reports.finite(valid)]
+        good = [for_inner(received[name], self.inner, self._shares.get(name)) for name in finite(valid)]
         new, metrics = self.inner.aggregate_train(self.selector.round + 1, good)
         after = self._weights if new is None else messages.arrays(new)
         step = {name: after[name] - self._weights[name] for name in trained}
@@ -219,8 +496,8 @@ class SelectorStrategy(Strategy):
             self._evaluation = server_metrics[1]
 
         def subset_loss(names: tuple[str, ...]) -> float:
-            shares = {name: self._shares.get(name, reports.share(received[name], self.inner)) for name in names}
-            model = probes.mean(self._weights, [(reports.model(received[name]), shares[name]) for name in names])
+            shares = {name: self._shares.get(name, share(received[name], self.inner)) for name in names}
+            model = mean(self._weights, [(received_model(received[name]), shares[name]) for name in names])
             return self._server_metrics(messages.record(model))["loss"]
 
         rounds.close(self.selector, valid, step, server_metrics, subset_loss)
@@ -249,7 +526,7 @@ class SelectorStrategy(Strategy):
             return messages.record(self._load() or self._weights)
         self._weights = messages.arrays(arrays)
         params = {name: self._weights[name] for name in self._trained_names()}
-        saved = None if self._folder is None else folders.load_clients(self._folder)
+        saved = None if self._folder is None else load_clients(self._folder)
         num_clients = self._size[0]
         nodes = Nodes(None if saved is None else {name: Sizes(*sizes) for name, sizes in saved.clients.items()})
         if saved is None:
@@ -273,21 +550,21 @@ class SelectorStrategy(Strategy):
         self._nodes = nodes
         if self._folder is not None:
             if saved is None:
-                folders.save_clients(self._folder, nodes.clients)
+                save_clients(self._folder, nodes.clients)
             if (weights := self._load()) is not None:
                 return messages.record(weights)
         return arrays
 
     def _load(self) -> Arrays | None:
         """Load Selector and model from the folder, which another server may have advanced since the last start."""
-        weights = None if self._folder is None else folders.load(self._folder, self.selector)
+        weights = None if self._folder is None else load(self._folder, self.selector)
         if weights is not None:
             self._weights, self._evaluation = weights, None
         return weights
 
     def _save(self) -> None:
         if self._folder is not None:
-            folders.save(self._folder, self.selector, self._weights)
+            save(self._folder, self.selector, self._weights)
 
     def _ask(
         self,
@@ -305,15 +582,15 @@ class SelectorStrategy(Strategy):
         def train(number: int, cohort: tuple[str, ...]) -> dict[str, tuple[Arrays, float]]:
             order = messages.order(inner_content(), self.selector.round, {}, (), number)
             replies = clients.send(order, "train", cohort)
-            valid = {name: one for name, one in replies.items() if reports.read(name, one, self._weights, (), ())}
-            return {name: (reports.model(one), reports.share(one, self.inner)) for name, one in valid.items()}
+            valid = {name: one for name, one in replies.items() if read(name, one, self._weights, (), ())}
+            return {name: (received_model(one), share(one, self.inner)) for name, one in valid.items()}
 
         def evaluate(model: Arrays | None, names: tuple[str, ...]) -> dict[str, float]:
             options = {name: value for name, value in due.options.items() if name == "on"}
             losses = clients.ask("loss", options, arrays if model is None else messages.record(model), names)
             return dict(zip(*rounds.fitting(due._replace(kind="loss", clients=names, shape=()), losses)))
 
-        return probes.loss_changes(self.selector, due, names, self._weights, train, evaluate)
+        return loss_changes(self.selector, due, names, self._weights, train, evaluate)
 
     def _inner_content(self, grid: Grid, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return the content of the training messages of Flower's strategy."""

@@ -10,11 +10,16 @@ from typing import Any, NamedTuple
 from fedjax_sel.core.hyperparameters import Parameter
 from fedjax_sel.core.registry import Registry
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
-from fedjax_sel.training.optimizers.fedavg import fedavg
-from fedjax_sel.training.optimizers.fednova import fednova
-from fedjax_sel.training.optimizers.fedopt import fedadagrad, fedadam, fedavgm, fedyogi
-from fedjax_sel.training.optimizers.fedprox import fedprox
-from fedjax_sel.training.optimizers.scaffold import scaffold
+from fedjax_sel.training.optimizers.methods import (
+    fedadagrad,
+    fedadam,
+    fedavg,
+    fedavgm,
+    fednova,
+    fedprox,
+    fedyogi,
+    scaffold,
+)
 
 
 class Entry(NamedTuple):

@@ -17,9 +17,9 @@ import pytest
 
 from fedjax_sel import Config, preset, strategies
 from fedjax_sel.papers import PRESETS
+from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies import gpfl as rewards
 from fedjax_sel.strategies.base import Env
-from fedjax_sel.strategies.fedcor import model, presets
-from fedjax_sel.strategies.gpfl import rewards
 
 divfl, fedcor, fl_dp3s, gpfl, oort = (  # the modules, and not the functions of these names
     importlib.import_module(f"fedjax_sel.strategies.{name}") for name in ("divfl", "fedcor", "fl_dp3s", "gpfl", "oort")
@@ -82,14 +82,14 @@ COLUMNS = {
 
 @pytest.mark.parametrize("name,task", COLUMNS)
 def test_the_numbers_of_fedcor_and_fedgp(name, task):
-    numbers = presets.look_up("fedcor", name, task)
+    numbers = fedcor_model.look_up("fedcor", name, task)
     typed = NUMBERS[COLUMNS[name, task]]
     assert numbers._asdict() == {field: typed[field] for field in numbers._fields}
 
 
 def test_every_preset_of_fedcor_is_in_the_table():
-    assert set(COLUMNS) == set(presets._TABLE)
-    assert model._DIMENSION == 15
+    assert set(COLUMNS) == set(fedcor_model._TABLE)
+    assert fedcor_model._DIMENSION == 15
 
 
 # ---- the other strategies: the defaults of their parameters ----
@@ -212,7 +212,7 @@ def test_the_numbers_of_gpfl():
 
 
 @pytest.mark.parametrize(
-    "module,factory", [(presets, "fedcor"), (presets, "fedgp"), (gpfl.presets, "gpfl"), (oort, "oort")]
+    "module,factory", [(fedcor_model, "fedcor"), (fedcor_model, "fedgp"), (gpfl.presets, "gpfl"), (oort, "oort")]
 )
 def test_presets_are_typed_in_one_way(module, factory):
     """A NamedTuple called Numbers, whose types are those of the parameters that None leaves to the preset."""

@@ -1,0 +1,292 @@
+"""flax.linen modules as pure functions."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import flax.linen as nn
+import jax
+from flax import errors
+
+from fedjax_sel.core import jax_settings
+from fedjax_sel.errors import UserError
+from fedjax_sel.models import modules
+from fedjax_sel.models.flax_convolutions import faster_convolutions
+from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, shapes_of, stream_key, zeros_of
+
+# The output of one layer inside an unmodified `flax.linen` module, by the layer's path.
+#
+# Paths are as in the parameter tree, such as `Dense_0` or `block_1/Conv_2`. Flax's `capture_intermediates` returns the
+# output, so layers inside `nn.remat` and `nn.jit` are supported. A layer inside `nn.scan` runs many times and is not.
+
+
+COLLECTION = "intermediates"  # Flax's name of the captured collection
+METHOD = "__call__"
+
+
+def of(module: nn.Module, variables: Any, inputs: Any, layer: str | None = None, **options: Any) -> tuple[Any, Any]:
+    """Apply a module, and also return the output of one of its layers.
+
+    Args:
+        module: the module.
+        variables: variables for `module.apply`, or their shapes under `jax.eval_shape`.
+        inputs: inputs [B, ...].
+        layer: path of the layer; None: the first fully-connected layer that runs.
+        **options: further arguments of `module.apply`, except `mutable`.
+
+    Returns:
+        (output, output of the layer's first call).
+
+    Raises:
+        UserError: the layer does not exist. This is checked before any computation.
+    """
+
+    def run(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
+        return module.apply(variables, inputs, mutable=mutable, capture_intermediates=capture, **options)
+
+    path = find(run, layer, type(module).__name__, jax.tree.leaves(inputs)[0].shape[0])
+    output, captured = run([COLLECTION], is_at(path))
+    return output, first_output(captured, path)
+
+
+def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str | None, name: str, batch: int) -> str:
+    """Return the path of a layer, or of the first fully-connected one, by abstract evaluation.
+
+    Args:
+        run: (mutable, capture_intermediates) -> (output, updated collections); applies the module.
+        layer: path of the layer; None: the first `nn.Dense`, `nn.DenseGeneral` or `nn.Einsum` that runs.
+        name: name of the module in messages.
+        batch: batch size B.
+
+    Raises:
+        UserError: the layer does not exist, or its output is not one array [B, ...].
+    """
+    ran: dict[str, bool] = {}  # path -> True if fully connected, in the order of first calls
+
+    def note(next_function: Callable, args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
+        if context.method_name == METHOD and context.module.path:
+            path = "/".join(context.module.path)
+            ran.setdefault(path, isinstance(context.module, nn.Dense | nn.DenseGeneral | nn.Einsum))
+        return next_function(*args, **kwargs)
+
+    def capture() -> Any:
+        with nn.intercept_methods(note):
+            return run([COLLECTION], lambda module, method: method == METHOD)[1]
+
+    captured = jax.eval_shape(capture)
+    readable = [path for path in ran if _is_of_examples(first_output(captured, path), batch)]
+    wanted = [path for path in readable if (ran[path] if layer is None else path == layer)]
+    return wanted[0] if wanted else raise_missing_layer(layer, name, readable, "flax.linen.Dense")
+
+
+def raise_missing_layer(layer: str | None, name: str, readable: Sequence[str], dense: str) -> NoReturn:
+    """Raise the error for a missing profile layer.
+
+    Args:
+        layer: requested path; None: the first fully-connected layer.
+        name: name of the module.
+        readable: paths of the layers that can be profile layers.
+        dense: class names of fully-connected layers.
+
+    Raises:
+        UserError: always.
+    """
+    problem = f"{name} has no fully-connected layer ({dense})" if layer is None else f"{name} has no layer {layer!r}"
+    choices = f"one of its layers, {', '.join(readable)}" if readable else "another model, since it has no layers"
+    raise UserError(f"profile_layer: {problem} whose output could be the profile; name {choices}")
+
+
+def is_at(path: str) -> Callable[[nn.Module, str], bool]:
+    """Return the `capture_intermediates` filter of the layer at a path."""
+    return lambda module, method: method == METHOD and "/".join(module.path) == path
+
+
+def first_output(captured: Any, path: str) -> Any:
+    """Return the output of a layer's first call from the collections that `apply` updated, or None."""
+    node = captured.get(COLLECTION, {})
+    for part in path.split("/"):
+        node = node.get(part, {}) if hasattr(node, "get") else {}
+    outputs = node.get(METHOD) if hasattr(node, "get") else None
+    return outputs[0] if outputs else None
+
+
+def _is_of_examples(output: Any, batch: int) -> bool:
+    return hasattr(output, "dtype") and output.shape[:1] == (batch,)
+
+
+STATISTICS = "batch_stats"  # Flax's name of the collection of running averages
+NO_MESH = jax.sharding.AbstractMesh((), ())
+LACKS_A_VARIABLE = (
+    errors.ScopeCollectionNotFound,
+    errors.ScopeParamNotFoundError,
+    errors.ScopeVariableNotFoundError,
+    errors.ModifyScopeVariableError,
+)
+
+
+def from_linen(
+    module: nn.Module, inputs: Any, fast_convolutions: bool = True, training_flags: Flags | None = None
+) -> PureModule:
+    """Return a module's pure functions.
+
+    Initial weights come from `module.init(key, inputs)`. In training, each random stream of the module receives its
+    own key, derived from its name. Collections other than `params` are carried.
+
+    Args:
+        module: module that is called with inputs and, if it has one, a flag of `training_flag.KNOWN`. The flag is an
+            argument of `__call__`, or else a field of the module.
+        inputs: arrays or their shapes; the batch size does not matter.
+        fast_convolutions: True to replace XLA's convolutions by `flax_convolutions.convolve`.
+        training_flags: flags of the module, instead of the known ones; see `blueprint.from_flax`.
+
+    Raises:
+        UserError: the module needs an argument, a collection or, in evaluation, a random stream that is not available;
+            or its training pass leaves batch statistics or dropout unused.
+    """
+    name, example = type(module).__name__, shapes_of(inputs)
+    fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
+    call_flags, own_flags = modules.find(module.__call__, fields, name, training_flags)
+    if call_flags and training_flags is None:
+        own_flags = {}  # Flax's layers have both, and reject a flag that is set twice
+
+    def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
+        return module.clone(**modules.values(own_flags, train)), modules.values(call_flags, train)
+
+    def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
+        def init(key: jax.Array) -> tuple[Any, Any]:
+            clone, flags = mode(train)
+            # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
+            # axes (devices share clients).
+            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(NO_MESH):
+                variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
+            trained = variables.pop("params", {})
+            return trained, {key: value for key, value in variables.items() if key != COLLECTION}
+
+        return init
+
+    def run(trained: Any, carried: Any, inputs: Any, rngs: dict[str, jax.Array], train: bool, layer: Any = None) -> Any:
+        clone, flags = mode(train)
+        captured = {} if layer is None else {"capture_intermediates": layer}
+        mutable = [*carried, *([] if layer is None else [COLLECTION])]
+        with faster_convolutions(fast_convolutions):
+            return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
+
+    def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:
+        """Return the random streams of a pass, found one by one from Flax's errors during abstract evaluation."""
+
+        def one_pass(trained: Any, carried: Any, inputs: Any, key: jax.Array) -> Any:
+            return run(trained, carried, inputs, _keys(key, streams), train)[1]
+
+        streams: list[str] = []
+        while True:
+            try:
+                updated = jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
+            except errors.InvalidRngError as error:
+                streams.append(_missing_stream(error, streams, name))
+            else:
+                _check_carried(shapes[1], updated, name)
+                return streams
+
+    init, streams = _init_and_streams(initializer, streams_of, name)
+    shapes = jax.eval_shape(init, jax_settings.key(0))
+    if training_flags is None:
+        _check_that_it_trains(run, shapes, example, streams, name, {**call_flags, **own_flags})
+    in_evaluation = streams_of(shapes, train=False)
+    if in_evaluation:
+        raise UserError(
+            f"model: {name} draws from the stream {in_evaluation[0]!r} in evaluation, which must not be random; give "
+            "its __call__ a flag train=False and draw only if the flag is true"
+        )
+
+    def applying(layer: str | None) -> Apply:
+        capture = None if layer is None else is_at(layer)
+
+        def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
+            rngs = {} if key is None or not train else _keys(key, streams)
+            output, updated = run(trained, carried, inputs, rngs, train, capture)
+            if layer is not None:
+                output = output, first_output(updated, layer)
+            kept = {collection: updated.get(collection, value) for collection, value in carried.items()}
+            return output, kept if train else carried
+
+        return apply
+
+    def apply_with_layer(layer: str | None) -> Apply:
+        def one_pass(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
+            del mutable  # `run` computes it
+            trained, carried = zeros_of(shapes)
+            return run(trained, carried, zeros_of(example), {}, False, capture)
+
+        return applying(find(one_pass, layer, name, jax.tree.leaves(example)[0].shape[0]))
+
+    return PureModule(init, applying(None), apply_with_layer)
+
+
+def _init_and_streams(
+    initializer: Callable[[bool], Callable[[jax.Array], Any]], streams_of: Callable[[Any, bool], list[str]], name: str
+) -> tuple[Callable[[jax.Array], Any], list[str]]:
+    """Return an init function with all variables of a training pass, and the random streams of that pass.
+
+    Initialization runs in evaluation mode, or in training mode for modules that create variables only there.
+    """
+    lacking = None
+    for train in (False, True):
+        init = initializer(train)
+        try:
+            shapes = jax.eval_shape(init, jax_settings.key(0))
+            return init, streams_of(shapes, True)
+        except LACKS_A_VARIABLE as error:
+            lacking = lacking or error
+    message = " ".join(str(lacking).split(" (http")[0].split())
+    raise UserError(
+        f"model: a training pass of {name} needs a variable that its init does not create ({message}); create it in "
+        "__call__ in both modes"
+    ) from lacking
+
+
+def _check_that_it_trains(
+    run: Callable[..., Any], shapes: tuple[Any, Any], example: Any, streams: list[str], name: str, flags: Flags
+) -> None:
+    """Reject a module whose training pass leaves batch statistics or dropout unused, due to an unknown flag."""
+    without_draws = []
+
+    def note(next_function: Callable, args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
+        layer = context.module
+        if isinstance(layer, nn.Dropout) and isinstance(layer.rate, float) and 0 < layer.rate < 1:
+            without_draws.append(layer.rng_collection not in streams)
+        return next_function(*args, **kwargs)
+
+    def one_pass(carried: Any) -> Any:
+        trained, inputs = zeros_of((shapes[0], example))
+        with nn.intercept_methods(note):
+            updated = run(trained, carried, inputs, _keys(jax_settings.key(0), streams), True)[1]
+        return {collection: updated.get(collection, value) for collection, value in carried.items()}
+
+    frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get(STATISTICS, {}))
+    modules.check_that_it_trains(name, flags, frozen, without_draws)
+
+
+def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:
+    return {name: stream_key(key, name) for name in streams}
+
+
+def _missing_stream(error: errors.InvalidRngError, streams: list[str], name: str) -> str:
+    """Return the name of the missing stream, which Flax states only in its message."""
+    match = re.search(r'needs PRNG for "([^"]+)"', str(error))
+    if match is None or match[1] in streams:
+        message = " ".join(str(error).split(" (http")[0].split())
+        raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
+    return match[1]
+
+
+def _check_carried(before: Any, after: Any, name: str) -> None:
+    """Reject a module whose collections change their shapes, since a loop over steps cannot carry them."""
+    for collection, value in after.items():
+        if jax.tree.structure(value) != jax.tree.structure(before[collection]) or shapes_of(value) != shapes_of(
+            before[collection]
+        ):
+            raise UserError(
+                f"model: a training pass of {name} changes the shape of its collection {collection!r}, but steps must "
+                "preserve shapes; create the whole collection in the first call"
+            )

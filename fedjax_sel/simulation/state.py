@@ -1,0 +1,220 @@
+"""Shared types of the simulation: the static plan, the scan carry, and the context of a round."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from fedjax_sel import devices
+from fedjax_sel.data.federation import Federation
+from fedjax_sel.models import Params
+from fedjax_sel.models.core import Weights
+from fedjax_sel.simulation import client_table, ledger
+from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
+from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.ledger import Events
+from fedjax_sel.strategies.base import Evaluation, Information, Selection, Strategy
+from fedjax_sel.training import client, server
+from fedjax_sel.training.client import Trainer
+from fedjax_sel.training.optimizers.base import Memory
+
+# Fatal errors of a round: invalid client IDs and server state that is not finite.
+#
+# They are detected on the device and reach the host with the round's records. Shapes: S replicates, N clients, K
+# selected, d candidates.
+
+
+class UncheckedIds(NamedTuple):
+    """Client IDs of a round exactly as the strategy returned them."""
+
+    ids: jax.Array  # cohort, int32 [S, K]
+    mask: jax.Array  # clients that train, bool [S, K]
+    candidates: jax.Array | None  # int32 [S, d]; None if the strategy has no candidates
+
+
+class Faults(NamedTuple):
+    """Fatal errors of one round."""
+
+    names: jax.Array  # whether a client ID is out of range or duplicated, bool [S]
+    ids: jax.Array  # cohort as the strategy returned it, int32 [S, K]
+    candidates: jax.Array | None  # candidates as the strategy returned them, int32 [S, d]
+    step: jax.Array  # whether the new model or the server's state is not finite, bool [S]
+    weights: jax.Array  # whether an aggregation weight is not finite, bool [S]
+
+
+def find(named: UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> Faults:
+    """Detect the faults of a round.
+
+    Args:
+        named: client IDs from the strategy.
+        num_clients: N.
+        weights: aggregation weights, float32 [S, K].
+        held: model and state of the server after its step; floating-point and integer leaves [S, ...].
+    """
+    names = jax.vmap(lambda ids, mask: _misnamed(ids, mask, num_clients))
+    wrong = names(named.ids, named.mask)
+    if named.candidates is not None:
+        wrong |= names(named.candidates, jnp.ones(named.candidates.shape, bool))
+    return Faults(
+        names=wrong,
+        ids=named.ids,
+        candidates=named.candidates,
+        step=~jax.vmap(server.is_finite)(held),
+        weights=~jnp.isfinite(weights).all(axis=1),
+    )
+
+
+def clip_ids(ids: jax.Array, num_clients: int) -> jax.Array:
+    """Clip IDs to 0..N-1, so that a round with invalid IDs can finish before the host ends the run."""
+    return jnp.clip(ids, 0, num_clients - 1)
+
+
+def _misnamed(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
+    """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
+    outside = (ids < 0) | (ids >= num_clients)
+    return outside.any() | (ledger.distinct(ids, mask, num_clients).sum() != mask.sum())
+
+
+class Plan(NamedTuple):
+    """A run's static configuration, fixed before tracing."""
+
+    mesh: Mesh
+    strategy: Strategy
+    trainer: Trainer
+    server: optax.GradientTransformation
+    aggregation: str  # rule of the aggregation weights
+    loss_on: str  # part of a client's data that losses are measured on by default
+    keep_client_optimizers: bool  # whether clients' own optimizers keep their state between rounds
+    store: HostStore | None  # client table in host memory; None: on the devices
+    available: float | None  # probability that a client is available in a round; None: the federation has a trace
+    report_failure_rate: float  # probability that a report never reaches the server
+    num_selected: int  # K
+    num_rounds: int  # T
+    eval_every: int  # rounds between evaluations; 0: never (benchmarks)
+    train_metrics_every: int  # rounds between evaluations on the training data; 0: never
+    evaluation_block: int  # examples evaluated together
+    clients_at_once: int  # clients that a device trains together; 0: all of its share
+    facts_at_once: int  # clients that a device measures together
+    blocks_at_once: int  # evaluation blocks that a device works on together
+
+    def kept_at_first(self, weights: Weights) -> Kept:
+        """Return the client table's row of a client that has never trained."""
+        trainer = self.trainer
+        of_own = client.fresh(trainer, weights.trained) if self.keep_client_optimizers else None
+        return Kept(of_own, trainer.optimizer.init_own(weights.trained))
+
+
+class Bill(NamedTuple):
+    """Cost of serving a round's requests; leaves [S, ...]."""
+
+    asked: jax.Array  # clients that received the round's model to answer a query, bool [S, N]
+    trained: jax.Array  # clients that trained from the round's model to answer a query, bool [S, N]
+    answers: jax.Array  # number of clients that answered each request, int32 [S, requests]
+    probe_models_down: jax.Array  # copies of probe models sent to clients for evaluation, int32 [S]
+    probe_models_up: jax.Array  # reports of probe cohorts that arrived, int32 [S]
+    probe_reports_lost: jax.Array  # reports of probe cohorts that did not arrive, int32 [S]
+    examples_trained: jax.Array  # int32 [S]; excludes the training of `trained` and of the cohort
+    examples_evaluated: jax.Array  # int32 [S]
+    losses_replaced: jax.Array  # measured losses that were not finite, int32 [S]
+
+
+class Carry(NamedTuple):
+    """A run's state between rounds: the scan carry. Every leaf has the leading axis [S]."""
+
+    params: Weights  # global model w^t
+    server: optax.OptState  # state of the server's optimizer
+    strategy: Any  # the strategy's state
+    info: Information  # fact tables
+    clients: Kept | HostTable  # client table, [S, N, ...] on the devices
+    shared: Any  # the federated optimizer's server memory (`Memory.shared`)
+    evaluation: Evaluation | None  # metrics of `params` on the data of the strategy's `server_metrics` request
+    start: Bill  # cost of the facts measured before the first round, billed to the first round
+
+
+class Records(NamedTuple):
+    """A round's records, leaves [S, ...]; NaN for measurements that are not due in this round."""
+
+    cohort: jax.Array  # IDs of the clients that trained, int32 [S, K]; -1 for an empty place
+    measured: dict[str, jax.Array]  # metrics by the names of `measures.names`
+    nonfinite: jax.Array  # whether this client's update held NaN or infinity, bool [S, K]
+    faults: Faults
+    events: Events
+
+
+class RoundContext(NamedTuple):
+    """Inputs of a round: configuration, data, state, random streams, and available clients."""
+
+    plan: Plan  # static
+    federation: Federation
+    carry: Carry  # the run's state at w^t
+    streams: Streams
+    round: jax.Array  # t, int32 scalar
+    available: jax.Array | None  # mask of available clients, bool [S, N]; None: all
+
+
+class Cohort(NamedTuple):
+    """The participants of a round, leaves [S, K]."""
+
+    named: UncheckedIds  # as the strategy returned them
+    selection: Selection  # its mask marks the clients that train
+    reports: Selection  # the same clients; its mask marks those whose report reaches the server
+
+
+class Trained(NamedTuple):
+    """Each client's training result, leaves [S, K, ...]."""
+
+    updates: Params  # w_k - w^t; zeros, at no cost, if the strategy does not read them
+    finite: jax.Array  # bool
+    loss_before: jax.Array  # nats
+    loss_after: jax.Array  # nats
+    training_loss: jax.Array  # nats; zero if not requested
+    path_lengths: jax.Array | None  # see `Outcome`; None if the strategy does not read them
+    kept: Kept  # the client's new row of the client table
+    carried: Any  # changes of the non-trained model state; None unless the strategy averages models
+
+
+class Sums(NamedTuple):
+    """Weighted sums of the finite reports, leaves [S, ...]."""
+
+    averaged: Any  # pair: `Report.averaged`, and changes of non-trained model state; by aggregation weight
+    contributed: Any  # `Report.contributed`, weighted by 1/N
+
+
+class ServerStep(NamedTuple):
+    """The server's model and state after its step, leaves [S, ...]."""
+
+    params: Weights  # w^(t+1)
+    optimizer: optax.OptState
+    shared: Any  # the federated optimizer's server memory (`Memory.shared`)
+    evaluation: Evaluation | None  # metrics of the new model, if the strategy requests them
+
+
+class ToTrain(NamedTuple):
+    """Inputs that all training jobs share; `devices.spread` passes them to every job."""
+
+    federation: Federation
+    params: Weights  # the models that clients receive, [S, ...]
+    clients: Kept | HostTable  # client table
+    shared: Any  # the federated optimizer's server memory, [S, ...]
+    round: jax.Array  # t, int32 scalar
+
+    def received(self, replicate: jax.Array) -> Weights:
+        """Return the model that the clients of a replicate receive."""
+        return devices.of_replicate(self.params, replicate)
+
+    def kept(self, replicate: jax.Array, client: jax.Array) -> Kept:
+        """Return a client's row of the client table."""
+        return client_table.row(self.clients, replicate, client)
+
+    def memory(self, replicate: jax.Array, kept: Kept) -> Memory:
+        """Return the federated optimizer's memory: the client's, from its row `kept`, and the server's."""
+        return Memory(kept.own, devices.of_replicate(self.shared, replicate))
+
+
+def to_train(context: RoundContext, params: Weights | None = None) -> ToTrain:
+    """Return the shared inputs of training jobs that start from w^t, or from `params` if given."""
+    carry = context.carry
+    params = carry.params if params is None else params
+    return ToTrain(context.federation, params, carry.clients, carry.shared, context.round)

@@ -1,0 +1,344 @@
+"""Checks of a strategy against the contract, by shapes and by values."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.core import jax_settings, texts
+from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
+from fedjax_sel.strategies import protocol, subset_loss
+from fedjax_sel.strategies.base import (
+    CANDIDATES,
+    Env,
+    Evaluation,
+    Information,
+    Outcome,
+    OutputLayer,
+    Request,
+    Schedule,
+    Selection,
+    ServerMetrics,
+    Strategy,
+    Unrequested,
+)
+from fedjax_sel.strategies.facts import Counts
+
+Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
+_array_shape: Any = jax.ShapeDtypeStruct
+
+
+class BrokenContractError(UserError):
+    """A strategy breaks the contract."""
+
+
+def trace(name: str, hook: Hook) -> Any:
+    """Return the shapes of a hook's result.
+
+    Args:
+        name: name of the hook; `prepare` runs with 64-bit types.
+        hook: function and argument shapes.
+
+    Raises:
+        BrokenContractError: the hook cannot be traced.
+        UserError: a UserError raised by the hook, unchanged.
+    """
+    function, arguments = hook
+    with enable_x64(name == "prepare"), explained(name):
+        return jax.eval_shape(function, *arguments)
+
+
+@contextlib.contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Convert the exceptions of tracing a hook into one-line errors; see `trace`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise BrokenContractError(
+            f"`{name}` needs the value of a traced array ({type(error).__name__}); use jnp.where or lax.cond for `if`, "
+            "jnp for numpy, and Static for counts"
+        ) from error
+    except RAISED_BY_PLUGINS as error:
+        raise BrokenContractError(f"`{name}` cannot be traced: {texts.reason(error)}") from error
+
+
+def selection(answer: Any, num_selected: int) -> None:
+    """Check that `select` returns a Selection with the right shapes and dtypes.
+
+    Args:
+        answer: shapes of the result.
+        num_selected: K.
+
+    Raises:
+        BrokenContractError: the first wrong field.
+    """
+    k = num_selected
+    is_selection(answer)
+    fields: dict[str, Any] = answer._asdict()
+    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
+        leaf = fields[name]
+        if leaf is None:
+            if name == "weights":
+                continue
+            raise BrokenContractError(f"the selection has no `{name}`; return {dtype} [{k}], with K = {k}")
+        if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
+            actual = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
+            raise BrokenContractError(f"`{name}` of the selection is {actual} and must be {dtype} [{k}], with K = {k}")
+
+
+def is_selection(answer: Any) -> None:
+    """Check that `select` returns a Selection.
+
+    Raises:
+        BrokenContractError: the result has another type.
+    """
+    if not isinstance(answer, Selection):
+        raise BrokenContractError(
+            f"`select` returns a {type(answer).__name__}; return Selection(ids, weights or None, mask)"
+        )
+
+
+def candidates(answer: Any, num_clients: int) -> None:
+    """Check that `candidates` returns client IDs.
+
+    Args:
+        answer: shapes of the result.
+        num_clients: N.
+
+    Raises:
+        BrokenContractError: the result is not int32 [d], or d exceeds N.
+    """
+    if getattr(answer, "ndim", None) != 1 or answer.dtype != "int32":
+        raise BrokenContractError("`candidates` must return int32 [d]")
+    if answer.shape[0] > num_clients:
+        raise BrokenContractError(f"`candidates` returns {answer.shape[0]} IDs; return at most N = {num_clients}")
+
+
+def same_state(name: str, old: Any, new: Any) -> None:
+    """Check that a hook keeps the structure, shapes and dtypes of the state.
+
+    Args:
+        name: name of the hook.
+        old: shapes of the state that `init` returns.
+        new: shapes of the state that the hook returns.
+
+    Raises:
+        BrokenContractError: the first difference.
+    """
+    if jax.tree.structure(new) != jax.tree.structure(old):
+        raise BrokenContractError(
+            f"`{name}` returns a state with another structure than `init` (other fields, or a changed Static); "
+            "return the same NamedTuple, and store changing values in arrays"
+        )
+    for (path, before), after in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new)):
+        # The result of `prepare` is cast back within one kind of dtype: float64 to float32, but not to integers.
+        same_dtype = before.dtype == after.dtype or (name == "prepare" and before.dtype.kind == after.dtype.kind)
+        if before.shape != after.shape or not same_dtype:
+            raise BrokenContractError(
+                f"`{name}` returns state{jax.tree_util.keystr(path)} as {after.dtype} {list(after.shape)}, but `init` "
+                f"returns {before.dtype} {list(before.shape)}; keep the dtype and shape"
+            )
+
+
+_shape: Any = jax.ShapeDtypeStruct
+COUNTS = Counts(num_params=39, num_classes=4, profile_size=5)
+MODEL: Mapping[str, Mapping[str, Any]] = {  # 2 inputs, 5 hidden units, 4 classes
+    "Dense_0": {"bias": _shape((5,), jnp.float32), "kernel": _shape((2, 5), jnp.float32)},
+    "Dense_1": {"bias": _shape((4,), jnp.float32), "kernel": _shape((5, 4), jnp.float32)},
+}
+OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
+
+__all__ = [
+    "COUNTS",
+    "MODEL",
+    "OUTPUT_LAYER",
+    "BrokenContractError",
+    "Hook",
+    "candidates",
+    "check",
+    "explained",
+    "hooks",
+    "is_selection",
+    "knows_inclusion",
+    "outcome",
+    "requests",
+    "same_state",
+    "selection",
+    "trace",
+    "traced",
+]  # fmt: skip
+
+
+def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
+    """Check every hook by tracing it, without running it.
+
+    Args:
+        strategy: a strategy that passes `requests` and `data_needs.check`.
+        num_clients: N.
+        num_selected: K.
+        num_rounds: T, the number of rounds in the strategy's `Env`.
+        everyone_available: True if `available` is None, False if it is bool [N].
+
+    Raises:
+        UserError: the first broken rule, or a UserError raised by a hook.
+    """
+    with _named(strategy):
+        for name in ("init", "select", "prepare", "observe", "update"):
+            if not callable(getattr(strategy, name)):
+                kind = type(getattr(strategy, name)).__name__
+                raise BrokenContractError(f"`{name}` is of type {kind}; provide a function, or leave it out")
+        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+        state = table["prepare"][1][0]
+        if strategy.candidates is not None:
+            candidates(trace("candidates", table["candidates"]), num_clients)
+        for name in ("prepare", "observe", "update"):
+            same_state(name, state, trace(name, table[name]))
+
+
+def knows_inclusion(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> bool:
+    """Return whether a strategy knows its expected selection counts; arguments as for `check`.
+
+    Raises:
+        UserError: `inclusion` returns a wrong shape or dtype.
+    """
+    if strategy.inclusion is None:
+        return False
+    table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+    with _named(strategy):
+        counts = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
+        if counts is not None and (getattr(counts, "shape", None) != (num_clients,) or counts.dtype != jnp.float32):
+            raise BrokenContractError("`inclusion` must return float32 [N], or None if the counts are unknown")
+    return counts is not None
+
+
+def traced(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> dict[str, Hook]:
+    """Return every hook with its argument shapes in a run of the given size; traces `init` and `select`.
+
+    Args:
+        strategy: the strategy.
+        num_clients: N.
+        num_selected: K.
+        num_rounds: T.
+        everyone_available: True if `available` is None, False if it is bool [N].
+
+    Returns:
+        name -> (function, shapes).
+
+    Raises:
+        UserError: see `check`.
+    """
+    sizes = _shape((num_clients,), jnp.int32)
+
+    def init(key, sizes):
+        counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
+        shares = (sizes / sizes.sum()).astype(jnp.float32)
+        return strategy.init(key, Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER))
+
+    key = jax.eval_shape(lambda: jax_settings.key(0))
+    state = trace("init", (init, (key, sizes)))
+    info = jax.eval_shape(lambda: protocol.nothing_known(strategy, COUNTS, num_clients))
+    available = None if everyone_available else _shape((num_clients,), jnp.bool_)
+    arguments = (strategy, key, state, info, available)
+    answer = trace("select", hooks(*arguments, None, None)["select"])
+    selection(answer, num_selected)
+    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome(strategy, num_selected))}
+
+
+def hooks(
+    strategy: Strategy, key: Any, state: Any, info: Information, available: Any, answer: Any, outcome: Any
+) -> dict[str, Hook]:
+    """Return every hook of a strategy with the shapes of its arguments.
+
+    Args:
+        strategy: the strategy.
+        key: shape of a key.
+        state: shapes of the state.
+        info: shapes of the tables of facts.
+        available: shape of bool [N], or None.
+        answer: shapes of the result of `select`; None: unknown, which omits `update`.
+        outcome: shapes of an Outcome.
+
+    Returns:
+        name -> (function, shapes), in the order of a round.
+    """
+    round = _shape((), jnp.int32)
+    table: dict[str, Hook] = {
+        "prepare": (strategy.prepare, (state, info)),
+        "observe": (strategy.observe, (state, info, round, available)),
+        "select": (strategy.select, (key, state, info, round, available)),
+    }
+    if strategy.candidates is not None:
+        table["candidates"] = (strategy.candidates, (key, state, info, round, available))
+    if answer is not None:
+        table["update"] = (strategy.update, (state, info, round, answer, outcome))
+    return table
+
+
+def outcome(strategy: Strategy, num_selected: int) -> Any:
+    """Return the shapes of an Outcome for the stand-in model."""
+    k, scalar = num_selected, _shape((), jnp.float32)
+    evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
+    bought = any(request.kind == "server_metrics" for request in strategy.requests)
+    return Outcome(
+        updates=jax.tree.map(lambda leaf: _shape((k, *leaf.shape), jnp.float32), MODEL),
+        losses_before=_shape((k,), jnp.float32),
+        losses_after=_shape((k,), jnp.float32),
+        step=MODEL,
+        finite=_shape((k,), jnp.bool_),
+        metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
+        path_lengths=_shape((k,), jnp.float32),
+        subset_loss=subset_loss.stand_in(strategy, _shape((k,), jnp.float32)),
+    )
+
+
+def requests(strategy: Strategy) -> None:
+    """Check a strategy's name and its requests: their types, schedules and options.
+
+    Raises:
+        BrokenContractError: the first broken rule.
+    """
+    with _named(strategy):
+        if not isinstance(strategy.name, str) or not strategy.name:
+            raise BrokenContractError("its name must be a nonempty string")
+        if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
+            raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
+        for request in strategy.requests:
+            shown = f"Request({request.kind!r}, {request.who!r}, ..)"
+            if not isinstance(request.when, Schedule):
+                raise BrokenContractError(f"{shown} has no schedule; add at_start(), always(), every(..) or rounds(..)")
+            if not request.when.before_first_round and not request.when.rules:
+                raise BrokenContractError(f"{shown} is never due; use at_start(), always(), every(..) or rounds(..)")
+            for rule in request.when.rules:
+                if rule.first < 0 or rule.period < 1 or (rule.last is not None and rule.last < rule.first):
+                    raise BrokenContractError(
+                        f"{shown} has the schedule {tuple(rule)} (first, last, period), which contains no rounds"
+                    )
+            if not _pairs(request.options):
+                raise BrokenContractError(f"{shown} has options that are not pairs; write options=((name, value),)")
+        asks = any(request.who == CANDIDATES for request in strategy.requests)
+        if strategy.candidates is not None and not asks:
+            raise BrokenContractError(
+                "it has a `candidates` function but no request to CANDIDATES; remove it, or add a request"
+            )
+
+
+@contextlib.contextmanager
+def _named(strategy: Strategy) -> Iterator[None]:
+    """Prefix contract errors with the strategy's name."""
+    try:
+        yield
+    except BrokenContractError as error:
+        raise BrokenContractError(f"strategy {strategy.name!r}: {error}") from error
+
+
+def _pairs(options: Any) -> bool:
+    return isinstance(options, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in options)

@@ -1,0 +1,257 @@
+"""Learning tasks: the loss per example, and named measures per example."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+# The contract between a task and the simulator.
+#
+# A task is a NamedTuple of pure functions of a batch of predictions and targets. Clients train on its loss, and
+# strategies that buy losses receive it. Curves, target accuracies and tables show its measures.
+#
+# Shapes: B examples, n examples of a data set.
+
+
+class Measure(NamedTuple):
+    """A measure of each example besides its loss, which is averaged.
+
+    Attributes:
+        name: name in columns and tables, e.g. "accuracy".
+        of: (prediction [B, ...], targets [B, ...]) -> bool, int32 or float32 [B]; each entry depends on its example
+            only.
+        higher_is_better: whether larger values are better.
+    """
+
+    name: str
+    of: Callable[[Any, Any], jax.Array]
+    higher_is_better: bool = True
+
+
+class Task(NamedTuple):
+    """A task. Functions are pure and traceable; static.
+
+    Attributes:
+        name: name used in messages.
+        losses: (prediction [B, ...], targets [B, ...]) -> loss of each example, float32 [B]. A loss must not depend on
+            the other examples of the batch, which may be padding copies.
+        measures: measures of each example. Targets, curves and the worst decile of clients use the first one.
+        complaint: (shape of a prediction [B, ...], shape of targets [B, ...], number of classes or None) -> reason why
+            they do not fit, or None. Shapes have the fields `shape` and `dtype`.
+        complaint_of_values: (shape of a prediction [B, ...], targets [n, ...] in host memory) -> reason why the
+            targets' values cannot be learned, or None.
+        of_classes: whether each target is one class; label histograms and the GEMD require it.
+    """
+
+    name: str
+    losses: Callable[[Any, Any], jax.Array]
+    measures: tuple[Measure, ...]
+    complaint: Callable[[Any, Any, int | None], str | None] = lambda prediction, targets, num_classes: None
+    of_classes: bool = False
+    complaint_of_values: Callable[[Any, Any], str | None] = lambda prediction, targets: None
+
+    @property
+    def measure(self) -> Measure:
+        """The first measure, which targets and curves use."""
+        return self.measures[0]
+
+
+def shown(array: Any) -> str:
+    """Return an array's dtype and shape as text, with B for the leading axis."""
+    return f"{array.dtype}[{', '.join(map(str, ('B', *array.shape[1:])))}]"
+
+
+def likeliest(logits: jax.Array) -> jax.Array:
+    """Return the class of the largest logit, int32 [...] for logits [..., C]; -1, which is no class, if one is NaN.
+
+    `argmax` returns the index of the first NaN, so a model that predicts only NaN would be right about class zero.
+    """
+    return jnp.where(jnp.isnan(logits).any(axis=-1), -1, logits.argmax(axis=-1))
+
+
+GEMD = "gemd"
+TEST_LOSS, TRAIN_LOSS = "test_loss", "train_loss"
+
+
+class Names(NamedTuple):
+    """The names of a task's columns."""
+
+    test: str  # first measure on the test set, which targets and curves use
+    train: str  # first measure on all clients' training examples
+    worst_decile: str  # mean of the first measure over the worst tenth of clients
+    others: tuple[str, ...]  # other measures on the test set
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All columns, in order."""
+        return (self.test, TEST_LOSS, self.train, TRAIN_LOSS, self.worst_decile, GEMD, *self.others)
+
+
+def names(task: Task) -> Names:
+    """Return the names of a task's columns."""
+    first, *others = (measure.name for measure in task.measures)
+    return Names(f"test_{first}", f"train_{first}", f"worst_decile_{first}", tuple(f"test_{name}" for name in others))
+
+
+def columns_of(
+    task: Task, test: tuple[dict[str, Any], Any], train: tuple[dict[str, Any], Any], worst_decile: Any, gemd: Any
+) -> dict[str, Any]:
+    """Return measured values by column.
+
+    Args:
+        task: the task.
+        test: measures by name, and the loss, on the test set.
+        train: measures by name, and the loss, on all clients' training examples.
+        worst_decile: mean of the first measure over the worst tenth of clients.
+        gemd: group earth mover's distance of the cohorts.
+    """
+    own, first = names(task), task.measure.name
+    values = {own.test: test[0][first], TEST_LOSS: test[1], own.train: train[0][first], TRAIN_LOSS: train[1]}
+    others = {f"test_{measure.name}": test[0][measure.name] for measure in task.measures[1:]}
+    return {**values, own.worst_decile: worst_decile, GEMD: gemd, **others}
+
+
+def classification() -> Task:
+    """Make the classification task: cross-entropy in nats; logits [B, C], targets int32 [B]."""
+    losses = optax.softmax_cross_entropy_with_integer_labels
+    return Task("classification", losses, (Measure("accuracy", _is_right),), _not_classes, of_classes=True)
+
+
+def multilabel() -> Task:
+    """Make the multilabel task: mean binary cross-entropy over C labels in nats; logits and 0/1 targets [B, C].
+
+    Measures: the fraction of an example's labels that are predicted correctly, and whether all of them are.
+    """
+    measures = (Measure("accuracy", _share_right), Measure("all_right", _all_right))
+    return Task(
+        "multilabel", _binary_cross_entropy, measures, _multilabel_mismatch, complaint_of_values=_not_zero_or_one
+    )
+
+
+def _is_right(logits: jax.Array, classes: jax.Array) -> jax.Array:
+    return likeliest(logits) == classes
+
+
+def _share_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return _agree(logits, labels).astype(jnp.float32).mean(axis=1)
+
+
+def _all_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return _agree(logits, labels).all(axis=1)
+
+
+def _agree(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return a mask of correct labels, bool [B, C]; NaN logits are never correct."""
+    return ((logits > 0) == (labels > 0.5)) & ~jnp.isnan(logits)
+
+
+def _binary_cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    return optax.sigmoid_binary_cross_entropy(logits, labels.astype(jnp.float32)).mean(axis=1)
+
+
+def _not_classes(prediction, targets, num_classes) -> str | None:
+    if len(targets.shape) != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
+        return f"needs one integer class per example as targets, [B], but they are {shown(targets)}"
+    if len(prediction.shape) != 2 or (num_classes is not None and prediction.shape[1] < num_classes):
+        required = "C" if num_classes is None else num_classes
+        return f"needs logits [B, {required}], but the model gives {shown(prediction)}"
+    return None
+
+
+def _not_zero_or_one(prediction, targets) -> str | None:
+    del prediction
+    others = targets[(targets != 0) & (targets != 1)]
+    return f"needs labels that are 0 or 1, but one label is {others[0]:g}" if others.size else None
+
+
+def _multilabel_mismatch(prediction, targets, num_classes) -> str | None:
+    del num_classes
+    if len(targets.shape) != 2 or prediction.shape != targets.shape:
+        return (
+            f"needs logits and labels of equal shape [B, C]; the model gives {shown(prediction)} for {shown(targets)}"
+        )
+    return None
+
+
+def next_token() -> Task:
+    """Make the next-token task: cross-entropy in nats, averaged over positions; logits [B, L, V], targets int32 [B, L].
+
+    Positions with a negative target are padding and do not count. An example with padding only has loss zero.
+    """
+    return Task(
+        "next_token", _losses, (Measure("accuracy", _token_accuracy),), _not_tokens, complaint_of_values=_unknown
+    )
+
+
+def _losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    return _token_mean(optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(tokens, 0)), tokens)
+
+
+def _token_accuracy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+    return _token_mean((likeliest(logits) == tokens).astype(jnp.float32), tokens)
+
+
+def _token_mean(values: jax.Array, tokens: jax.Array) -> jax.Array:
+    counts = tokens >= 0
+    return jnp.where(counts, values, 0.0).sum(axis=1) / jnp.maximum(counts.sum(axis=1), 1)
+
+
+def _unknown(prediction, targets) -> str | None:
+    largest, vocabulary = int(targets.max(initial=-1)), prediction.shape[2]
+    if largest >= vocabulary:
+        return f"needs tokens below {vocabulary}, the model's number of logits, but one token is {largest}"
+    return None
+
+
+def _not_tokens(prediction, targets, num_classes) -> str | None:
+    if len(targets.shape) != 2 or not jnp.issubdtype(targets.dtype, jnp.integer):
+        return f"needs integer tokens [B, L] as targets, but they are {shown(targets)}"
+    if len(prediction.shape) != 3 or prediction.shape[:2] != targets.shape:
+        return f"needs logits [B, L, V] for targets {shown(targets)}, but the model gives {shown(prediction)}"
+    del num_classes
+    return None
+
+
+def regression() -> Task:
+    """Make the regression task: mean squared error; predictions and targets of equal shape [B, ...].
+
+    Measures (lower is better): the mean absolute error of an example, and its mean squared error.
+    """
+    absolute = Measure("absolute_error", _absolute_error, higher_is_better=False)
+    squared = Measure("squared_error", _squared_error, higher_is_better=False)
+    return Task("regression", _squared_error, (absolute, squared), _regression_mismatch)
+
+
+def _absolute_error(prediction: jax.Array, targets: jax.Array) -> jax.Array:
+    return _example_mean(jnp.abs(prediction - targets))
+
+
+def _squared_error(prediction: jax.Array, targets: jax.Array) -> jax.Array:
+    return _example_mean((prediction - targets) ** 2)
+
+
+def _example_mean(values: jax.Array) -> jax.Array:
+    return values.reshape(values.shape[0], -1).mean(axis=1)
+
+
+def _regression_mismatch(prediction, targets, num_classes) -> str | None:
+    del num_classes
+    if prediction.shape != targets.shape:
+        advice = " (use targets[:, None])" if prediction.shape == (*targets.shape, 1) else ""
+        given = f"the model gives {shown(prediction)} for {shown(targets)}"
+        return f"needs predictions of the targets' shape, but {given}{advice}"
+    if not jnp.issubdtype(targets.dtype, jnp.floating):
+        return f"needs float targets, but they are {shown(targets)}"
+    return None
+
+
+__all__ = ["TABLE", "Measure", "Task", "classification", "multilabel", "next_token", "regression"]
+
+TABLE: dict[str, Callable[[], Task]] = {
+    "classification": classification,
+    "multilabel": multilabel,
+    "next_token": next_token,
+    "regression": regression,
+}

@@ -1,0 +1,311 @@
+"""Federated optimizers: FedAvg, FedProx, FedNova, SCAFFOLD, and adaptive server optimizers."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.models import Params
+from fedjax_sel.training.optimizers.base import FederatedOptimizer, Finished, Memory, Report
+
+# FedAvg (McMahan et al. 2017): clients run SGD, the server takes the weighted mean of their updates.
+#
+# Traffic: the baseline, one model down and one model up for each client of the cohort.
+
+
+def fedavg() -> FederatedOptimizer:
+    """Build FedAvg; `--server-learning-rate` scales the mean update."""
+    return FederatedOptimizer("fedavg")
+
+
+# FedProx (Li et al., MLSys 2020): a proximal term keeps clients near the received model.
+#
+# F_k(w) + (mu / 2) ||w - w^t||^2, so each step uses   gradient + mu (w - w^t)
+#
+# FedProx targets clients with unequal work (`--local-epochs 1:5`). With mu = 0 it is FedAvg.
+# Traffic: the baseline. The losses that strategies read do not contain the proximal term.
+
+
+def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
+    """Build FedProx.
+
+    Args:
+        mu: coefficient of the proximal term, at least 0; the paper uses 0.001, 0.01, 0.1 and 1.
+
+    Raises:
+        UserError: mu is negative or not finite.
+    """
+    return FederatedOptimizer("fedprox", gradient=proximal(mu))
+
+
+def proximal(mu: float):
+    """Return the `FederatedOptimizer.gradient` that adds the gradient of the proximal term."""
+    if not 0 <= mu < float("inf"):
+        raise UserError(f"--optimizer-args mu={mu}: must be at least 0 and finite; 0.01 is a common value")
+
+    def gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
+        del memory
+        return jax.tree.map(lambda g, w, w_t: g + mu * (w - w_t), gradient, weights, received)
+
+    return gradient
+
+
+# FedNova (Wang et al., NeurIPS 2020): normalized updates, so that clients with more steps do not dominate.
+#
+# Symbols: tau_i steps of client i; a_i the factors of its gradients in its update, so that -update = eta sum_s a_i,s
+# g_s, and |a_i|_1 = tau_i for SGD; weights omega_i.
+#
+# d_i       = -update_i / (eta |a_i|_1)                      the mean gradient along the client's path
+# tau_eff   = sum omega_i |a_i|_1                            effective number of steps
+# w^(t+1)   = w^t - tau_eff eta sum omega_i d_i
+#
+# With equal |a_i|_1, FedNova equals FedAvg up to rounding. The client's own optimizer gives |a_i|_1: its displacement
+# in the same steps if every gradient is one. This agrees with the paper's formulas: tau for SGD,
+# (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho) with momentum rho, (1 - (1 - eta mu)^tau) / (eta mu) with the
+# proximal term. It also covers both together, and weight decay. With --momentum-buffer persistent, gradients of earlier
+# rounds still move the client, and a_i includes their factors.
+#
+# Traffic: the baseline, and one float up per client, |a_i|_1.
+# Differs from the paper: tau_eff stays a mean if the weights do not sum to one (`global-samples`, `unbiased`). If the
+# client optimizer is not linear in its gradients, as Adam, a_i does not exist, and the displacement above replaces it.
+
+
+class Averaged(NamedTuple):
+    """A client's report; the server receives the weighted sums."""
+
+    direction: Params  # update_i / |a_i|_1, that is -eta d_i
+    coefficient: jax.Array  # |a_i|_1
+    one: jax.Array  # 1, so that its weighted sum is the sum of the weights
+
+
+def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
+    """Build FedNova.
+
+    Args:
+        mu: coefficient of a proximal term, at least 0.
+
+    Raises:
+        UserError: mu is negative or not finite.
+    """
+
+    def report(finished: Finished, memory: Memory) -> Report:
+        del memory
+        direction = jax.tree.map(lambda update: update / finished.coefficient, finished.update)
+        return Report(Averaged(direction, finished.coefficient, jnp.ones_like(finished.coefficient)))
+
+    def combine(averaged: Any) -> Params:
+        weights = jnp.where(averaged.one == 0, 1.0, averaged.one)  # an empty cohort leaves the model unchanged
+        effective_steps = averaged.coefficient / weights  # tau_eff
+        return jax.tree.map(lambda direction: effective_steps * direction, averaged.direction)
+
+    return FederatedOptimizer("fednova", gradient=proximal(mu), report=report, combine=combine, floats_up=1)
+
+
+# SCAFFOLD (Karimireddy et al., ICML 2020), option II: control variates correct clients towards the global gradient.
+#
+# Symbols: y the client's weights, c_i its control variate, c the server's, tau steps, eta the learning rate, N clients.
+#
+# y    <- y - eta (g - c_i + c)                              each local step
+# c_i+  = c_i - c + (w^t - y) / (tau eta)                    after the last step (option II)
+# c    <- c + (1/N) sum over the cohort of (c_i+ - c_i)
+#
+# All variates start at zero, so c is always the mean of all c_i, under any selection. A client whose report is lost or
+# skipped keeps its old variate, since the server never receives the change.
+#
+# Traffic: twice the baseline in both directions, c down and c_i+ - c_i up. State: one model size for each of the N
+# clients.
+# Differs from the paper: tau eta is |a_i|_1 eta (see FedNova), which is equal for plain SGD. Momentum increases the
+# displacement by up to 1 / (1 - momentum), and variates of that size would drive clients apart. If the momentum buffer
+# is persistent, a variate is a mean of the gradients of several rounds. Weight decay moves the client too, so the
+# variates include its mean.
+# Under biased selection, c is still the mean of the c_i, but the variates of rarely selected clients are stale. Then c
+# no longer tracks the global gradient, and corrects clients towards outdated gradients.
+
+
+def scaffold() -> FederatedOptimizer:
+    """Build SCAFFOLD; the paper's eta_g is `--server-learning-rate`."""
+
+    def gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
+        del weights, received
+        return jax.tree.map(lambda g, c_i, c: g - c_i + c, gradient, memory.own, memory.shared)
+
+    def report(finished: Finished, memory: Memory) -> Report:
+        path_length = finished.coefficient * finished.learning_rate
+        change = jax.tree.map(lambda update, c: -c - update / path_length, finished.update, memory.shared)
+        own = jax.tree.map(jnp.add, memory.own, change)
+        return Report(finished.update, contributed=change, own=own)
+
+    def zeros(params: Params) -> Params:
+        return jax.tree.map(jnp.zeros_like, params)
+
+    return FederatedOptimizer(
+        "scaffold",
+        gradient=gradient,
+        report=report,
+        init_own=zeros,
+        init_shared=zeros,
+        vectors_down=1,
+        vectors_up=1,
+    )
+
+
+# FedAvgM (Hsu et al. 2019) and FedAdagrad, FedAdam, FedYogi (Reddi et al., ICLR 2021, Alg. 2).
+#
+# The server treats minus the mean update Delta as a gradient and takes its own optimizer step:
+#
+# FedAvgM     m <- beta m + Delta                       w <- w + eta m
+# the others  m <- beta1 m + (1 - beta1) Delta          w <- w + eta m / (sqrt(v) + tau)
+# FedAdagrad  v <- v + Delta^2
+# FedAdam     v <- beta2 v + (1 - beta2) Delta^2
+# FedYogi     v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)
+#
+# v starts at tau^2, without bias correction. Optax's `adam`, `yogi` and `adagrad` differ in both, and
+# `--server-optimizer` offers them. Clients train as in FedAvg. Traffic: the baseline.
+#
+# The optimizers are Optax gradient transformations of the pseudo-gradient -Delta.
+
+
+ADAPTIVE_LEARNING_RATE = 0.01  # default eta; the paper tunes it per task, 10^-3 to 10^0.5
+
+SecondMoment = Callable[[jax.Array, jax.Array, float], jax.Array]  # (v, Delta^2, beta2) -> v
+
+
+class FedOptState(NamedTuple):
+    """Two moments of the pseudo-gradient, pytrees of the model."""
+
+    first: Any  # m, of -Delta
+    second: Any  # v
+
+
+def scale_by_fedopt(
+    second_moment: SecondMoment, beta1: float, beta2: float, tau: float
+) -> optax.GradientTransformation:
+    """Scale to the direction m / (sqrt(v) + tau) of the paper.
+
+    Args:
+        second_moment: update rule of v.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        tau: adaptivity; v starts at tau^2.
+    """
+
+    def init(params: optax.Params) -> FedOptState:
+        return FedOptState(
+            jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
+        )
+
+    def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[Any, FedOptState]:
+        del params
+        first = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.first, updates)
+        second = jax.tree.map(lambda v, g: second_moment(v, g * g, beta2), state.second, updates)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + tau), first, second), FedOptState(first, second)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _adagrad(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    del beta2
+    return v + squared
+
+
+def _adam(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    return beta2 * v + (1 - beta2) * squared
+
+
+def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    return v - (1 - beta2) * squared * jnp.sign(v - squared)
+
+
+def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
+    """Build FedAvgM: SGD with momentum on the server.
+
+    Args:
+        momentum: beta, in [0, 1).
+        nesterov: whether to use Nesterov momentum.
+        learning_rate: default eta; --server-learning-rate overrides it.
+
+    Raises:
+        UserError: the momentum or the learning rate is out of range.
+    """
+    _share("momentum", momentum)
+    _positive("learning_rate", learning_rate)
+    server = partial(optax.sgd, momentum=momentum, nesterov=nesterov)
+    return FederatedOptimizer("fedavgm", server=server, server_learning_rate=learning_rate)
+
+
+def fedadagrad(
+    *, beta1: float = 0.0, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+) -> FederatedOptimizer:
+    """Build FedAdagrad.
+
+    Args:
+        beta1: decay of the first moment, in [0, 1); the paper uses 0.
+        tau: adaptivity, above 0.
+        learning_rate: default eta; --server-learning-rate overrides it.
+
+    Raises:
+        UserError: a hyperparameter is out of range.
+    """
+    return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau, learning_rate)
+
+
+def fedadam(
+    *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+) -> FederatedOptimizer:
+    """Build FedAdam.
+
+    Args:
+        beta1: decay of the first moment, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
+        tau: adaptivity, above 0.
+        learning_rate: default eta; --server-learning-rate overrides it.
+
+    Raises:
+        UserError: a hyperparameter is out of range.
+    """
+    return _adaptive("fedadam", _adam, beta1, beta2, tau, learning_rate)
+
+
+def fedyogi(
+    *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+) -> FederatedOptimizer:
+    """Build FedYogi.
+
+    Args:
+        beta1: decay of the first moment, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
+        tau: adaptivity, above 0.
+        learning_rate: default eta; --server-learning-rate overrides it.
+
+    Raises:
+        UserError: a hyperparameter is out of range.
+    """
+    return _adaptive("fedyogi", _yogi, beta1, beta2, tau, learning_rate)
+
+
+def _adaptive(
+    name: str, rule: SecondMoment, beta1: float, beta2: float, tau: float, learning_rate: float
+) -> FederatedOptimizer:
+    _share("beta1", beta1)
+    _share("beta2", beta2)
+    _positive("tau", tau)
+    _positive("learning_rate", learning_rate)
+
+    def server(rate: float) -> optax.GradientTransformation:
+        return optax.chain(scale_by_fedopt(rule, beta1, beta2, tau), optax.scale_by_learning_rate(rate))
+
+    return FederatedOptimizer(name, server=server, server_learning_rate=learning_rate)
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise UserError(f"--optimizer-args {name}={value}: must be a positive number")
+
+
+def _share(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise UserError(f"--optimizer-args {name}={value}: must be at least 0 and below 1")

@@ -147,7 +147,7 @@ def _is_true(callback: Any, method: str, answer: Any) -> bool:
 
 
 @contextlib.contextmanager
-def told_of_errors(callbacks: tuple[Any, ...]) -> Iterator[None]:
+def report_errors(callbacks: tuple[Any, ...]) -> Iterator[None]:
     """Tell all callbacks of an error that leaves the block."""
     try:
         yield

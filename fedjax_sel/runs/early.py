@@ -1,4 +1,4 @@
-"""Runs that may end early: as soon as the rounds that are there answer what they were run for."""
+"""Early ends of runs whose completed rounds already suffice."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from fedjax_sel.runs import folder, following, provenance, reading, run_files, t
 from fedjax_sel.runs.records import Result
 
 Enough = Callable[[Result], bool]
-"""Whether the rounds so far are enough; what it says must stay so as rounds are added."""
+"""A monotone predicate: True once the rounds so far suffice, and True for every longer result."""
 
 
 class Until:
-    """A callback that ends a run once its rounds are enough, those before it went on included."""
+    """A callback that ends a run once its rounds suffice, including those before it was resumed."""
 
     def __init__(self, path: Path, enough: Enough):
-        """Take the folder of the run, to which every chunk is written before a callback hears of it."""
+        """Create the callback for a run folder, which receives every chunk before the callbacks are called."""
         self._path, self._enough = path, enough
 
     def resume(self, earlier: Result) -> bool:
-        """Return whether the run may end where it was left."""
+        """Return whether the rounds before the resumption suffice."""
         return self._enough(earlier)
 
     def chunk(self, rounds: Result, first: int) -> bool:
@@ -31,24 +31,24 @@ class Until:
 
 
 def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
-    """Return what an unfinished run has, if that is enough; None where it has to go on, or begin.
+    """Return the result of an unfinished run if its rounds suffice, else None.
 
     Args:
-        path: the folder, whose run is of this configuration.
-        config: what is to be run.
-        enough: whether the rounds of a result are.
+        path: the folder of a run with this configuration.
+        config: the configuration to run.
+        enough: the predicate on the rounds.
 
     Raises:
-        UserError: the run is damaged, was made from other data, or left out updates at which this one would end.
+        UserError: the run is damaged, used different data, or skipped updates at which this run would stop.
     """
-    known = told.newest(path) if (path / run_files.METRICS).exists() else None
-    if known is None or not told.is_sealed(path, known):
-        return None  # nothing vouches for its rows, or files are missing
+    newest = told.newest(path) if (path / run_files.METRICS).exists() else None
+    if newest is None or not told.is_sealed(path, newest):
+        return None  # no manifest covers its rows, or files are missing
     result = reading.load_whole(path)
     if result is None or not result.num_rounds or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)
-    data = provenance.of_experiment(experiment_of(config), known.get("server_validation"))
+    data = provenance.of_experiment(experiment_of(config), newest.get("server_validation"))
     folder.refuse_other_data(path, data)
     verdict.refuse_what_was_skipped(result, config)
     return result

@@ -77,7 +77,7 @@ class Reporter:
         if self._notebook is not None:
             self._notebook.close()
 
-    def goes_on_after(self, rounds: int) -> None:
+    def resume_after(self, rounds: int) -> None:
         """Start the count at a run's rounds that were run before."""
         self._first = self._steady_from = rounds
 

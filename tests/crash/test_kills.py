@@ -189,4 +189,4 @@ def test_a_signal_saves_and_the_next_start_goes_on(tmp_path):
         time.sleep(0.05)
     again.send_signal(signal.SIGINT)
     _, error = again.communicate(timeout=60)
-    assert again.returncode == 130 and f"going on after round {rounds}" in error
+    assert again.returncode == 130 and f"resuming after round {rounds}" in error

@@ -127,7 +127,7 @@ BAD = [
     (["--algo", "no.such.module:factory"], ["no.such.module"]),
     (["--algo", "json:loads"], ["json:loads"]),
     (["--out", "words.csv"], ["--out", "words.csv", "is a file"]),
-    (["--out", "thesis"], ["thesis", "holds no readable run"]),
+    (["--out", "thesis"], ["thesis", "has no readable run"]),
     (["--out", ""], ["--out", "empty"]),
     (["--data-dir", "", "--dataset", "mnist"], ["--data-dir", "empty"]),
     (["--data-dir", "~nosuchuser/x", "--dataset", "mnist"], ["~nosuchuser/x", "no such home folder"]),

@@ -330,7 +330,7 @@ def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path
     finished = (out / "random" / "metrics.csv").stat().st_mtime_ns
     assert not (out / "comparison.md").read_text().count("| fl_dp3s |")
     code, printed, err = command(capsys, *arguments)
-    assert code == 0 and "random, quickstart (finished before)" in err and "going on after round" in err
+    assert code == 0 and "random, quickstart (finished before)" in err and "resuming after round" in err
     assert (out / "random" / "metrics.csv").stat().st_mtime_ns == finished
     assert printed.count("| random |") == printed.count("| fl_dp3s |") > 0
 

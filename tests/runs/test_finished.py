@@ -253,7 +253,10 @@ def test_checkpoints_of_an_earlier_version_cannot_bring_it_back(here, capsys):
         told.pop("config", None)
         rewrite(file, told)
     code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert code == 2 and "config.json is lost or damaged, and its checkpoints, of an earlier version, hold no" in error
+    assert (
+        code == 2
+        and "config.json is lost or damaged, and the checkpoints of this earlier version have no copy" in error
+    )
 
 
 @pytest.mark.slow

@@ -321,7 +321,8 @@ def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypa
     assert f"{3 * model:.2f} MB each way a round and seed, {2 * 2 * 3 * model:,.0f} MB" in said["bytes"]
     assert "random adds: nothing; fedavg adds: nothing" in said["bytes"] and "--mesh seeds=" in said["mesh"]
     assert re.search(
-        r"about \d+ seconds: [\d.]+ s of compilation, then ([\d.]+ seed-rounds/s|[\d.]+ s a seed-round)$", said["time"]
+        r"about \d+ seconds: [\d.]+ s of compilation, then ([\d.]+ seed-rounds/s|[\d.]+ s per seed-round)$",
+        said["time"],
     )
     assert last == "--verbose adds details and the whole configuration."
     code, verbose, _ = command(capsys, *QUICK, "--seeds", "2", "--algo", "random", "--dry-run", "--verbose")

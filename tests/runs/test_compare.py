@@ -247,7 +247,7 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
         }  # fmt: skip
 
     code, _, err = command(capsys, *QUICK, "--algos", "fl_dp3s", "--out", out, "--learning-rate", "0.1")
-    assert code == 2 and "learning_rate 0.05 there, 0.1 here" in err
+    assert code == 2 and "learning_rate 0.05 in the folder, 0.1 given" in err
 
 
 def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_path, monkeypatch):

@@ -87,7 +87,7 @@ def test_an_interrupted_cell_says_how_to_go_on(cell, capfd, tmp_path):
     result = fedjax_sel.run(SMALL, out=str(out), callbacks=[Impatient()], progress=True)
     assert not result.finished and result.stopped_by == signal.SIGINT
     last = cell.outputs[0][-1]["text/plain"]
-    assert f"ended after round {result.num_rounds} of 4; the same cell goes on from there ({out})" in last
+    assert f"stopped after round {result.num_rounds} of 4; the same cell resumes from there ({out})" in last
     fedjax_sel.run(SMALL, out=str(out), progress=True)
     assert f"resuming after round {result.num_rounds}" in cell.outputs[1][-1]["text/plain"]
     assert capfd.readouterr() == ("", "")

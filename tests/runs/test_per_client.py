@@ -49,7 +49,7 @@ def test_the_clients_are_those_of_the_result(result, changes):
 def test_another_experiment_is_refused(result, changes, words):
     with pytest.raises(UserError, match=f"^per_client: {words}") as caught:
         fedjax_sel.per_client(result, line(**changes))
-    assert str(caught.value).endswith("; give the experiment that it is the result of")
+    assert str(caught.value).endswith("; give the experiment of this result")
 
 
 def test_names_of_values_tell_them_apart_where_both_have_one(result):

@@ -227,5 +227,5 @@ def test_an_edited_plugin_is_named_when_its_run_goes_on(capsys, here):
     forget()
     (here / "own_optimizer.py").write_text(f"{OPTIMIZER}\n# another comment\n")
     code, out, _ = command(capsys, train.main, *run, "2")
-    assert code == 0 and "own_optimizer:sound was edited since (own_optimizer): these are the results of the" in out
+    assert code == 0 and "own_optimizer:sound was edited since (own_optimizer): these results are from the code" in out
     assert "own_strategy:sound was" not in out and "own_strategy:sound: synthetic" in out  # nor an emoji for ":sound:"

@@ -92,6 +92,6 @@ def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(re
     assert "Another setting" not in first and "rounds to 50%" in first and "rounds to 40%" not in first
     assert "Another setting: learning_rate 0.1, not 0.05; target_accuracy 0.4, not 0.5\n" in second
     assert "rounds to 40%" in second and "rounds to 50%" not in second
-    assert "Another setting: who holds what (the data or their partition, by their SHA-256)\n" in third
+    assert "Another setting: data or partition (the SHA-256 differs)\n" in third
     for part, picture in zip((first, second, third), pictures):
         assert re.search(rf"^Curves in .*{picture}$", part, re.MULTILINE)

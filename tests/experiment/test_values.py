@@ -364,7 +364,7 @@ def test_a_target_ends_a_run(kept, tmp_path):
 
 @pytest.mark.parametrize("target", [90, 0, -0.5])
 def test_a_target_that_is_no_share(target):
-    with pytest.raises(UserError, match=rf"StopAtTarget: {target} is not a share between 0 and 1, such as 0.62"):
+    with pytest.raises(UserError, match=rf"StopAtTarget: {target} is not in .0, 1.; give an accuracy such as 0.62"):
         callbacks.StopAtTarget(target).start(fedjax_sel.Config(), 0)
     callbacks.StopAtTarget(target).start(fedjax_sel.Config().replace(task="regression"), 0)
 
@@ -526,7 +526,7 @@ def test_what_is_no_experiment(wrong):
 
 
 def test_a_callback_that_is_a_class():
-    with pytest.raises(UserError, match=r"callbacks: StopAtTarget is a class; give an object of it, StopAtTarget\("):
+    with pytest.raises(UserError, match=r"callbacks: StopAtTarget is a class; give an instance, StopAtTarget\("):
         fedjax_sel.run(of(), callbacks=[callbacks.StopAtTarget])
 
 

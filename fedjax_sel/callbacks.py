@@ -360,7 +360,7 @@ class EarlyStopping:
             ) from error
 
     def _read(self) -> None:
-        """Load the kept weights of a killed process; ignore those of another measure, which are not comparable."""
+        """Load the kept weights of a killed process; ignore weights kept for another measure."""
         if self._file is None or not self._file.exists() or not len(self._newest):
             return
         try:

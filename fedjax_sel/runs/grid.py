@@ -1,7 +1,7 @@
 """Independent runs: one after another in this process, or on Dask workers on this machine or other machines.
 
 A worker locks a run's folder, resumes from its checkpoint, and leaves the result there. A worker that dies loses only
-the rounds since its run's last checkpoint. The results are the same as those of a single process.
+the rounds since its run's last checkpoint. The results equal the results of a single process.
 """
 
 import contextlib

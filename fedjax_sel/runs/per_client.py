@@ -43,8 +43,8 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     """
     if result.weights is None:
         raise UserError(
-            "per_client: this result has no weights; fedjax_sel.load(folder) reads those of a run that has ended, and "
-            'with weights="latest" those of the newest checkpoint'
+            "per_client: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
+            'and with weights="latest" from the newest checkpoint'
         )
     problem = pose(result.config if experiment_or_config is None else _of_result(result, experiment_or_config))
     host, plan, _ = layout.lay_out(problem, len(result.seeds))

@@ -92,8 +92,8 @@ class Result:
         """
         if self.weights is None:
             raise UserError(
-                "params: this result has no weights; fedjax_sel.load(folder) reads those of a run that has ended, and "
-                'with weights="latest" those of the newest checkpoint'
+                "params: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
+                'and with weights="latest" from the newest checkpoint'
             )
         return self.weights.trained
 

@@ -98,7 +98,7 @@ def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: 
         path: the folder.
         config: the run's configuration.
         about: the manifest; None to read all rows and cohorts unverified.
-        whole: whether to reject further rounds after those of the manifest.
+        whole: whether to reject rounds after the last round of the manifest.
 
     Returns:
         The rows as text, and the cohorts, int32 [seeds, rounds, K].

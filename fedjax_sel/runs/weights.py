@@ -126,7 +126,7 @@ def final(folder: Path, finished: bool) -> Weights | None:
 
 
 def latest(folder: Path) -> Weights:
-    """Return the weights of a run that ended, or else those of its newest checkpoint.
+    """Return the weights of a run that ended, or else the weights of its newest checkpoint.
 
     Raises:
         UserError: the file cannot be read, or there is no intact checkpoint.

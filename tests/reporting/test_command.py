@@ -64,7 +64,7 @@ def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkey
     path = tmp_path / "page.html"
     assert command_line.guarded(report.main, [str(real), "--html", str(path), "--quick"]) == 0
     (one,) = numbers_of(path.read_text())["settings"]
-    assert one["labels"] is None and one["runs"][0]["clients"] is None and "--quick: labels" in path.read_text()
+    assert one["labels"] is None and one["runs"][0]["clients"] is None and "--quick: label counts" in path.read_text()
 
 
 def test_labels_are_those_of_the_partition(real):

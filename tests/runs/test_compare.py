@@ -171,7 +171,7 @@ def test_differences_to_the_first_strategy_stand_behind_the_table(compared, caps
     for text in (printed, page):
         assert text.count("| fl_dp3s minus random[variant=md] |") == 2
         assert text.index("| fl_dp3s |") < text.index("| fl_dp3s minus")
-        assert "Too few seeds, 2: 6 or more can tell one comparison from chance" in text
+        assert "Too few seeds (2): no difference can be significant in one comparison with fewer than 6 seeds" in text
     assert code == 0 and comparison.NOTES_ON_PAIRS in page
     with (out / "comparison_pairs.csv").open() as file:
         accuracy, rounds = csv.DictReader(file)

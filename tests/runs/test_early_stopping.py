@@ -142,7 +142,7 @@ def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_p
     with pytest.raises(RuntimeError):
         fedjax_sel.run(SMALL.replace(checkpoint_every=1), out=str(stopped), callbacks=Fails())
     found = fedjax_sel.load(stopped)
-    with pytest.raises(UserError, match=r'params: .* and with weights="latest" those of the newest checkpoint'):
+    with pytest.raises(UserError, match=r'params: .* and with weights="latest" from the newest checkpoint'):
         _ = found.params
     assert jax.tree.leaves(fedjax_sel.load(stopped, weights="latest").params)[0].shape[0] == 2
     with pytest.raises(UserError, match="weights: unknown 'last'; did you mean 'latest'"):

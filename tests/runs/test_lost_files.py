@@ -269,7 +269,7 @@ def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(UserError, match="cannot write the picture"):
+    with pytest.raises(UserError, match="cannot write the plot"):
         plots.curves({"random": whole[1]}, tmp_path / "curves.png")
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()

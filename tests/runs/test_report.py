@@ -87,7 +87,7 @@ def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(re
     out, pictures = reported("random", "fast", "fl_dp3s", "gpfl")
     assert pictures == ["curves-1.png", "curves-2.png", "curves-3.png"]
     first, second, third = re.split(r"^## ", out, flags=re.MULTILINE)[1:]
-    assert all(part.startswith("digits (made up), shards, 1 a client;") for part in (first, second, third))
+    assert all(part.startswith("digits (made up), shards, 1 per client;") for part in (first, second, third))
     assert [strategies_in(part) for part in (first, second, third)] == [["random", "fl_dp3s"], ["random"], ["gpfl"]]
     assert "Another setting" not in first and "rounds to 50%" in first and "rounds to 40%" not in first
     assert "Another setting: learning_rate 0.1, not 0.05; target_accuracy 0.4, not 0.5\n" in second

@@ -146,7 +146,7 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
         (lambda out: fedjax_sel.run_comparison("random", None, out=out), "^settings: None is not a list; "),
         (
             lambda out: fedjax_sel.run_comparison("random", [fedjax_sel.Config()], out=out),
-            "^settings: a value of type Config is not the name of a preset; give configurations and experiments by name",
+            "^settings: a value of type Config is not the name of a preset; give configurations and experiments",
         ),
         (
             lambda out: fedjax_sel.run_comparison("random", out=out, optimizers="fedproks"),

@@ -32,7 +32,7 @@ Restricted: a seed that never reaches the target counts all rounds."""
 
 
 def conditions(setting: str, optimizer: str) -> str:
-    """Return the name of a setting under an optimizer, which is empty where only one is compared."""
+    """Return the name of a setting and an optimizer, which is empty if only one is compared."""
     return f"{setting}, {optimizer}" if optimizer else setting
 
 

@@ -80,7 +80,7 @@ def amounts_of(
             if logarithmic and axis.lines:
                 axis.set_xscale("log")
             else:
-                axis.set_xlim(left=0.0)  # though a whisker may reach below
+                axis.set_xlim(left=0.0)  # whiskers may extend below zero
     save(picture, path)
 
 

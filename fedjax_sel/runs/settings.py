@@ -20,7 +20,7 @@ DATA_AND_PARTITION = "data or partition"
 class Setting(NamedTuple):
     """Runs under equal conditions."""
 
-    results: dict[Path, Result]  # by folder
+    results: dict[Path, Result]  # results by folder
     differs: str  # difference from the first setting; empty for the first one
 
 

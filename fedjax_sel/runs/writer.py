@@ -169,7 +169,7 @@ class Writer:
         if self._run.keep > 0:
             self._save(state, {**self._about, **self._digests(result)})
         if not ends:
-            self._seal(result)  # last: the files that it describes exist
+            self._seal(result)  # last, because it describes the other files
 
     def _save(self, state: State, about: Manifest) -> None:
         self._lock.check(self._out)

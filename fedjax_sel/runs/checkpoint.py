@@ -37,7 +37,9 @@ def list_all(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, newest first, without checking that they are intact."""
     found = {path: rounds_of(path) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
     rounds = {path: number for path, number in found.items() if number is not None}
-    return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)  # by number: names may exceed eight digits
+    return sorted(
+        rounds, key=lambda path: (rounds[path], path.name), reverse=True
+    )  # by number: names may exceed eight digits
 
 
 def rounds_of(place: Path) -> int | None:

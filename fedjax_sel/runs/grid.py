@@ -105,7 +105,7 @@ def run_all(
             say(f"run {number} of {len(runs)}: {name}{' (finished before)' if before else ''}")
             if result is None:
                 result = run_experiment(config, progress, _until(config, enough))
-            ended = _is_complete(result, enough)
+            ended = _came_to_its_end(result, enough)
             stopped_by = None if ended and not result.stopped_by else result.stopped_by
             if afterwards is not None and stopped_by is None:
                 stopped_by = _do(afterwards(result), say)
@@ -139,7 +139,7 @@ def _until(config: Config, enough: Enough | None) -> tuple[early.Until, ...]:
     return () if enough is None else (early.Until(_path(config), enough),)
 
 
-def _is_complete(result: Result, enough: Enough | None) -> bool:
+def _came_to_its_end(result: Result, enough: Enough | None) -> bool:
     return result.finished or (enough is not None and not result.stopped_by and enough(result))
 
 
@@ -176,7 +176,7 @@ def _on_workers(
         submitted = {}
         for name, config in runs:
             # pure=False: Dask must not reuse a cached result, since the folder may have changed.
-            nested = _with_absolute_paths(config).to_json()
+            nested = _for_any_folder(config).to_json()
             submitted[client.submit(run_one, nested, afterwards, enough, pure=False)] = (name, config)
         for number, future in enumerate(distributed.as_completed(list(submitted)), start=1):
             name, config = submitted[future]
@@ -187,7 +187,7 @@ def _on_workers(
             yield Done(config, result, failure)
 
 
-def _with_absolute_paths(config: Config) -> Config:
+def _for_any_folder(config: Config) -> Config:
     """Return a configuration with absolute paths; a worker may have another working directory."""
     data_dir = config.data.data_dir
     paths: dict[str, Any] = {} if data_dir is None else {"data_dir": os.path.abspath(data_dir)}
@@ -243,7 +243,7 @@ def run_one(
     config = Config.from_json(nested)
     try:
         result = done_before(config, enough) or run_experiment(config, watching=_until(config, enough))
-        ended = _is_complete(result, enough)
+        ended = _came_to_its_end(result, enough)
         if afterwards is not None and ended:
             for _ in afterwards(result):
                 pass

@@ -66,7 +66,7 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
             now = digests_now(None if newest is None else newest.get("server_validation"))
         except UserError as error:
             raise UserError(
-                f"{error}; the run in {path} is finished, and `fedjax-sel report` shows it without its data"
+                f"{error}; the run in {path} is finished, and fedjax-sel report shows it without its data"
             ) from error
         provenance.refuse_others(path, made_from, now)
     return result

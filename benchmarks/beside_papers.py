@@ -14,8 +14,8 @@ from pathlib import Path
 
 from scipy import stats
 
-from fedjax_sel.papers import published
-from fedjax_sel.papers.published import Cell, Numbers
+from studies.papers import published
+from studies.papers.published import Cell, Numbers
 
 FILE = Path(__file__).parents[1] / "results" / "fmnist_eleven" / "comparison.csv"
 SETTINGS = {"fedcor/fmnist-1spc": "1SPC", "fedcor/fmnist-2spc": "2SPC", "fedcor/fmnist-dir": "Dir"}

@@ -28,7 +28,7 @@ SIZES = (50, 151)  # examples of a client: from, to
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algos", nargs="+", metavar="ALGO", help="as in fedjax_sel.compare (default: all strategies)")
+    parser.add_argument("--algos", nargs="+", metavar="ALGO", help="as in fedjax-sel compare (default: all strategies)")
     parser.add_argument("--num-clients", nargs="+", type=int, default=[100, 1_000, 10_000], metavar="N")
     parser.add_argument("--num-selected", type=int, default=10, metavar="K", help="clients of a cohort")
     parser.add_argument("--available", type=float, default=1.0, metavar="SHARE", help="of the clients in each round")

@@ -1,11 +1,10 @@
-"""fedjax_sel: which clients should train this round?
+"""fedjax_sel: a JAX simulator for client selection in federated learning.
 
 import fedjax_sel
 config = fedjax_sel.preset("quickstart").replace(algo="fl_dp3s", seeds=3)
 result = fedjax_sel.run(config)
 result.test_accuracy  # [seeds, rounds]
 fedjax_sel.run_comparison(["random", "fl_dp3s"], out="runs/digits").to_pandas()
-fedjax_sel.run_reproduction("fedgp/fig1").to_pandas()
 """
 
 import signal
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from fedjax_sel.data import Dataset
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.reporting.compared import ComparisonResult
-    from fedjax_sel.reproduction.study import ReproductionResult
     from fedjax_sel.runs.records import Result
     from fedjax_sel.selector import Selector
     from fedjax_sel.strategies.base import Strategy
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
-    "ReproductionResult", "Result", "Selector", "UserError", "__version__", "load", "per_client", "preset", "run",
+    "Result", "Selector", "UserError", "__version__", "load", "per_client", "preset", "run",
     "run_comparison", "run_reproduction",
 ]  # fmt: skip
 
@@ -44,28 +42,28 @@ def run(
     log: "str | Sequence[str]" = (),
     progress: bool = False,
 ) -> "Result":
-    """Run an experiment; with a configuration, do the same as `python -m fedjax_sel.train`.
+    """Run an experiment; a configuration runs as with `python -m fedjax_sel.train`.
 
     Args:
-        experiment: what to run: a configuration, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`, or
-            `Experiment.of(model=..., dataset=..., rounds=50)` with values in the place of names.
-        out: run folder; None: the configuration's `out`, or none. A finished run there is read instead of repeated, and
-            an unfinished one goes on.
-        callbacks: one object, or several in a list or tuple, with any of the methods of
+        experiment: a configuration, e.g. `preset("fedcor/fmnist-1spc").replace(algo="fl_dp3s")`, or an experiment with
+            Python values in place of names, e.g. `Experiment.of(model=..., dataset=..., rounds=50)`.
+        out: run folder; None: the configuration's `out`, if any. A finished run in the folder is loaded, and an
+            unfinished one is resumed.
+        callbacks: one object, or a list or tuple of objects, with any of the methods of
             `fedjax_sel.callbacks.Callback`: `start`, `chunk`, `end`, ...
-        log: other tools that follow the run, as `--log` takes them: "tensorboard", ...
-        progress: whether to show a bar: on stderr, or in a notebook's output.
+        log: names of loggers, as for `--log`: "tensorboard", ...
+        progress: whether to show a progress bar, on stderr or in a notebook's output.
 
     Returns:
-        Arrays with leading axes [seeds, rounds].
+        The run's result; arrays have leading axes [seeds, rounds].
 
     Raises:
-        UserError: something in the configuration, the data or the folder that the user can mend.
-        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
-        DamagedRunError: the folder holds checkpoints, and none of them is whole.
-        KeyboardInterrupt: Ctrl-C ended the run; its `result` is what was done until then. Where a notebook shows
-            progress, that is returned instead, with a message.
-        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
+        UserError: the configuration, the data or the folder is invalid; the message says how to fix it.
+        NonFiniteUpdateError: an update held NaN or infinity and `on_nonfinite` is not "skip", or the server's step did.
+        DamagedRunError: all checkpoints in the folder are damaged.
+        KeyboardInterrupt: Ctrl-C ended the run. Its attribute `result` holds the rounds so far. A notebook that shows
+            progress returns that result instead, with a message.
+        SystemExit: SIGTERM ended the run (code 143), or the terminal was closed (code 129).
     """
     from pathlib import Path
 
@@ -82,7 +80,7 @@ def run(
     with_folder = experiment if out is None else experiment.replace(out=out)
     folder = with_folder.config.run.out
     if log and folder is None:
-        raise UserError("log: what a tool keeps lies beside the run's folder; give out as well")
+        raise UserError("log: loggers write beside the run folder; give out= as well")
     watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and hosts.is_first() else ()))
     with interruption.with_result():
         result = with_model(run_experiment(with_folder, progress, watching), with_folder)
@@ -102,27 +100,28 @@ def run_comparison(
     log: "str | Sequence[str]" = (),
     progress: bool = False,
 ) -> "ComparisonResult":
-    """Run several strategies under the same conditions; do the same as `fedjax-sel compare`.
+    """Run several strategies under the same conditions, as `fedjax-sel compare` does.
 
     Args:
-        algos: strategies: values, or names, with parameters in brackets, e.g. "fl_dp3s[profile=gradient]".
-        settings: in which each of them runs: a preset, a configuration, an experiment of your own data and model, or
-            several of them by name.
-        out: folder of the comparison; finished runs there are read instead of repeated.
-        optimizers: federated optimizers, given likewise, under each of which each of them runs; None: the settings'.
-        callbacks: objects as `run` takes them; all runs have the same ones, one run after another. A run that they end
-            is in the tables with the rounds that it has.
-        log: other tools that follow the runs, as `--log` takes them.
-        progress: whether to tell of the runs on stderr.
+        algos: strategies, as values or as names with parameters in brackets, e.g. "fl_dp3s[profile=gradient]".
+        settings: a preset, a configuration, an experiment with your own data and model, a list of presets, or a mapping
+            from names to configurations and experiments. Each strategy runs in each setting.
+        out: folder of the comparison; finished runs in it are loaded.
+        optimizers: federated optimizers, as values or as names; each strategy runs under each of them. None: the
+            optimizer of the settings.
+        callbacks: callbacks as for `run`; all runs use the same objects, one run after another. The tables include a
+            run that a callback ends early, with the rounds that it has.
+        log: names of loggers, as for `--log`.
+        progress: whether to report progress on stderr.
 
     Returns:
-        Its results, with their weights; `to_pandas()` and `tables` are what the CSV files in the folder hold.
+        The results, with their weights; `to_pandas()` and `tables` hold the content of the folder's CSV files.
 
     Raises:
-        UserError: something that the user can mend, in any of the runs; nothing was run then.
-        KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
-            that is returned instead.
-        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
+        UserError: one of the runs is invalid; the check precedes all runs.
+        KeyboardInterrupt: Ctrl-C ended the runs. Its attribute `result` holds the results so far. A notebook that shows
+            progress returns those results instead.
+        SystemExit: SIGTERM ended the runs (code 143), or the terminal was closed (code 129).
     """
     from fedjax_sel.reporting import compared
     from fedjax_sel.runs import interruption
@@ -134,72 +133,28 @@ def run_comparison(
     return found
 
 
-def run_reproduction(
-    entry: str,
-    *,
-    columns: "Sequence[str] | None" = None,
-    rows: "Sequence[str] | None" = None,
-    seeds: "int | Sequence[int] | None" = None,
-    rounds: int | None = None,
-    scale: float = 1.0,
-    out: "str | Path" = "runs/papers",
-    runs: "str | Path | None" = None,
-    data_dir: str | None = None,
-    jobs: int = 0,
-    scheduler: str | None = None,
-    progress: bool = False,
-) -> "ReproductionResult":
-    """Run a table or a figure of a paper again; do the same as `fedjax-sel reproduce`.
-
-    Args:
-        entry: which, e.g. "fedcor/table1"; `fedjax-sel reproduce --list` shows them.
-        columns: some of its settings, or how their names begin; None: all.
-        rows: some of its strategies or variants, by their names; None: all.
-        seeds: a count or a list; None: the entry's.
-        rounds: of training; None: the entry's.
-        scale: share of the entry's rounds.
-        out: folder of all pages.
-        runs: where the runs' own folders go, into a folder `runs` there, and are read from if they are finished; None:
-            beside the pages.
-        data_dir: folder of prepared data.
-        jobs: processes of this machine that take the runs; 0: this one.
-        scheduler: the address of a Dask scheduler whose workers take them.
-        progress: whether to tell of the runs on stderr.
-
-    Returns:
-        Its results; `to_pandas()` and `tables` are what the CSV files in the folder of its page hold.
+def run_reproduction(*_: Any, **__: Any) -> None:
+    """Point to the reproductions, which moved to the source repository.
 
     Raises:
-        UserError: there is no such entry, column or row, a value is out of range, or no run succeeded.
-        KeyboardInterrupt: Ctrl-C ended it; its `result` is what was done until then. Where a notebook shows progress,
-            that is returned instead.
-        SystemExit: the same after SIGTERM (143) or as the terminal was closed (129).
+        UserError: always, with the new command.
     """
-    from pathlib import Path
+    from fedjax_sel.errors import UserError
 
-    from fedjax_sel.reproduction import study
-    from fedjax_sel.runs import interruption
-
-    how_much = study.Asked(columns, rows, seeds, rounds, scale, data_dir, jobs, scheduler)
-    folders = study.Folders(Path(out), None if runs is None else Path(runs))
-    with interruption.with_result():
-        found = study.of_entry(entry, how_much, folders, progress)
-    if found.stopped:
-        interruption.end_script(found, found.stopped_by or signal.SIGINT, progress)
-    return found
+    raise UserError("run_reproduction moved to the source repository; clone it, and run python -m studies reproduce")
 
 
 def load(path: "str | Path", *, weights: str = "final") -> "Result":
-    """Return the result in a run folder, with its weights.
+    """Load the result of a run folder, with its weights.
 
     Args:
-        path: the folder.
-        weights: "final": the weights of a run that ended, at its last round or by a callback; None if a signal ended
-            it. "latest": for a run that was interrupted or still continues, the weights of its newest checkpoint, which
-            may be of fewer rounds than the result.
+        path: run folder.
+        weights: "final": the weights after the last round, or after the round in which a callback ended the run; None
+            if a signal ended it. "latest": the weights of the newest checkpoint, for a run that was interrupted or
+            still runs; they may be older than the result.
 
     Raises:
-        UserError: there is no readable run, it is damaged, or there are no weights where the latest are asked for.
+        UserError: the folder holds no readable run, the run is damaged, or "latest" finds no weights.
     """
     import dataclasses
     from pathlib import Path
@@ -215,24 +170,28 @@ def load(path: "str | Path", *, weights: str = "final") -> "Result":
 
 
 def per_client(result: "Result", experiment: "Experiment | Config | None" = None) -> Any:
-    """Return how well a run's final models do on each client's training data: measure or `loss` -> [seeds, N].
+    """Evaluate a run's final models on each client's training data.
 
     Args:
-        result: of `run` or `load`, with its weights.
-        experiment: that it is the result of, of whatever seeds; None where its configuration says all.
+        result: result of `run` or `load`, with its weights.
+        experiment: experiment of the run, with any seeds; needed only if it holds Python values. None: the result's
+            configuration.
+
+    Returns:
+        Name of a measure, or `loss` -> means over each client's examples, [seeds, N].
 
     Raises:
-        UserError: it has no weights, its data cannot be read, or it is the result of another experiment.
+        UserError: the result has no weights, the data cannot be read, or the experiment is another one.
     """
     from fedjax_sel.runs import per_client
 
     return per_client.per_client(result, experiment)
 
 
-# These need JAX or NumPy; `--help` and a configuration do not.
+# Imported on first use: these need JAX or NumPy, which `--help` and a configuration do not.
 _LATE = {
     "ComparisonResult": "reporting.compared", "Dataset": "data", "Experiment": "experiment",
-    "ReproductionResult": "reproduction.study", "Result": "runs.records", "Selector": "selector",
+    "Result": "runs.records", "Selector": "selector",
 }  # fmt: skip
 
 
@@ -241,6 +200,5 @@ def __getattr__(name: str) -> Any:
 
     if name in _LATE:
         return getattr(importlib.import_module(f"fedjax_sel.{_LATE[name]}"), name)
-    other = {"compare": "run_comparison", "reproduce": "run_reproduction"}.get(name)
-    advice = f"; the function is fedjax_sel.{other}, and {name} is the command" if other else ""
+    advice = "; the function is fedjax_sel.run_comparison" if name == "compare" else ""
     raise AttributeError(f"module 'fedjax_sel' has no attribute {name!r}{advice}")

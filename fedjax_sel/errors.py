@@ -1,16 +1,16 @@
-"""The one exception for anything a user can mend."""
+"""Exceptions of the package, each with its own exit code."""
 
 RAISED_BY_PLUGINS = (Exception, SystemExit)
-"""What is caught around somebody's own code: `sys.exit()` in it must not end a command as if all were well."""
+"""Exceptions caught around plug-in code, with SystemExit: a plug-in's `sys.exit()` must not look like success."""
 
 
 class UserError(ValueError):
-    """Bad input: its message is one sentence that says what is wrong and what to do next (exit code 2)."""
+    """Invalid input; a one-line message states the problem and the fix (exit code 2)."""
 
 
 class NonFiniteUpdateError(RuntimeError):
-    """A client's update, or the server's step, held NaN or infinity, and the run stopped (exit code 3)."""
+    """A run stopped because a client's update or the server's step held NaN or infinity (exit code 3)."""
 
 
 class DamagedRunError(RuntimeError):
-    """A run folder holds checkpoints, and none of them is whole (exit code 4)."""
+    """A run folder whose checkpoints are all damaged (exit code 4)."""

@@ -1,4 +1,4 @@
-"""Measures of a run: pure functions of its arrays."""
+"""Metrics of a run: pure functions of its arrays."""
 
 import jax
 import jax.numpy as jnp
@@ -7,16 +7,16 @@ from numpy.typing import ArrayLike
 
 
 def group_earth_movers_distance(label_counts: jax.Array, population_counts: jax.Array) -> jax.Array:
-    """Return the GEMD: how far a cohort's pooled labels are from the population's (FL-DP3S, Eq. 15); lower is better.
+    """Return the GEMD: the distance of a cohort's pooled label distribution from the population's (FL-DP3S, Eq. 15).
 
-    G(S) = sum_j | sum_{c in S} n_c P_c(j) / sum_{c in S} n_c - P_g(j) |, over labels j.
+    G(S) = sum_j | sum_{c in S} n_c P_c(j) / sum_{c in S} n_c - P_g(j) |, over labels j. Lower is better.
 
     Args:
-        label_counts: examples of each label held by each client of the cohort, [K, C].
-        population_counts: examples of each label in the whole federation, [C].
+        label_counts: examples per client of the cohort and label, [K, C].
+        population_counts: examples per label in the whole federation, [C].
 
     Returns:
-        A scalar in [0, 2); NaN for a cohort without examples, which has no distribution of labels.
+        A scalar in [0, 2); NaN for a cohort without examples, whose label distribution is undefined.
     """
     label_counts, population_counts = jnp.asarray(label_counts), jnp.asarray(population_counts)
     pooled = label_counts.sum(axis=0).astype(jnp.float32)
@@ -27,24 +27,24 @@ def group_earth_movers_distance(label_counts: jax.Array, population_counts: jax.
 
 
 ROUNDING = 2.0**-21
-"""What separates an accuracy from the share that it stands for, relative to it: float32's rounding of the share itself,
-and on devices that multiply by 1 / n where they should divide by n, one step more. It is less than one example of any
-test set of up to two million."""
+"""Bound on the relative rounding error of an accuracy in float32.
+
+It covers the rounding of the quotient, and one more step on devices that multiply by 1 / n instead of dividing by n. It
+is less than one example in test sets of up to two million examples."""
 
 
 def rounds_to_target(values: ArrayLike, target: float, higher_is_better: bool = True) -> np.ndarray:
-    """Return the first round (from 1) whose unsmoothed measure reaches the target; NaN for a seed that never does.
+    """Return the first round (from 1) whose unsmoothed measure reaches the target.
 
-    Accuracies are shares of a test set in float32, so one that equals the target may lie below it by its rounding.
-    6,900 of 10,000 reach 0.69, though float32(0.69) < 0.69.
+    The comparison allows for `ROUNDING`: 6,900 correct of 10,000 reach a target of 0.69, although float32(0.69) < 0.69.
 
     Args:
-        values: [seeds, rounds], NaN in rounds without evaluation.
-        target: positive; a share of the test set for an accuracy.
-        higher_is_better: whether it is reached from below.
+        values: measure per round, [seeds, rounds]; NaN in rounds without evaluation.
+        target: target value, positive; a fraction of the test set for an accuracy.
+        higher_is_better: whether larger values are better.
 
     Returns:
-        float [seeds].
+        float [seeds]; NaN for a seed that never reaches the target.
     """
     measured = np.asarray(values, np.float64)
     if not higher_is_better:
@@ -53,14 +53,14 @@ def rounds_to_target(values: ArrayLike, target: float, higher_is_better: bool = 
 
 
 def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
-    """Return what was spent up to and with a round, such as the bytes until a target was reached.
+    """Return the total amount spent through a round, such as the bytes until a target is reached.
 
     Args:
-        amounts: spent in each round, [seeds, rounds].
-        rounds: a round of each seed, from 1, [seeds]; NaN where there is none.
+        amounts: amount per round, [seeds, rounds].
+        rounds: one round per seed, from 1, [seeds]; NaN for none.
 
     Returns:
-        float [seeds], NaN where there is no round.
+        float [seeds]; NaN where the round is NaN.
     """
     totals = np.cumsum(np.asarray(amounts, np.float64), axis=1)
     rounds = np.asarray(rounds, np.float64)
@@ -69,31 +69,31 @@ def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
 
 
 LAST_ROUNDS = 10
-"""Rounds of a run's end whose mean is what it ends with, wherever one number stands for it."""
+"""Number of last rounds whose mean summarizes the end of a run."""
 
 
 def mean_of_last_rounds(values: ArrayLike, count: int = LAST_ROUNDS) -> np.ndarray:
-    """Return the mean of what was measured in the last rounds; NaN for a seed where nothing was.
+    """Return the mean of the measurements in the last rounds.
 
     Args:
-        values: [seeds, rounds], NaN in rounds without a measurement.
-        count: how many rounds; all where there are fewer.
+        values: measure per round, [seeds, rounds]; NaN in rounds without a measurement.
+        count: number of last rounds; a shorter run uses all of its rounds.
 
     Returns:
-        float [seeds].
+        float [seeds]; NaN for a seed without any measurement.
     """
     return mean_of_measured(np.asarray(values)[:, -count:], axis=1)
 
 
 def mean_of_measured(values: ArrayLike, axis: int) -> np.ndarray:
-    """Return the mean along an axis of what was measured; NaN where nothing was.
+    """Return the mean of the values that are not NaN, along an axis.
 
     Args:
-        values: an array, NaN where nothing was measured.
-        axis: of the mean.
+        values: array of measurements; NaN for missing ones.
+        axis: axis to average over.
 
     Returns:
-        float, without that axis.
+        float, without that axis; NaN if all values are NaN.
     """
     values = np.asarray(values, np.float64)
     measured = ~np.isnan(values)
@@ -105,7 +105,7 @@ def selection_counts(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
     """Count the rounds in which each client trained.
 
     Args:
-        cohorts: client ids, int [seeds, rounds, K]; -1 where nobody trained.
+        cohorts: client IDs, int [seeds, rounds, K]; -1 for an empty place.
         num_clients: N.
 
     Returns:
@@ -118,7 +118,7 @@ def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
     """Count the clients that have trained at least once, after each round.
 
     Args:
-        cohorts: client ids, int [seeds, rounds, K]; -1 where nobody trained.
+        cohorts: client IDs, int [seeds, rounds, K]; -1 for an empty place.
         num_clients: N.
 
     Returns:
@@ -128,40 +128,40 @@ def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 
 
 def rounds_until_all_seen(seen: ArrayLike, num_clients: int) -> np.ndarray:
-    """Return the first round (from 1) after which every client has trained; NaN for a seed where one never did.
+    """Return the first round (from 1) after which all clients have trained.
 
     Args:
-        seen: from `clients_seen`, [seeds, rounds].
+        seen: number of clients that have trained, from `clients_seen`, [seeds, rounds].
         num_clients: N.
 
     Returns:
-        float [seeds].
+        float [seeds]; NaN for a seed in which some client never trained.
     """
     return _first_round(np.asarray(seen) >= num_clients)
 
 
 def _first_round(holds: np.ndarray) -> np.ndarray:
-    """Return the first round (from 1) of each seed in which something holds, float [seeds]; NaN where it never does."""
+    """Return the first round (from 1) in which `holds` is True, float [seeds]; NaN if never."""
     return np.where(holds.any(axis=1), holds.argmax(axis=1) + 1.0, np.nan)
 
 
 def _trained(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
-    """Return who trained when, bool [seeds, rounds, N]."""
+    """Return the mask of clients that trained, bool [seeds, rounds, N]."""
     cohorts = np.asarray(cohorts)
     seeds, rounds, _ = cohorts.shape
-    trained = np.zeros((seeds, rounds, num_clients + 1), bool)  # nobody, -1, is the last column
+    trained = np.zeros((seeds, rounds, num_clients + 1), bool)  # ID -1 marks the last column
     trained[np.arange(seeds)[:, None, None], np.arange(rounds)[:, None], cohorts] = True
     return trained[..., :num_clients]
 
 
 def last_measured(values: ArrayLike) -> np.ndarray:
-    """Return the last value of each seed that is not NaN; NaN where there is none.
+    """Return each seed's last value that is not NaN.
 
     Args:
-        values: [seeds, rounds].
+        values: measure per round, [seeds, rounds].
 
     Returns:
-        float [seeds].
+        float [seeds]; NaN for a seed without any measurement.
     """
     values = np.asarray(values, np.float64)
     measured = ~np.isnan(values)
@@ -173,7 +173,7 @@ def worst_decile(values: jax.Array) -> jax.Array:
     """Return the mean of the lowest tenth (at least one) of the clients' values.
 
     Args:
-        values: one a client, [N].
+        values: one value per client, [N].
 
     Returns:
         A scalar.

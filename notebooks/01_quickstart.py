@@ -13,34 +13,34 @@
 # %% [markdown]
 # # Which clients should train this round?
 #
-# In federated learning the data stay with the clients. In every round the server picks a few of them, the *cohort*, and
-# sends them its model. Each trains it on its own data and sends back what changed, and the server averages the changes.
-# Where every client holds a different kind of data, it matters who is picked: a cohort that holds only zeros and ones
+# In federated learning the data stay with the clients. In every round the server selects a few clients, the *cohort*, and
+# sends them its model. Each client trains the model on its own data and returns its change, and the server averages the
+# changes. If every client holds a different kind of data, the selection matters: a cohort that holds only zeros and ones
 # teaches only zeros and ones.
 #
-# Here two ways of picking are compared, with 50 clients, of which 10 train in a round, on small images of digits:
+# This notebook compares two selection strategies on small images of digits. There are 50 clients, and 10 train per round.
 #
-# * `random`: every ten clients are equally likely.
-# * `fl_dp3s`: ten clients with unlike data are more likely. Before the first round every client sends a *profile* of its
-#   data, the mean output of the model's first fully-connected layer. The cohort is then drawn from a law, a k-DPP, that
-#   seldom picks two clients with similar profiles together (Zhang et al., FL-DP3S).
+# * `random`: every set of ten clients is equally likely.
+# * `fl_dp3s`: clients with different data are more likely. Before the first round, every client sends a *profile* of its data,
+#   the mean output of the model's first fully-connected layer. The cohort is then drawn from a k-DPP, a distribution that
+#   rarely selects two clients with similar profiles (Zhang et al., FL-DP3S).
 #
-# The notebook runs as it is on a CPU, a GPU or a TPU, and takes about a minute on two CPU cores.
+# The notebook runs on a CPU, a GPU or a TPU, and takes about a minute on two CPU cores.
 
 # %% [markdown]
 # ## Install
 #
-# This does nothing where `fedjax_sel` is there already. It is not on PyPI, and this notebook knows no public address of
-# it: whoever gave you the notebook has the package too. The cell takes the first of these that there is:
+# This cell does nothing if `fedjax_sel` is installed. The package is not on PyPI and has no public address yet, so you need
+# a copy of it. The cell installs from the first of these that it finds:
 #
-# * `FEDJAX_SEL_SOURCE`, in the cell's first lines or in the environment: a folder, an archive, or `git+https://` and the
-#   address of a repository;
-# * the clone that this notebook lies in;
-# * a wheel or a ZIP in the working folder whose name begins with `fedjax_sel`. On Colab, run `pip wheel --no-deps .` in
-#   your clone, drag the wheel that it writes into the *Files* pane on the left, and run the cell.
+# * `FEDJAX_SEL_SOURCE`, set in the cell's first lines or in the environment: a folder, an archive, or `git+https://` and a
+#   repository's address;
+# * the clone that contains this notebook;
+# * a wheel or a ZIP in the working folder whose name starts with `fedjax_sel`. On Colab, run `pip wheel --no-deps .` in your
+#   clone, drag the wheel into the *Files* pane on the left, and run the cell.
 #
-# The JAX and NumPy that are there stay as they are: a hosted machine's accelerator needs those that came with it. With
-# Colab's versions of August 2026 (Python 3.13, JAX 0.7.2, Flax 0.11.2, NumPy 2.1.3) the notebook is tested, though on a
+# The installed JAX and NumPy stay unchanged, since a hosted machine's accelerator needs its own versions. The notebook is tested
+# with Colab's versions of August 2026 (Python 3.13, JAX 0.7.2, Flax 0.11.2, NumPy 2.1.3), though on a
 # CPU and not on Colab itself. TensorFlow is not needed.
 
 # %%
@@ -83,8 +83,8 @@ import fedjax_sel
 # %% [markdown]
 # ## The setting
 #
-# A preset fixes data, partition, model and training; `replace` changes what you want otherwise. Several seeds run at
-# once: each has its own partition, its own initial model and its own random choices.
+# A preset fixes data, partition, model and training; `replace` changes single settings. Several seeds run at once. Each seed
+# has its own partition, initial model and random choices.
 
 # %%
 ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "60"))
@@ -94,10 +94,10 @@ SETTING = fedjax_sel.preset("quickstart").replace(rounds=ROUNDS, seeds=SEEDS)
 SETTING.to_json()
 
 # %% [markdown]
-# ## Who holds what
+# ## The partition
 #
-# `shards` sorts the training images by label, cuts them into equal pieces, and gives each client one. So a client knows
-# one label, or two where a piece straddles a border. This is the partition of seed 0:
+# `shards` sorts the training images by label, cuts them into equal pieces, and gives each client one piece. So a client holds
+# one label, or two if its piece crosses a border. This is the partition of seed 0:
 
 # %%
 import matplotlib.pyplot as plt
@@ -119,8 +119,8 @@ plt.close(figure)
 # %% [markdown]
 # ## Run both
 #
-# Everything else is equal: for one seed both start from the same model on the same partition, and a client that both
-# pick in the same round trains on the same batches. The first rounds take the longest, because the program is compiled.
+# Everything else is equal. For each seed, both strategies start from the same model on the same partition, and a client
+# selected by both in a round trains on the same batches. The first rounds take longest, because they include compilation.
 
 # %%
 results = {
@@ -128,7 +128,7 @@ results = {
 }
 
 # %% [markdown]
-# The work was spread over these devices. On a CPU every core counts as one, if nothing used JAX before the first run.
+# The run uses these devices. On a CPU every core counts as one, if JAX was not used before the first run.
 
 # %%
 import jax
@@ -136,11 +136,11 @@ import jax
 jax.devices()
 
 # %% [markdown]
-# ## What came of it
+# ## Results
 #
-# A line is the mean over the seeds, a band one standard deviation. *GEMD* is the distance between the cohort's mix of
-# labels and that of all clients together; zero means the same mix. Does `fl_dp3s` pick more diverse cohorts (GEMD)? Does
-# it learn faster for that, by rounds (accuracy, upper left) and by what was sent (accuracy, lower right)?
+# A line is the mean over the seeds, a band one standard deviation. *GEMD* is the distance between the label distributions of
+# the cohort and of all clients; zero means equal. Does `fl_dp3s` select more diverse cohorts (GEMD)? Does it learn faster
+# by rounds (accuracy, upper left) and by bytes (accuracy, lower right)?
 
 # %%
 from fedjax_sel.reporting import plots
@@ -155,13 +155,13 @@ def show_curves() -> None:
 show_curves()
 
 # %% [markdown]
-# ## What it cost
+# ## Cost
 #
-# A profile has its price: all 50 clients need the model before the first round, where `random` sends it to 10, and each
-# sends back 64 numbers. (The ten that are then picked have the model already, so 40 more models are sent, not 50.) The
-# ledger counts what a federation would send. What the simulator measures for these curves costs nothing.
+# Profiles have a price. All 50 clients need the model before the first round, where `random` sends it to 10, and each returns
+# 64 numbers. (The ten selected clients already have the model, so 40 more models are sent, not 50.) The ledger counts
+# the traffic of a federation, without the simulator's own measurements for these curves.
 #
-# The start is what the first round sent beyond an ordinary one.
+# The start is the extra traffic of the first round.
 
 # %%
 MEGABYTE = 1e6
@@ -193,9 +193,9 @@ show_costs()
 # %% [markdown]
 # ## Your turn: another profile
 #
-# The profile above is taken before the activation (`fc1`). Does it make a difference to take it after the ReLU, or to
-# send something much larger? Set `PROFILE` to `fc1-relu`, `gradient` (of the client's loss) or `representative-gradient`
-# (the change after one local training), run the cell, and compare the curves and the costs.
+# The profile above is taken before the activation (`fc1`). Does the ReLU matter, or a much larger profile? Set `PROFILE` to
+# `fc1-relu`, `gradient` (of the client's loss) or `representative-gradient` (the change after one local training). Run the cell,
+# and compare the curves and the costs.
 
 # %%
 PROFILE = "fc1"
@@ -209,9 +209,8 @@ if PROFILE != "fc1":
 # %% [markdown]
 # ## Larger: Fashion-MNIST
 #
-# The settings of the papers are presets. This one is FedCor's: 100 clients with one shard each, 10 a round, 500 rounds.
-# The first call downloads the images, so the machine needs a network, and on two CPU cores it takes a good deal longer
-# than the digits.
+# The settings of the papers are presets. This one is FedCor's: 100 clients with one shard each, 10 per round, 500 rounds. The
+# first call downloads the images, so it needs a network. On two CPU cores it takes much longer than the digits.
 #
 # ```python
 # config = fedjax_sel.preset("fedcor/fmnist-1spc").replace(seeds=2)
@@ -221,13 +220,13 @@ if PROFILE != "fc1":
 # show_curves()
 # ```
 #
-# In a terminal the same is `python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s --seeds 2`, which also
-# writes a folder with the numbers. `--dry-run` first says what it will take, and `--list` shows what else there is.
+# In a terminal, `python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s --seeds 2` does the same and also
+# writes a folder with the numbers. `--dry-run` estimates time and cost first, and `--list` lists all names.
 #
 # ## Read on
 #
-# * [02_compare_strategies](02_compare_strategies.ipynb): what strategies buy, what that costs, and what a dying runtime
-#   does to a comparison (nothing).
-# * [03_your_own_strategy](03_your_own_strategy.ipynb): write one, have it checked, and read its bill.
-# * [04_inside_fedcor_and_fl_dp3s](04_inside_fedcor_and_fl_dp3s.ipynb): what these two know of the clients, in pictures.
+# * [02_compare_strategies](02_compare_strategies.ipynb): the information that strategies buy, its cost, and a comparison that
+#   survives a lost runtime.
+# * [03_your_own_strategy](03_your_own_strategy.ipynb): write a strategy, check it, and read its bill.
+# * [04_inside_fedcor_and_fl_dp3s](04_inside_fedcor_and_fl_dp3s.ipynb): what these two strategies learn about the clients, in plots.
 # * [05_your_own_model_and_data](05_your_own_model_and_data.ipynb): your arrays, your network, your loss.

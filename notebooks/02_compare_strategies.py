@@ -13,24 +13,23 @@
 # %% [markdown]
 # # Compare strategies: what is information worth?
 #
-# A strategy that knows more about the clients can choose better. But somebody has to tell it, and telling costs bytes:
-# models that travel to clients who do not train, losses, profiles or gradients that travel back. Most papers draw
-# accuracy against rounds, where information is free. Here it is drawn against megabytes, too.
+# A strategy with more information about the clients can choose better. But information costs bytes: models sent to clients
+# that do not train, and losses, profiles or gradients sent back. Most papers plot accuracy against rounds, where information is
+# free. This notebook also plots it against megabytes.
 #
-# Five strategies, from one that asks nothing to one that asks a lot. You will see
+# It compares five strategies, from one without queries to one with many. You will see
 #
-# * what each of them buys, and its bill to the byte;
-# * two curves for every strategy: by rounds, and by what was sent;
-# * which differences are more than chance;
-# * what happens when the runtime dies halfway: nothing.
+# * the information that each strategy buys, and its bill to the byte;
+# * two curves per strategy: by rounds, and by megabytes;
+# * the statistically significant differences;
+# * a comparison that resumes after the runtime dies.
 #
 # It takes about two minutes on two CPU cores.
 
 # %% [markdown]
 # ## Install
 #
-# This does nothing where `fedjax_sel` is there already; [01_quickstart](01_quickstart.ipynb) says where the cell takes it
-# from.
+# This cell does nothing if `fedjax_sel` is installed. [01_quickstart](01_quickstart.ipynb) explains where it finds the package.
 
 # %% jupyter={"source_hidden": true}
 import importlib.metadata
@@ -70,10 +69,11 @@ import fedjax_sel
 {"fedjax_sel": fedjax_sel.__version__} | {name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")}
 
 # %% [markdown]
-# ## Who is compared
+# ## The strategies
 #
-# What a strategy costs is derived from the requests that it declares, beyond what everybody pays: the cohort's K models
-# down and K up in every round. N counts all clients, d the candidates, P the numbers in one model, Q those in a profile.
+# The cost of a strategy follows from the requests that it declares. It adds to the cost that all strategies share: the cohort's
+# K models down and K up in every round. N counts all clients, d the candidates, P the numbers in one model, Q those in a
+# profile.
 
 # %%
 from IPython.display import Markdown, display
@@ -98,10 +98,10 @@ table({name: {"buys": buys(strategy), "and pays": costs(strategy)} for name, str
 # %% [markdown]
 # ## The setting
 #
-# That of the quickstart: small images of digits, one shard of them a client. All strategies meet the same conditions: for
-# one seed the same partition, initial model and batches. That pairs them, and pairs tell more than averages.
+# The setting is the quickstart's: small images of digits, one shard per client. For each seed, all strategies get the same
+# partition, initial model and batches. The runs are therefore paired, and paired differences are more precise than averages.
 #
-# How many seeds? With too few, no test can tell anything from chance, however large the difference:
+# With too few seeds no test can find a significant difference, however large it is:
 
 # %%
 from fedjax_sel import statistics
@@ -115,14 +115,14 @@ print(f"{SETTING.partition.num_clients} clients, {SETTING.selection.num_selected
 print(f"{len(STRATEGIES) - 1} comparisons with random: at least {least} seeds; there are {SEEDS}")
 
 # %% [markdown]
-# ## Run them, in a folder that outlives the runtime
+# ## Run them in a persistent folder
 #
-# Each run gets a folder. What is finished there is read instead of repeated, and what is not goes on from its last
-# checkpoint, to the same bits on a CPU. So if the runtime dies, or you close the lid: run the notebook again, that is all.
-# **Try it:** interrupt the next cell (the square button) and run it again.
+# Each run gets a folder. Finished runs are reused, and interrupted runs resume from their last checkpoint, with the same bits on
+# a CPU. If the runtime dies, run the notebook again. **Try it:** interrupt the next cell (the square button) and run
+# it again.
 #
-# On Colab the disk goes with the runtime, but your Drive stays: set `KEEP_IN_DRIVE`. (A folder belongs to its setting. If
-# you change that, give the runs another folder; more `ROUNDS` are welcome in the old one, and only those are run.)
+# On Colab the disk is lost with the runtime, but your Drive stays: set `KEEP_IN_DRIVE`. (If you change the setting, use another
+# folder. With more `ROUNDS`, the same folder works, and only the additional rounds are run.)
 
 # %%
 KEEP_IN_DRIVE = False
@@ -143,8 +143,8 @@ for name in STRATEGIES:
 # %% [markdown]
 # ## Accuracy against rounds, and against megabytes
 #
-# A line is the mean over the seeds, a band one standard deviation to either side. On the left everybody pays the same a
-# round; on the right a line that starts late has paid for information first.
+# A line is the mean over the seeds, a band one standard deviation to either side. The left plot ignores the cost of information.
+# On the right, a line that starts late has paid for information first.
 
 # %%
 import matplotlib.pyplot as plt
@@ -184,9 +184,8 @@ show_curves()
 # %% [markdown]
 # ## The bill
 #
-# `result.ledger` counts what a federation would send, per seed and round, in exact integers. What a run sent beyond what
-# `random` did is the price of its information. (A client that is asked and then selected has the model already, and does
-# not get it twice.)
+# `result.ledger` counts the traffic of a federation, per seed and round, in exact integers. The traffic beyond that of `random`
+# is the price of a strategy's information. (A client that is queried and then selected receives the model only once.)
 
 
 # %%
@@ -217,11 +216,11 @@ def show_bill() -> None:
 show_bill()
 
 # %% [markdown]
-# ## How much for the same accuracy?
+# ## Cost of an equal accuracy
 #
-# Take as a target what random selection has in the end, on average and rounded down. How many rounds, and how many
-# megabytes, does each strategy need for it? Where some seed never arrives there is no honest mean, so only the number of
-# those that did is given.
+# The target is the final mean accuracy of random selection, rounded down. How many rounds and megabytes does each strategy need
+# to reach it? If some seed never reaches the target, the mean is undefined, and the table shows only the number of seeds that
+# did.
 
 # %%
 from fedjax_sel import metrics
@@ -247,11 +246,11 @@ def show_costs_of_target() -> None:
 show_costs_of_target()
 
 # %% [markdown]
-# ## Chance, or more?
+# ## Statistical significance
 #
-# The seeds are paired, so the test is one of signs: if a strategy were no better than `random`, each seed's difference
-# could as well have been its negative. Four questions are asked at once, which Holm's correction accounts for. The second
-# table asks the same at equal cost: the accuracy when each run had sent as much as `random` sent in all its rounds.
+# The seeds are paired, so a sign-flip test applies: if a strategy were no better than `random`, each seed's difference could
+# equally have the opposite sign. Holm's correction accounts for the four simultaneous tests. The second table repeats the tests
+# at equal cost: the accuracy when each run had sent the total megabytes of `random`.
 
 
 # %%
@@ -283,14 +282,14 @@ compare(f"accuracy, last 10 of {ROUNDS} rounds", {
 compare("accuracy for the same megabytes", {name: at_equal_cost(result) for name, result in results.items()})
 
 # %% [markdown]
-# The lesson is in the difference between the two tables, not in who wins: this is a toy problem, with small images and
-# with clients as unlike as can be. On larger ones the order is another; the package's `results` folder has those.
+# The difference between the two tables matters here, not the ranking: this is a toy problem with small images and extremely
+# different clients. On larger problems the ranking differs; see the package's `results` folder.
 
 # %% [markdown]
 # ## Your turn
 #
-# FedCor's price is its *probes*: every ten rounds all clients evaluate two models. Does it need them so often? Give it
-# another interval, or another strategy altogether (`strategies.names()`), run the cell, and compare.
+# FedCor's price is its *probes*: every ten rounds all clients evaluate two models. Does it need them that often? Give it
+# another interval, or choose another strategy (`strategies.names()`), run the cell, and compare.
 
 # %%
 ANOTHER, ARGUMENTS = None, {}  # for example "fedcor", {"interval": 25}
@@ -304,5 +303,5 @@ if ANOTHER is not None:
     show_costs_of_target()
 
 # %% [markdown]
-# In a terminal `python -m fedjax_sel.compare --algos random pow_d fl_dp3s divfl fedcor --seeds 8 --rounds 50 --out
-# runs/compared` does the same, with more pictures and tables, and goes on in the same way.
+# In a terminal, `python -m fedjax_sel compare --algos random pow_d fl_dp3s divfl fedcor --seeds 8 --rounds 50 --out
+# runs/compared` does the same, with more plots and tables, and resumes in the same way.

@@ -13,20 +13,19 @@
 # %% [markdown]
 # # Your own strategy
 #
-# You have an idea whom to select. How much code is it to try it, and how do you know that it does what you think?
+# You have an idea for client selection. This notebook shows how to implement it in forty lines and how to verify it.
 #
-# The idea here: **if clients told how many examples of each label they have, one could choose cohorts whose pooled labels
-# look like everybody's.** No model is needed for that, only a few numbers, once. (It tells the server who holds what,
-# which may be more than your clients want to tell. A simulation lets you ask what it would be worth.)
+# The idea: **if clients report how many examples of each label they have, the server can choose cohorts whose pooled labels match
+# those of all clients.** This needs no model, only a few numbers, once. (It reveals each client's labels to the server, which may
+# be unacceptable in practice. A simulation shows what the information would be worth.)
 #
-# You will write it in forty lines, have it checked by the conformance kit, run it against two others, and read its bill.
-# It takes about two minutes on two CPU cores.
+# You will write the strategy, check it with the conformance kit, compare it with two others, and read its bill. It takes about
+# two minutes on two CPU cores.
 
 # %% [markdown]
 # ## Install
 #
-# This does nothing where `fedjax_sel` is there already; [01_quickstart](01_quickstart.ipynb) says where the cell takes it
-# from.
+# This cell does nothing if `fedjax_sel` is installed. [01_quickstart](01_quickstart.ipynb) explains where it finds the package.
 
 # %% jupyter={"source_hidden": true}
 import importlib.metadata
@@ -68,10 +67,10 @@ import fedjax_sel
 # %% [markdown]
 # ## Write it
 #
-# A strategy declares what it *buys* and is a handful of pure functions. This one buys `label_histogram` of all clients,
-# before the first round; it then stands in a table, `info.label_histogram.value`, `[N, C]`. In each round it draws a pool
-# of clients uniformly, and picks the cohort from the pool one by one: whoever brings the pooled labels nearest to those
-# of all clients together.
+# A strategy consists of a few pure functions and a declaration of the facts that it *buys*. This one buys the `label_histogram` of
+# all clients before the first round. The simulator stores it in a table, `info.label_histogram.value`, `[N, C]`. In each round
+# the strategy draws a pool of clients uniformly. It then builds the cohort greedily from the pool: each step adds the client
+# that brings the pooled labels nearest to the labels of all clients.
 
 # %%
 from typing import NamedTuple
@@ -120,19 +119,19 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
 
 
 # %% [markdown]
-# What to notice:
+# The rules:
 #
-# * `select` is traced by JAX, once: no `if` on arrays, no lists that grow. It then runs inside the compiled rounds, for all
-#   seeds at once.
-# * Everything random comes from `key`, which is another one in every round and seed.
-# * `available` is None where everyone can be reached, else bool `[N]`. Where too few can, the mask says who does not count.
-# * Nothing is trained, evaluated or averaged here. That is the simulator's work, and the same for every strategy.
+# * `select` is traced by JAX once: no `if` on arrays, no growing lists. It then runs inside the compiled rounds, for all seeds
+#   at once.
+# * All randomness comes from `key`, which differs in every round and seed.
+# * `available` is None if all clients are available, else bool `[N]`. If too few are available, the mask marks the unused places.
+# * A strategy trains, evaluates and averages nothing. The simulator does this in the same way for every strategy.
 
 # %% [markdown]
-# ## Have it checked
+# ## Check it
 #
-# The kit plays the strategy against made-up clients and looks for what one's own tests easily forget: the same cohorts
-# with and without `jit`, `scan` and `vmap`; ties; relabelled clients; K = 1 and K = N; clients that cannot be reached.
+# The kit runs the strategy on simulated clients and checks common mistakes: equal cohorts with and without `jit`, `scan` and
+# `vmap`; ties; relabeled clients; K = 1 and K = N; unavailable clients.
 
 # %%
 from fedjax_sel.testing import examine
@@ -143,8 +142,8 @@ report = examine(balanced_labels, games=GAMES, run=False)
 print(report)
 
 # %% [markdown]
-# A kit that never complains is worth nothing, so here is a mistake that many make: no random choice among equals. On
-# clients sorted by label, `lax.top_k` would then take those of the first labels, round after round.
+# Here is a common mistake that the kit finds: ties without a random choice. With clients sorted by label, `lax.top_k` would
+# select clients of the first labels, round after round.
 
 
 # %%
@@ -164,7 +163,7 @@ for check, finding in found.items():
         print(f"{check}: {finding.why}\n")
 
 # %% [markdown]
-# And here is one that the contract itself refuses: reading what was not bought. Nothing is free by mistake.
+# The contract itself rejects another mistake: reading a fact that was not bought.
 
 # %%
 penniless = balanced_labels()._replace(name="penniless", requests=())
@@ -176,8 +175,8 @@ except UserError as error:
 # %% [markdown]
 # ## Run it
 #
-# A strategy is a value: it stands where a name would. The other two are there to compare with: `random`, and `fl_dp3s`,
-# which guesses from profiles what ours is told. The setting is the quickstart's, in which clients hold one label or two.
+# A strategy is a value and can replace a name. Two strategies serve as comparison: `random`, and `fl_dp3s`, which infers from
+# profiles what ours reads from labels. The setting is the quickstart's, in which clients hold one or two labels.
 
 # %%
 from fedjax_sel import Experiment
@@ -190,10 +189,10 @@ STRATEGIES = {"random": "random", "fl_dp3s": "fl_dp3s", "balanced_labels": balan
 results = {name: fedjax_sel.run(Experiment.of(SETTING, algo=algo), progress=True) for name, algo in STRATEGIES.items()}
 
 # %% [markdown]
-# ## Does it do what it should?
+# ## Does it work?
 #
-# First the cohorts themselves. Every column is a round, every row a label; dark means that a large share of the cohort's
-# images has this label. A balanced cohort is one shade of blue all over.
+# First look at the cohorts. Every column is a round, every row a label; a dark cell means that a large share of the cohort's
+# images has this label. A balanced cohort has one shade of blue throughout.
 
 # %%
 import matplotlib.pyplot as plt
@@ -222,9 +221,9 @@ display(figure)
 plt.close(figure)
 
 # %% [markdown]
-# Then what it is good for. GEMD is the distance between the cohort's mix of labels and everybody's: what the strategy
-# makes small. Whether that helps the model is another question, and the one that counts. (A line is the mean over the
-# seeds, a band one standard deviation to either side.)
+# GEMD is the distance between the label distributions of the cohort and of all clients, which the strategy minimizes. Whether
+# a small GEMD helps the model is a separate question, answered by the accuracy. (A line is the mean over the seeds, a band one
+# standard deviation to either side.)
 
 # %%
 COLORS = {name: style.color for name, style in styles_of(results).items()}  # as in every picture of the package
@@ -249,8 +248,8 @@ plt.close(figure)
 # %% [markdown]
 # ## Read its bill
 #
-# Every number that a strategy is told is on the bill of the run, per seed and round. What was bought before the first
-# round is billed to the first.
+# The bill counts every number that a strategy receives, per seed and round. Facts bought before the first round are billed to
+# the first round.
 
 # %%
 mine, uniform = results["balanced_labels"].ledger, results["random"].ledger
@@ -264,12 +263,12 @@ for name, result in results.items():
     print(f"{name.ljust(16)} {total / 1e6:6.2f} MB sent   mean accuracy of the last 10 rounds {accuracy:.3f}")
 
 # %% [markdown]
-# ## Go on
+# ## Next steps
 #
-# * **Your turn:** is a pool of 30 a good one? With `balanced_labels(pool=50)` everybody is in it, in every round. Look at
-#   the GEMD, and then at `result.selection_counts`: who trains how often now?
-# * Clients may not always be there: `SETTING.replace(available=0.5)` lets half of them be reached in each round.
+# * **Your turn:** is a pool of 30 a good choice? With `balanced_labels(pool=50)` every client is in every pool. Look at the
+#   GEMD, and then at `result.selection_counts`: which clients train most often now?
+# * Clients may be unavailable: `SETTING.replace(available=0.5)` makes a random half available in each round.
 # * Saved as `my_strategies.py`, the same code runs from a terminal: `python -m fedjax_sel.train --algo
-#   my_strategies:balanced_labels --algo-args pool=20`, and `python -m fedjax_sel.testing my_strategies:balanced_labels`
+#   my_strategies:balanced_labels --algo-args pool=20`, and `python -m fedjax_sel test my_strategies:balanced_labels`
 #   checks it.
-# * `docs/add_a_strategy.md` walks through one that learns in every round, and says what else can be bought.
+# * `docs/add_a_strategy.md` explains a strategy that learns in every round, and lists the other facts.

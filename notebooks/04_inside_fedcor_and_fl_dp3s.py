@@ -13,22 +13,20 @@
 # %% [markdown]
 # # Inside FedCor and FL-DP3S
 #
-# Both pick cohorts of clients who are unlike each other, and both never see a label. What do they know of the clients,
-# where do they have it from, and how does it become a cohort?
+# Both strategies select cohorts of dissimilar clients without seeing a label. What do they know about the clients, and how do
+# they turn it into a cohort?
 #
-# * **FL-DP3S** (Zhang et al.) asks once, before the first round: every client sends a *profile*, the mean output of the
-#   first fully-connected layer over its data. Similarities of profiles make a kernel, and a k-DPP draws cohorts from it.
-# * **FedCor** (Tang et al., CVPR 2022) listens: it sees how all clients' losses move from round to round, learns which
-#   of them move together, and picks, one by one, the client whose training promises the most for everybody's loss.
+# * **FL-DP3S** (Zhang et al.) queries all clients once, before the first round. Every client sends a *profile*, the mean output
+#   of the first fully-connected layer over its data. Similarities of profiles form a kernel, and a k-DPP draws cohorts from it.
+# * **FedCor** (Tang et al., CVPR 2022) observes how all clients' losses change from round to round, and learns their
+#   correlations. It then adds, one by one, the client whose training is expected to lower the weighted sum of all losses most.
 #
-# Here both are run with a window in their side, and what they know is drawn beside the labels that they never saw. It
-# takes about two minutes on two CPU cores.
+# This notebook runs both, and plots their internal state beside the hidden labels. It takes about two minutes on two CPU cores.
 
 # %% [markdown]
 # ## Install
 #
-# This does nothing where `fedjax_sel` is there already; [01_quickstart](01_quickstart.ipynb) says where the cell takes it
-# from.
+# This cell does nothing if `fedjax_sel` is installed. [01_quickstart](01_quickstart.ipynb) explains where it finds the package.
 
 # %% jupyter={"source_hidden": true}
 import importlib.metadata
@@ -68,10 +66,10 @@ import fedjax_sel
 {"fedjax_sel": fedjax_sel.__version__} | {name: importlib.metadata.version(name) for name in ("jax", "flax", "numpy")}
 
 # %% [markdown]
-# ## The setting, and the labels that nobody tells
+# ## The setting, and the hidden labels
 #
-# That of the quickstart: each client holds one shard of the digits, so nearly all its images have one label. One seed is
-# enough to look inside. Everywhere below clients stand in the order of their main label.
+# The setting is the quickstart's: each client holds one shard of the digits, so nearly all its images have one label. One seed is
+# enough here. In all plots, clients are sorted by their main label.
 
 # %%
 import matplotlib.pyplot as plt
@@ -99,11 +97,11 @@ print(f"{N} clients, {K} in a round, {ROUNDS} rounds, of which FedCor listens fo
 print(f"{counts.max(axis=1).sum() / counts.sum():.0%} of the images have their client's main label")
 
 # %% [markdown]
-# ## Run with a window
+# ## Run and record
 #
-# `Snapshots` keeps what a strategy knows before the first round and after each chunk of rounds; `chunk=1`, above, makes
-# every round one. `states` holds the strategy's own state, `facts` what it has bought, each with a leading axis of seeds.
-# The run is the same, to the bit, with and without it.
+# `Snapshots` records a strategy's state before the first round and after each chunk of rounds; with `chunk=1`, above, after
+# every round. `states` holds the strategy's own state, `facts` the bought facts, each with a leading axis of seeds. The run
+# has the same bits with and without it.
 
 # %%
 from fedjax_sel.callbacks import Snapshots
@@ -123,12 +121,12 @@ print("fedcor keeps", ", ".join(inside["fedcor"].states[-1]._fields), "and bough
 # %% [markdown]
 # ## FL-DP3S: from profiles to a kernel
 #
-# Left, what each client sends: the mean output of the layer, on an **untrained** model. Middle, what the server makes of
-# it: S = 1 - distance, scaled to lie between 0 and 1 (Eq. 14). Blocks along the diagonal are clients with the same label,
-# who are alike without a label having been sent. Blocks elsewhere are digits that look alike to this network.
+# Left: the profile of each client, the mean output of the layer of an **untrained** model. Middle: the server's similarity
+# S = 1 - distance, scaled to lie between 0 and 1 (Eq. 14). Blocks along the diagonal are clients with the same label; they are
+# similar although no label was sent. Other blocks are digits that look alike to this network.
 #
-# Right, what the k-DPP makes of that: how often two clients are drawn into the same cohort, compared with a uniform draw
-# (counted over many cohorts from the same kernel; blue is more seldom, red more often).
+# Right: how often the k-DPP draws two clients into the same cohort, compared with a uniform draw (counted over many cohorts
+# from the same kernel; blue is rarer, red more frequent).
 
 # %%
 import jax
@@ -191,9 +189,9 @@ print(
 )
 
 # %% [markdown]
-# ### What the law does to a cohort
+# ### Labels per cohort
 #
-# How many different labels are in a cohort? The bars are thousands of draws; the points are the cohorts of the run.
+# How many different labels does a cohort contain? The bars show thousands of draws; the points are the cohorts of the run.
 
 
 # %%
@@ -221,11 +219,11 @@ display(figure)
 plt.close(figure)
 
 # %% [markdown]
-# ## FedCor: what it hears
+# ## FedCor: the observed losses
 #
-# In the warm-up cohorts are random, and all clients report their loss as each round opens. From one round to the next the
-# losses move: a column is a round, red rose and blue fell. Clients of one label move together, because a cohort that
-# holds the label helps all of them. These columns are FedCor's samples.
+# In the warm-up, cohorts are random, and all clients report their loss at the start of each round. The plot shows the change of
+# loss per round: a column is a round, red is a rise and blue a fall. Clients of one label change together, because a
+# cohort with this label helps all of them. These columns are FedCor's samples.
 
 # %%
 losses = np.stack([facts.loss.value[0] for facts in inside["fedcor"].facts])  # after each round, [rounds + 1, N]
@@ -246,11 +244,11 @@ display(figure)
 plt.close(figure)
 
 # %% [markdown]
-# ## FedCor: what it makes of that
+# ## FedCor: the learned correlations
 #
 # Each client k gets an embedding x_k, fitted so that the Gaussian with covariance XᵀX makes the samples likely. The
-# correlation of two clients is then the cosine of their embeddings. Watch it appear during the warm-up: the embeddings
-# begin at random, and the blocks are the labels, which FedCor was never told.
+# correlation of two clients is then the cosine of their embeddings. It emerges during the warm-up: the embeddings start
+# at random, and the final blocks are the labels, which FedCor never saw.
 
 # %%
 import io
@@ -297,7 +295,7 @@ def draw(rounds: int) -> None:
 film(figure, draw, [*range(0, WARMUP, 3), WARMUP + 1], 900)
 
 # %% [markdown]
-# In numbers: of how many clients has the nearest neighbour, by correlation, the same main label?
+# For how many clients does the most correlated other client have the same main label?
 
 
 # %%
@@ -316,10 +314,10 @@ print(f"by chance:      {chance:.0%}")
 # %% [markdown]
 # ## FedCor: one cohort, pick by pick
 #
-# What would it do for the weighted sum of all losses if client k's own loss fell by alpha_k standard deviations? That is
-# each client's score. The best is taken, the Gaussian conditioned on it, and the scores are computed again: who moves
-# with a client that was picked has little to add. So the second pick has another label, and so on. (alpha shrinks each
-# time a client is selected, and is reset with every update of the model, so that it is not always the same ones.)
+# The score of client k is the expected change of the weighted sum of all losses if its own loss fell by alpha_k standard
+# deviations. FedCor selects the best client, conditions the Gaussian on this choice, and computes the scores again. A client
+# correlated with a selected one then adds little, so the second pick has another label, and so on. (alpha shrinks with
+# each selection of a client and is reset with every fit, so the same clients are not selected repeatedly.)
 
 # %%
 from fedjax_sel.numerics import gaussian_process
@@ -357,8 +355,8 @@ print("labels of the picks, in order:", label[picks].tolist())
 print("labels of the run's cohort:   ", label[results["fedcor"].cohorts[0, update]].tolist())
 
 # %% [markdown]
-# The picks were computed here, from a snapshot and two public functions. Are they those of the run, in every round after
-# the warm-up in which the model was not updated?
+# These picks were computed from a snapshot and two public functions. Do they equal the picks of the run, in every round after
+# the warm-up without a new fit?
 
 # %%
 checked = []
@@ -375,9 +373,9 @@ assert all(checked)
 # %% [markdown]
 # ## All three at work
 #
-# A dot is a client, in the column of its main label. Orange: in this round's cohort. The larger, the more often until now.
-# The film begins towards the end of the warm-up, in which FedCor's cohorts are those of `random`, and shows what changes
-# when it has listened enough.
+# A dot is a client, in the column of its main label. Orange clients are in this round's cohort; the size shows the number of
+# selections so far. The animation starts near the end of the warm-up, in which FedCor's cohorts equal those of `random`, and
+# shows the change after the warm-up.
 
 # %%
 row = np.array([np.flatnonzero(np.flatnonzero(label == label[client]) == client)[0] for client in range(N)])
@@ -431,8 +429,8 @@ for name, result in results.items():
 # %% [markdown]
 # ## Your turn
 #
-# * With two shards a client (`SETTING.replace(shards_per_client=2)`, and the same in `partition.make`) labels overlap. What
-#   becomes of the blocks?
-# * FL-DP3S on another profile: `algo_args={"profile": "gradient"}`. Its facts are then called `gradient`.
-# * Any strategy can be watched like this, also your own: `Snapshots().states[t]` is the state that its functions return.
-# * What all this costs is in [02_compare_strategies](02_compare_strategies.ipynb).
+# * With two shards per client (`SETTING.replace(shards_per_client=2)`, and the same in `partition.make`) labels overlap. How do
+#   the blocks change?
+# * FL-DP3S with another profile: `algo_args={"profile": "gradient"}`. Its facts are then called `gradient`.
+# * Any strategy can be recorded in this way, including your own: `Snapshots().states[t]` is the state that its functions return.
+# * [02_compare_strategies](02_compare_strategies.ipynb) shows the costs.

@@ -13,20 +13,19 @@
 # %% [markdown]
 # # Your own model and data
 #
-# Which clients should train **your** network on **your** data? Whatever a setting names, the data set, the partition, the
-# model, the task, can be given as a value instead. Here:
+# Which clients should train **your** network on **your** data? The data set, partition, model and task of a setting can be given
+# as values instead of names. This notebook shows:
 #
-# 1. images in arrays, clinics that hold them, and an unmodified Flax module;
-# 2. a regression on a table, with clients that come with the data, and a loss of one's own;
-# 3. in words: LEAF, and other sources.
+# 1. images in arrays, a partition over clinics, and an unmodified Flax module;
+# 2. a regression on a table, with clients defined by the data, and your own loss;
+# 3. a list of other sources, such as LEAF.
 #
 # It takes about two minutes on two CPU cores. Nothing is downloaded: both data sets come with scikit-learn.
 
 # %% [markdown]
 # ## Install
 #
-# This does nothing where `fedjax_sel` is there already; [01_quickstart](01_quickstart.ipynb) says where the cell takes it
-# from.
+# This cell does nothing if `fedjax_sel` is installed. [01_quickstart](01_quickstart.ipynb) explains where it finds the package.
 
 # %% jupyter={"source_hidden": true}
 import importlib.metadata
@@ -69,7 +68,7 @@ import fedjax_sel
 # ## 1. Images, clinics, and a Flax module
 #
 # `Dataset.from_arrays` takes pairs (inputs, targets), whose first axis counts examples. uint8 arrays `[n, height, width]`
-# are images, and are normalised on the device; floats stay as they are. Take the digits for scans, and their labels for
+# are images and are normalized on the device; floats stay unchanged. Here the digits stand for scans, and their labels for
 # findings.
 
 # %%
@@ -95,9 +94,8 @@ print(
 )
 
 # %% [markdown]
-# A partition by hand is a list: for each client the positions of its training examples. These clinics are specialists,
-# each for two or three findings, and some are larger than others. (Or let `partition="dirichlet"` and the like deal your data
-# out, for every seed anew.)
+# An explicit partition is a list with the positions of each client's training examples. These clinics specialize in two or
+# three findings each, and differ in size. (A name such as `partition="dirichlet"` draws a partition per seed instead.)
 
 # %%
 NUM_CLINICS = 20
@@ -116,9 +114,8 @@ display(figure)
 plt.close(figure)
 
 # %% [markdown]
-# The model is any `flax.linen` module (or NNX: `models.from_nnx`). Nothing in it knows of federated learning. Dropout gets
-# its keys, the flag for training is found whatever it is called, and batch statistics travel with the weights, are
-# averaged with them, and are on the bill.
+# The model is any unmodified `flax.linen` module (or NNX: `models.from_nnx`). Dropout gets its random keys, the training flag is
+# detected by name, and batch statistics are averaged and billed with the weights.
 
 # %%
 import flax.linen as nn
@@ -143,11 +140,11 @@ def clinical(algo) -> Experiment:
 results = {algo: fedjax_sel.run(clinical(algo), progress=True) for algo in ("random", "fl_dp3s")}
 
 # %% [markdown]
-# `fl_dp3s` buys profiles, the mean output of the first fully-connected layer. It found that layer in the module by itself;
+# `fl_dp3s` buys profiles, the mean output of the first fully-connected layer. It detects this layer in the module;
 # `models.from_flax(ScanNet(), profile_layer="Dense_1")` would name another.
 #
-# How well does the final model do, overall and for each clinic? A mean can hide a clinic that nobody serves. (On the left
-# the mean over the seeds and one standard deviation to either side; on the right a dot is a clinic, its mean over the seeds.)
+# How accurate is the final model, overall and for each clinic? A mean can hide a clinic with poor accuracy. (Left: the mean over
+# the seeds and one standard deviation to either side. Right: a dot is a clinic, its mean over the seeds.)
 
 
 # %%
@@ -183,10 +180,10 @@ display(figure)
 plt.close(figure)
 
 # %% [markdown]
-# ### The trained network is yours
+# ### Use the trained network
 #
-# `result.weights_of(seed)` are weights in the module's own pytree, so the module takes them back, outside of the package.
-# (Images were normalised by `scans.mean` and `scans.std` on their way into the model; here one has to do it oneself.)
+# `result.weights_of(seed)` returns weights in the module's own pytree, so the module works with them outside of the package.
+# (In training, images were normalized by `scans.mean` and `scans.std`; here you normalize them yourself.)
 
 # %%
 result = results["fl_dp3s"]
@@ -210,13 +207,13 @@ display(figure)
 plt.close(figure)
 
 # %% [markdown]
-# ## 2. A table, patients, and a loss of one's own
+# ## 2. A table, patients, and your own loss
 #
-# Now a number is to be predicted: how far diabetes went on in a year, from age, sex, weight and blood values. There are
-# no classes, so there are no label histograms and no GEMD, and strategies that need them say so. Everything else works.
+# The target is now a number: the progression of diabetes within a year, from age, sex, weight and blood values. There are no
+# classes, so there are no label histograms and no GEMD; strategies that need them report this. Everything else works.
 #
-# The clients come with the data: `client_ids` says whose each example is, and `partition="natural"` deals accordingly.
-# Here patients of one sex and one decade of age are a client.
+# The data define the clients: `client_ids` names the owner of each example, and `partition="natural"` follows it. Here a client
+# holds the patients of one sex and one decade of age.
 
 # %%
 table = load_diabetes(scaled=False)
@@ -237,9 +234,9 @@ names, sizes = np.unique(groups, return_counts=True)
 print("patients of each client:", dict(zip(names.tolist(), sizes.tolist())))
 
 # %% [markdown]
-# A **task** says what the loss of each example is and what is measured. `tasks.regression` has the squared error; the
-# Huber loss is kinder to outliers, and one function away. The first measure, here the absolute error, is that of curves
-# and targets. Strategies that buy losses are told this loss.
+# A **task** defines the per-example loss and the metrics. `tasks.regression` uses the squared error; the Huber loss, less
+# sensitive to outliers, is one function away. Curves and targets use the first metric, here the absolute error. Strategies
+# that buy losses receive this loss.
 
 # %%
 import jax.numpy as jnp
@@ -287,19 +284,19 @@ for algo, result in regressions.items():
 print(f"least squares on all patients together {error_together:.1f}, always the mean {error_of_mean:.1f}")
 
 # %% [markdown]
-# ## 3. Where data come from otherwise
+# ## 3. Other sources of data
 #
-# * **LEAF.** `dataset="leaf:FOLDER"` reads what LEAF's `preprocess.sh` writes for FEMNIST and Shakespeare. Each writer, or
-#   each role in a play, is a client of `partition="natural"`; with fewer `num_clients` than there are, some are taken at
-#   random, from those with at least `min_client_size` examples. `model="char_lstm"` is LEAF's model of Shakespeare.
+# * **LEAF.** `dataset="leaf:FOLDER"` reads the output of LEAF's `preprocess.sh` for FEMNIST and Shakespeare. Each writer, or each
+#   role in a play, is a client of `partition="natural"`. A smaller `num_clients` draws clients at random from the ones with at
+#   least `min_client_size` examples. `model="char_lstm"` is LEAF's model for Shakespeare.
 # * **Hugging Face and PyTorch.** `Dataset.from_huggingface(load_dataset(...), inputs="img", targets="label",
 #   client_column="writer")` and `Dataset.from_torch(train, test)`; neither package is a dependency.
-# * **By name**: `mnist`, `fashion_mnist` and `cifar10` are downloaded at first use, and folders that tensorflow-datasets
-#   has prepared are read.
-# * **Who holds what**: besides lists and `natural` there are `iid`, `shards`, `dirichlet` and more, and a function of
-#   (data set, number of clients, seed) deals anew for every seed.
-# * Inputs and targets may be dicts or tuples of arrays, for models that take several.
+# * **By name**: `mnist`, `fashion_mnist` and `cifar10` are downloaded at first use. Folders prepared by tensorflow-datasets are
+#   read.
+# * **Partitions**: besides lists and `natural` there are `iid`, `shards`, `dirichlet` and more. A function of
+#   (data set, number of clients, seed) draws a partition per seed.
+# * Inputs and targets may be dicts or tuples of arrays, for models with several inputs.
 #
-# To keep such runs in a folder that outlives the runtime, as in [02_compare_strategies](02_compare_strategies.ipynb), give
-# what has no name one: `Experiment.of(..., names={"model": "scannet-1"})`. A folder remembers arrays by their SHA-256, but
-# cannot look into a function; change the name when you change the model, and it will not mix the two.
+# To keep such runs in a persistent folder, as in [02_compare_strategies](02_compare_strategies.ipynb), name your functions:
+# `Experiment.of(..., names={"model": "scannet-1"})`. A folder identifies arrays by their SHA-256, but functions only by name.
+# Change the name when you change the model; the folder then rejects a mixture of the two.

@@ -10,10 +10,10 @@ import pytest
 
 from fedjax_sel import data
 from fedjax_sel.cli import command_line, train
+from fedjax_sel.cli import data as data_command
+from fedjax_sel.cli import test as kit
 from fedjax_sel.core import jax_settings
-from fedjax_sel.data import __main__ as data_command
 from fedjax_sel.errors import UserError
-from fedjax_sel.testing import __main__ as kit
 
 
 def refuses(error):
@@ -64,7 +64,7 @@ def test_jax_that_cannot_start_is_one_sentence(capsys, monkeypatch, main):
     assert command_line.guarded(main, ["random"] if main is kit.main else []) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert "JAX cannot start its devices (JAX_PLATFORMS=cuda: AssertionError); mend the driver" in err
+    assert "JAX cannot start its devices (JAX_PLATFORMS=cuda: AssertionError); fix the driver" in err
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from fedjax_sel.config import flat_types, other_names
 from fedjax_sel.training import optimizers
 
 PACKAGE = Path(fedjax_sel.__file__).parent
-MODULES = {"test": "testing"}  # where the module is not called as the command
 
 
 def shown(capsys, *arguments):
@@ -30,14 +29,14 @@ def shown(capsys, *arguments):
     return code, out if code == 0 else err
 
 
-def test_every_command_is_listed_and_every_module_command_stays(capsys):
+def test_every_command_is_listed(capsys):
     files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
     modules = {
         file.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
         for file in files - {"__main__.py"}
         if 'if __name__ == "__main__"' in (PACKAGE / file).read_text()
     }
-    assert modules == {MODULES.get(name, name) for name in main.COMMANDS} - {"list"}
+    assert modules == {"train"}
     code, out = shown(capsys)
     for name, command in main.COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(command.about)}$", out, re.MULTILINE)
@@ -47,7 +46,7 @@ def test_every_command_is_listed_and_every_module_command_stays(capsys):
 
 def test_the_installed_commands_lead_where_they_should():
     scripts = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]["scripts"]
-    assert set(scripts) == {"fedjax-sel", "fedjax-sel-train", "fedjax-sel-compare"}
+    assert set(scripts) == {"fedjax-sel", "fedjax-sel-train"}
     for target in scripts.values():
         module, function = target.split(":")
         assert f"import {function}" in (PACKAGE.parent / f"{module.replace('.', '/')}.py").read_text()
@@ -57,15 +56,14 @@ def test_the_installed_commands_lead_where_they_should():
     "arguments,message",
     [
         (["comparre"], "error: 'comparre' is no command; did you mean 'compare'?\n"),
-        (["bananas"], "error: 'bananas' is no command; choose from compare, data, leaderboard, list, report, "),
+        (["bananas"], "error: 'bananas' is no command; choose from compare, data, list, report, "),
         (["--seeds"], "error: unknown flag --seeds; --help lists every flag\n"),
         (["train", "--rounds", "0"], "error: --rounds: 0 is below 1; "),
         (["train", "stray"], "error: 'stray': not expected here; --help lists every flag\n"),
         (["train", "--model", "a.b:c", "--precision", "bfloat16"], "error: --precision bfloat16: this changes nothing"),
         (["train", "--dataset", "a.b:c", "--data-dir", "."], "error: --data-dir .: this changes nothing without"),
         (["train", "--dry-run", "--log", "mlflow"], "error: --log: this changes nothing with --dry-run"),
-        (["leaderboard", "--pages", "--rounds", "5"], "error: --rounds: this changes nothing with --pages"),
-        (["reproduce", "fedgp/fig1", "--jobs", "2", "--scheduler", "x:1"], "error: --jobs and --scheduler: each says"),
+        (["reproduce", "fedgp/fig1"], "error: reproduce: this command moved to the source repository; "),
         (["train", "--verbose"], "error: --verbose: this changes nothing without --dry-run; leave it out, or add"),
         (["list", "fedcorr"], "error: list: there is no 'fedcorr'; did you mean 'fedcor'"),
     ],
@@ -79,19 +77,16 @@ def test_every_command_tells_its_version_without_jax():
     """Also where something else is wrong with the command line."""
     code = """
 import runpy, sys
-modules = (".train", ".compare", ".report", ".reproduce", ".leaderboard")
-for module, *command in [("", "train"), ("", "list"), ("",), *((name,) for name in modules)]:
+commands = ("train", "compare", "report", "list")
+for module, *command in [("",), (".train",), *(("", name) for name in commands)]:
     sys.argv = ["x", *command, "--version", "--no-such-flag"]
     try: runpy.run_module("fedjax_sel" + module, run_name="__main__", alter_sys=True)
     except SystemExit as end: assert not end.code, end.code
 assert not {"jax", "numpy", "importlib_resources"} & set(sys.modules)
-try: runpy.run_module("fedjax_sel.data", run_name="__main__", alter_sys=True)
-except SystemExit as end: assert not end.code, end.code
-assert "jax" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
     lines = done.stdout.splitlines()
-    assert len(lines) == 9 and len(set(lines)) == 1, done.stdout + done.stderr
+    assert len(lines) == 6 and len(set(lines)) == 1, done.stdout + done.stderr
     start = f"fedjax_sel {fedjax_sel.__version__} (Python {sys.version.split()[0]}, jax "
     assert lines[0].startswith(start), lines[0]
 
@@ -156,7 +151,6 @@ def test_what_people_type_is_answered_with_the_right_flag(capsys, typed):
         (["compare", "--strategies", "random", "--out", "x"], "unknown flag --strategies; did you mean '--algos'?"),
         (["compare", "--strategy", "random", "--out", "x"], "unknown flag --strategy; did you mean '--algos'?"),
         (["compare", "--rounds", "3", "--out", "x"], "the following arguments are required: --algos; --help"),
-        (["reproduce", "fedgp/fig1", "--output", "x"], "unknown flag --output; did you mean '--out'?"),
         (["test", "random", "--strategy-args", "a=1"], "unknown flag --strategy-args; did you mean '--algo-args'?"),
         (["data", "--clients", "9"], "unknown flag --clients; did you mean '--num-clients'?"),
     ],
@@ -234,13 +228,13 @@ def test_log_names_the_tools_that_there_are():
 
 def test_a_page_shows_a_command_without_the_folders_of_a_machine():
     shown = on_a_page.command(
-        "compare", ["--data-dir", "/mine/data", "--runs=/mine/runs", "--algos", "my algo", "--runs"]
+        "fedjax-sel compare", ["--data-dir", "/mine/data", "--runs=/mine/runs", "--algos", "my algo", "--runs"]
     )
     assert shown == "fedjax-sel compare --data-dir DATA --runs RUNS --algos 'my algo' --runs RUNS"
     more = ["--config", "/home/me/a.toml", "--available=/home/me/who.csv", "--dataset", "leaf:/home/me/femnist"]
-    shown = on_a_page.command("compare", [*more, "--preset", "fedcor/fmnist-2spc"])
+    shown = on_a_page.command("fedjax-sel compare", [*more, "--preset", "fedcor/fmnist-2spc"])
     assert shown == "fedjax-sel compare --config a.toml --available=who.csv --dataset leaf:femnist --preset " \
                     "fedcor/fmnist-2spc"  # fmt: skip
     for given, seen in (("/mine/results", "OUT"), ("results/papers", "results/papers")):
-        assert on_a_page.command("reproduce", ["--out", given]) == f"fedjax-sel reproduce --out {seen}"
-        assert on_a_page.command("reproduce", [f"--out={given}"]) == f"fedjax-sel reproduce --out {seen}"
+        assert on_a_page.command("study", ["--out", given]) == f"study --out {seen}"
+        assert on_a_page.command("study", [f"--out={given}"]) == f"study --out {seen}"

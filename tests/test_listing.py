@@ -74,7 +74,7 @@ def test_a_strategy_in_full(monkeypatch):
     text = shown(monkeypatch, 120, "fedcor")
     assert text.startswith("--algo fedcor\n") and "Differs from the paper:" in text
     assert "    X         State.embeddings           [d, N]    covariance Sigma" in text
-    assert "  anneal=none (a number, none)\n      beta, in (0, 1].\n" in text
+    assert "  anneal=none (a number, none)\n      annealing factor beta, in (0, 1].\n" in text
     assert one_line(text).count("fedcor/fmnist-1spc") == 1 and "See also:" in text
     for key in strategies.parameters("fedcor"):
         assert f"\n  {key}=" in text

@@ -287,7 +287,7 @@ def test_the_code_of_the_page():
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     names = {}
     exec(code, names)
-    assert names["found"].verdict == re.findall(r"print\(found.verdict\)  # (.+)", code)[0]
+    assert names["comparison"].verdict == re.findall(r"print\(comparison.verdict\)  # (.+)", code)[0]
 
 
 def test_ratios_have_an_interval_over_seeds():

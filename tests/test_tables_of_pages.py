@@ -70,8 +70,8 @@ def test_what_a_condition_names_may_have_a_comma_and_a_colon(tmp_path):
     "block,why",
     [
         ("<!-- value nowhere.csv: {x} -->", "No such file"),
-        ("<!-- value r.csv where algo=random: {mean} -->", "2 lines of the file fit"),
-        ("<!-- value r.csv where algo=afl: {mean} -->", "no line of r.csv fits"),
+        ("<!-- value r.csv where algo=random: {mean} -->", "2 lines of the file match"),
+        ("<!-- value r.csv where algo=afl: {mean} -->", "no line of r.csv matches"),
         ("<!-- value r.csv where algo=fedcor, setting=a: {median} -->", "there is no median"),
         ("<!-- value r.csv {mean} -->", "no ': {'"),
         ("<!-- table\na = r.csv\nb = r.csv\n| x |\n| {a.mean} |\n-->", "several files need a key"),

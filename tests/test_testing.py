@@ -10,6 +10,7 @@ import pytest
 from jax import lax
 
 from fedjax_sel import strategies, testing
+from fedjax_sel.cli import test as command
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.base import (
@@ -27,7 +28,6 @@ from fedjax_sel.strategies.base import (
     every,
     rounds,
 )
-from fedjax_sel.testing import __main__ as command
 from fedjax_sel.testing import bench, bill, driver, synthetic_clients
 
 LOSS = Request("loss", ALL, always())
@@ -208,23 +208,23 @@ def callback(key, state, info, round, available):
 TICKS = itertools.count()
 
 BROKEN = {
-    "index-order ties": (made(by_index, requests=(LOSS,)), "key used", "does not use its key: break ties"),
+    "index-order ties": (made(by_index, requests=(LOSS,)), "key used", "does not use its key: use it to break ties"),
     "index-order ties, hidden": (
         made(by_index_though_it_has_a_key, requests=(LOSS,)),
         "uniform",
-        r"in round 0 client \d+ is in (100|0)% of the cohorts where 25%",
+        r"in round 0 client \d+ is in (100|0)% of the cohorts instead of 25%",
     ),
     "wrong dtype": (made(floating_ids), "answer", r"`ids` of the selection is float32 \[3\] and must be int32 \[3\]"),
     "wrong shape": (made(too_many), "answer", r"`ids` of the selection is int32 \[4\] and must be int32 \[3\]"),
     "not a selection": (made(lambda *a: uniform(*a).ids), "traceable", "select"),
-    "repeated ids": (made(repeated), "cohort", "stands in the cohort twice with mask True; draw without replacement"),
-    "ids out of range": (made(out_of_range), "cohort", "an id is 12, outside of 0 to N - 1 = 11"),
+    "repeated ids": (made(repeated), "cohort", "appears twice in the cohort with mask True; draw without replacement"),
+    "ids out of range": (made(out_of_range), "cohort", "client ID 12 is outside 0 to 11"),
     "dtype of the state": (
         made(uniform, update=drifting),
         "state",
-        r"state\['count'\] float16 \[12\], and it is float32",
+        r"state\['count'\] as float16 \[12\], but `init` returns float32",
     ),
-    "structure of the state": (made(uniform, update=growing), "state", "a state of another structure"),
+    "structure of the state": (made(uniform, update=growing), "state", "a state with another structure"),
     "retraced every round": (
         made(uniform, init=lambda key, env: {**init(key, env), "t": Static(0)}, update=static_round),
         "no retrace",
@@ -244,11 +244,11 @@ BROKEN = {
     ),
     "raw key": (made(raw_key, init=with_a_key_in_the_state), "key used", "does not use its key"),
     "one key, two draws": (made(same_key_twice, requests=(LOSS,)), "key used once", "a key is consumed twice"),
-    "Python memory": (with_python_memory(), "pure", "becomes another program each time"),
-    "NumPy's generator": (made(with_numpy_noise), "pure", "becomes another program each time"),
+    "Python memory": (with_python_memory(), "pure", "gives a different program each time"),
+    "NumPy's generator": (made(with_numpy_noise), "pure", "gives a different program each time"),
     "memory on the host": (made(callback), "same key", "the same keys give another cohort in round"),
-    "unavailable clients": (made(blind_to_availability), "availability", "a client that is not available is chosen"),
-    "places left empty": (made(stingy), "availability", r"clients are chosen where \d+ are available and K = 3"),
+    "unavailable clients": (made(blind_to_availability), "availability", "an unavailable client is selected"),
+    "places left empty": (made(stingy), "availability", r"clients are selected, but \d+ are available and K = 3"),
     "weights that do not sum to 1": (made(weights_of(0.5)), "cohort", "weights sum to 1.5 over the mask"),
     "negative weights": (made(weights_of(-1.0)), "cohort", "a weight is negative or not finite"),
     "places of a draw with replacement": (
@@ -256,14 +256,18 @@ BROKEN = {
         "cohort",
         "has mask False in all of its places",
     ),
-    "NaN of an update": (made(uniform, update=mean_update), "nan: diverging", "leave out clients where outcome.finite"),
+    "NaN of an update": (
+        made(uniform, update=mean_update),
+        "nan: diverging",
+        "mask the updates of clients with outcome.finite",
+    ),
     "NaN of equal losses": (
         made(uniform, requests=(LOSS,), observe=divides_by_the_spread),
         "nan: alike",
         "NaN after round 0; look for a division by a spread",
     ),
-    "prefers an index": (made(favours_the_first), "equivariant", r"nothing may depend on a number"),
-    "prefers neighbours": (made(neighbours), "uniform pairs", "are chosen together"),
+    "prefers an index": (made(favours_the_first), "equivariant", r"do not use a client's index"),
+    "prefers neighbours": (made(neighbours), "uniform pairs", "are selected together"),
     "concrete values": (made(concrete, requests=(LOSS,)), "traceable", "needs the value of a traced array"),
     "unknown kind": (made(uniform, requests=(Request("weather", ALL, always()),)), "requests", "requests 'weather'"),
     "no cohort at the start": (
@@ -279,9 +283,13 @@ BROKEN = {
     "candidates whom nobody asks": (
         made(uniform, candidates=lambda *a: jnp.arange(4)),
         "requests",
-        "names clients whom no request asks",
+        "no request to CANDIDATES",
     ),
-    "never due": (made(uniform, requests=(Request("loss", ALL, rounds(5, 2)),)), "requests", "of which there are none"),
+    "never due": (
+        made(uniform, requests=(Request("loss", ALL, rounds(5, 2)),)),
+        "requests",
+        "which contains no rounds",
+    ),
 }
 
 
@@ -418,7 +426,7 @@ def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
     report = testing.examine(made(uniform, init=refuses), run=False, skip=all_but(name))
     assert report.findings[name] == (
         "passed",
-        "refuses K = 1: mine: needs --num-selected 2 or more",
+        "rejects K = 1: mine: needs --num-selected 2 or more",
         *report.findings[name][2:],
     )
     report = testing.examine(made(uniform, init=breaks), run=False, skip=all_but(name))
@@ -511,7 +519,7 @@ def test_the_facts_that_the_kit_serves():
         candidates=lambda key, state, info, round, available: jnp.arange(4, dtype=jnp.int32) + round,
     )  # fmt: skip
     world = synthetic_clients.ordinary(strategy, 12, 8, seed=0)
-    carry = driver.begin(strategy, driver.Game(3, 8), jax.random.key(0), world)
+    carry = driver.initialize(strategy, driver.Game(3, 8), jax.random.key(0), world)
     last, _ = jax.jit(lambda carry: driver.play(strategy, 8, carry, jax.random.key(1), world))(carry)
     profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)
     assert profile[:, 5].tolist() == [0, 1, 0, 1, 2, 0, 1, 2]

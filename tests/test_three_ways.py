@@ -1,4 +1,4 @@
-"""The same tables from a command, a script and a notebook: for a run, a comparison and a reproduction."""
+"""The same tables from a command, a script and a notebook, for a run and a comparison."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError
-from fedjax_sel.cli import command_line, compare, reproduce, train
+from fedjax_sel.cli import command_line, compare, train
 
 pandas = pytest.importorskip("pandas")
 
@@ -18,7 +18,6 @@ REPOSITORY = Path(fedjax_sel.__file__).parents[1]
 QUICK = {"rounds": 3, "chunk": 1, "num_clients": 10, "num_selected": 2, "seeds": 2, "target_accuracy": 0.05}
 FLAGS = [text for name, value in QUICK.items() for text in ("--" + name.replace("_", "-"), str(value))]
 ALGOS = ["random", "fl_dp3s[profile=fc1-relu]"]
-ENTRY = "fedgp/fig1"
 
 
 def same(found, file):
@@ -36,16 +35,9 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reproduced(trained):
-    """What that and the command for the papers write."""
-    assert command_line.guarded(reproduce.main, [ENTRY, "--out", str(trained / "papers")]) == 0
-    return trained
-
-
-@pytest.fixture(scope="module")
-def commanded(reproduced):
-    """What all three commands write."""
-    place = reproduced
+def commanded(trained):
+    """What both commands write."""
+    place = trained
     arguments = [*FLAGS, "--algos", *ALGOS, "--out", str(place / "compared")]
     assert command_line.guarded(compare.main, arguments) == 0
     assert command_line.guarded(compare.main, arguments) == 0  # of finished runs: from then on nothing changes
@@ -93,17 +85,6 @@ def test_a_comparison_from_the_start_has_the_numbers_of_the_command(commanded, t
     assert sorted(path.name for path in (tmp_path / "own").iterdir()) == sorted(
         path.name for path in (commanded / "compared").iterdir()
     )
-
-
-def test_a_reproduction(reproduced):
-    found = fedjax_sel.run_reproduction(ENTRY, out=reproduced / "papers")
-    files = sorted((reproduced / "papers" / ENTRY).glob("*.csv"))
-    assert found.finished and isinstance(found, fedjax_sel.ReproductionResult)
-    assert sorted(found.tables) == [file.stem for file in files] and "rows" in found.tables
-    for file in files:
-        same(found.tables[file.stem], file)
-    same(found.to_pandas(), reproduced / "papers" / ENTRY / "rows.csv")
-    assert f"fedjax-sel reproduce {ENTRY}" in (reproduced / "papers" / ENTRY / "README.md").read_text()
 
 
 def test_several_settings_and_optimizers(tmp_path, monkeypatch):
@@ -173,12 +154,11 @@ def test_who_looks_for_the_command_in_python_is_told_the_function():
 SCRIPT = """
 import sys
 import fedjax_sel
-place, quick, algos, entry = {arguments!r}
+place, quick, algos = {arguments!r}
 config = fedjax_sel.preset("quickstart").replace(**quick)
 tables = dict(
     run=fedjax_sel.run(config.replace(algo="random"), out=place + "/run").to_pandas(),
     **fedjax_sel.run_comparison(algos, {{"quickstart": config}}, out=place + "/compared").tables,
-    **fedjax_sel.run_reproduction(entry, out=place + "/papers").tables,
 )
 for name, table in tables.items():
     table.to_pickle({to!r} + "/" + name)
@@ -188,15 +168,14 @@ for name, table in tables.items():
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["script", "notebook"])
 def test_from_a_script_and_a_notebook(commanded, tmp_path, monkeypatch, way):
-    code = SCRIPT.format(arguments=(str(commanded), QUICK, ALGOS, ENTRY), to=str(tmp_path))
+    code = SCRIPT.format(arguments=(str(commanded), QUICK, ALGOS), to=str(tmp_path))
     if way == "script":
         (tmp_path / "script.py").write_text(code)
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         subprocess.run([sys.executable, tmp_path / "script.py"], check=True, cwd=tmp_path, env=environment)
     else:
         in_a_notebook(code, tmp_path, monkeypatch)
-    papers = commanded / "papers" / ENTRY
-    files = {"run": commanded / "run" / "metrics.csv", **{file.stem: file for file in papers.glob("*.csv")}}
+    files = {"run": commanded / "run" / "metrics.csv"}
     files |= {file.stem: file for file in (commanded / "compared").glob("*.csv")}
     for name, file in files.items():
         same(pandas.read_pickle(tmp_path / name), file)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the parts of pages that are made from the code and from results: what strategies buy, parameters, tables.
+"""Write the parts of pages that are generated from the code and from results: costs, parameters, tables.
 
     python tools/generated_parts.py
 
-Run it after a change to what they show; a test compares. The reference of the API is left to the site.
+Run it after a change to the code or the results; a test compares. The site build generates the API reference.
 """
 
 import argparse
@@ -21,10 +21,10 @@ def pages() -> list[Path]:
 
 
 def updated(text: str) -> str:
-    """Return a page with its generated parts anew.
+    """Return a page with updated generated parts.
 
     Args:
-        text: the page as it is.
+        text: the current page.
     """
     sys.path.insert(0, str(ROOT / "tools" / "site"))
     try:

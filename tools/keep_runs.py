@@ -4,7 +4,7 @@
 A page of results is then written anew in seconds, and on any machine; the next runs of the same entry join it:
 
     python tools/keep_runs.py runs/papers/runs/mnist-* --to results/runs
-    fedjax-sel reproduce fl_dp3s/fig1 --columns mnist-xi1 --seeds 2 --out results/papers --runs results
+    python -m studies reproduce fl_dp3s/fig1 --columns mnist-xi1 --seeds 2 --out results/papers --runs results
 """
 
 import argparse
@@ -16,8 +16,8 @@ from typing import Any
 from fedjax_sel.core import whole_files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.reproduction.entries import ENTRIES
 from fedjax_sel.runs import manifest, reading, run_files
+from studies.papers.entries import ENTRIES
 
 LEFT_OUT = (run_files.CHECKPOINTS, run_files.CURVES, run_files.PARAMS)
 """What a page does not need: states, a picture, the final model."""

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes docs/price_of_information.md anew, from results/leaderboard."""
+"""Write docs/price_of_information.md from results/leaderboard."""
 
 import argparse
 from pathlib import Path
 
-from fedjax_sel.leaderboard import pages
+from studies.leaderboard import pages
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "price_of_information.md"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the generated part of docs/reproductions.md anew, from the entries and from the pages in results."""
+"""Write the generated part of docs/reproductions.md from the entries and from the pages in results."""
 
 import argparse
 from pathlib import Path
 
-from fedjax_sel.reproduction import overview
-from fedjax_sel.reproduction.entries import ENTRIES
+from studies.papers import overview
+from studies.papers.entries import ENTRIES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reproductions.md"
@@ -13,10 +13,10 @@ MARK = "<!-- tools/reproductions_page.py writes what follows -->\n"
 
 
 def updated(text: str) -> str:
-    """Return the page with its generated part anew.
+    """Return the page with an updated generated part.
 
     Args:
-        text: the page as it is.
+        text: the current page.
     """
     start, mark, _ = text.partition(MARK)
     assert mark, f"{PAGE} has lost its mark"

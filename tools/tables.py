@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fills the tables and numbers of Markdown pages from the result files that they name.
+"""Fill the tables and numbers of Markdown pages from the result files that they name.
 
-    python tools/tables.py              fills those of README.md, docs/ and results/
-    python tools/tables.py --check      says which are not what their files hold, and ends with 1
+    python tools/tables.py              fill the tables of README.md, docs/ and results/
+    python tools/tables.py --check      list pages that differ from their files, and exit with 1
 
-A table stands between two comments, of which the first says where it comes from:
+A table stands between two comments; the first names its sources:
 
     <!-- table
     one = results/leaderboard/fmnist-1spc/table.csv where optimizer=fedavg
@@ -16,12 +16,13 @@ A table stands between two comments, of which the first says where it comes from
     -->
     <!-- end -->
 
-and so does a number in a sentence: `<!-- value FILE where algo=fedcor: {rounds_to_target_mean:.0f} -->88<!-- end -->`.
+A number in a sentence has the same form:
+`<!-- value FILE where algo=fedcor: {rounds_to_target_mean:.0f} -->88<!-- end -->`.
 
-A file is a CSV, or a JSON with a list of records at a place such as `results/rounds_per_second.json#cases`. `where`
-keeps the lines with these values, which may have commas and colons; `key` joins several files; `only` chooses lines,
-orders them, and gives them other names (`{label}`); `sort NAME.column` or `sort -NAME.column` orders them by a number.
-A field takes a format of Python's for numbers; what is no number ("N/A") is shown as it is.
+A file is a CSV, or a JSON file with a list of records, such as `results/rounds_per_second.json#cases`. `where` keeps
+the records with these values, which may contain commas and colons. `key` joins several files. `only` selects, orders
+and renames the records (`{label}`). `sort NAME.column` or `sort -NAME.column` orders them by a number. A field takes
+a Python number format; a value that is not a number ("N/A") is shown unchanged.
 """
 
 import argparse
@@ -40,21 +41,21 @@ Record = Mapping[str, Any]
 
 
 class WrongBlockError(Exception):
-    """A block that cannot be filled, and why."""
+    """A block that cannot be filled; the message gives the reason."""
 
 
 class Source(NamedTuple):
-    """The lines of a file that count."""
+    """The selected records of a file."""
 
-    name: str  # by which fields call it
+    name: str  # the prefix of its fields
     records: list[Record]
 
 
 def pages(root: Path = ROOT) -> list[Path]:
-    """Return the pages whose blocks are filled.
+    """Return the pages with blocks.
 
     Args:
-        root: of the repository.
+        root: the repository's root.
     """
     found = [root / name for name in ("README.md", "CONTRIBUTING.md")]
     found += [path for folder in ("docs", "results") for path in sorted((root / folder).rglob("*.md"))]
@@ -62,14 +63,14 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def filled(text: str, root: Path = ROOT) -> str:
-    """Return a page with what its blocks should hold.
+    """Return a page with its blocks filled.
 
     Args:
         text: the page.
-        root: of the files that it names.
+        root: folder to which the page's file names are relative.
 
     Raises:
-        WrongBlockError: a block names what is not there, or is not of that form.
+        WrongBlockError: a block has a syntax error, or names a missing file, record or column.
     """
     code = [match.span() for match in re.finditer(r"^```.*?^```|`[^`\n]*`", text, flags=re.DOTALL | re.MULTILINE)]
 
@@ -89,14 +90,14 @@ def filled(text: str, root: Path = ROOT) -> str:
 def _value(about: str, root: Path) -> str:
     place, begins, rest = about.strip().partition(": {")  # a condition may have a colon of its own
     if not begins:
-        raise ValueError("it has no ': {' before its field")
+        raise ValueError("no ': {' before the field")
     (record,) = _one(_source(f"value = {place}", root).records)
     return FIELD.sub(lambda field: shown(_of(record, field[1]), field[2]), f"{{{rest}")
 
 
 def _one(records: list[Record]) -> list[Record]:
     if len(records) != 1:
-        raise ValueError(f"{len(records)} lines of the file fit, instead of one")
+        raise ValueError(f"{len(records)} lines of the file match; expected one")
     return records
 
 
@@ -104,12 +105,12 @@ def _table(about: str, root: Path) -> str:
     lines = [line.strip() for line in about.strip().splitlines()]
     template = [line for line in lines if line.startswith("|")]
     if len(template) != 2:
-        raise ValueError("it needs two lines that begin with |: the heading, and the line of a record")
+        raise ValueError("expected two lines that begin with |: the heading and the record template")
     sources = [_source(line, root) for line in lines if re.match(r"\w+ = ", line)]
     words = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if re.match(r"(key|only|sort) ", line)}
     unknown = [line for line in lines if not re.match(r"\||\w+ = |(key|only|sort) ", line)]
     if unknown or not sources:
-        raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "it names no file")
+        raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "no source file")
     joined = _joined(sources, words.get("key"))
     if "sort" in words:
         column = words["sort"].removeprefix("-")
@@ -142,7 +143,7 @@ def _joined(sources: Sequence[Source], key: str | None) -> dict[str, Record]:
     for name, records in sources:
         seen = [record[key] for record in records]
         if len(set(seen)) < len(seen):
-            raise ValueError(f"{name} has several lines of one {key}; say which with where")
+            raise ValueError(f"{name} has several lines of one {key}; select one with where")
         for record in records:
             joined.setdefault(str(record[key]), {}).update(
                 {f"{name}.{column}": value for column, value in record.items()}
@@ -159,7 +160,7 @@ def _source(line: str, root: Path) -> Source:
         one for one in records if all(str(one[column.strip()]) == value.strip() for column, value in wanted.items())
     ]
     if not kept:
-        raise ValueError(f"no line of {place.strip()} fits")
+        raise ValueError(f"no line of {place.strip()} matches")
     return Source(name.strip(), kept)
 
 
@@ -175,7 +176,7 @@ def _records(place: str, root: Path) -> list[Record]:
 
 
 def _flat(record: Any, before: str = "") -> dict[str, Any]:
-    """Return nested values by the names on the way to them, joined by dots."""
+    """Return nested values by their dotted paths."""
     if not isinstance(record, dict):
         return {before.removesuffix("."): record}
     return {name: value for key, one in record.items() for name, value in _flat(one, f"{before}{key}.").items()}
@@ -183,16 +184,16 @@ def _flat(record: Any, before: str = "") -> dict[str, Any]:
 
 def _of(record: Record, column: str) -> Any:
     if column not in record:
-        raise KeyError(f"there is no {column}; there are {', '.join(record)}")
+        raise KeyError(f"there is no {column}; available: {', '.join(record)}")
     return record[column]
 
 
 def shown(value: Any, spec: str | None) -> str:
-    """Return a value in a format of Python's for numbers, or as it is where it is none.
+    """Return a value in a Python number format, or unchanged if it is not a number.
 
     Args:
-        value: a text of a CSV, or a value of a JSON.
-        spec: the format; None: as it is.
+        value: a CSV cell or a JSON value.
+        spec: the format; None leaves the value unchanged.
     """
     if not spec:
         return str(value)
@@ -212,7 +213,7 @@ def main(arguments: Sequence[str]) -> int:
         The exit code.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, and end with 1 where a page would change")
+    parser.add_argument("--check", action="store_true", help="write nothing, and exit with 1 if a page would change")
     check, code = parser.parse_args(arguments).check, 0
     for path in pages():
         text = path.read_text(encoding="utf-8")

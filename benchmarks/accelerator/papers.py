@@ -1,4 +1,4 @@
-"""The papers' runs that wait for a GPU, by `fedjax-sel reproduce`, for what is left of the minutes.
+"""The papers' runs that wait for a GPU, by `python -m studies reproduce`, for what is left of the minutes.
 
 A run that the minutes end saves its state; the same command continues it. Pages and runs are in a folder beside the
 file.
@@ -40,7 +40,10 @@ def part(small: bool, folder: Path, data_dir: Path | None) -> Part:
         return Case(" ".join(arguments), 5 if small else FIRST_SECONDS, work, tier=9, takes_the_rest=True)
 
     return Part(
-        "papers", "fedjax-sel reproduce", [case(arguments) for arguments in (SMALL if small else ENTRIES)], describe
+        "papers",
+        "python -m studies reproduce",
+        [case(arguments) for arguments in (SMALL if small else ENTRIES)],
+        describe,
     )
 
 
@@ -51,7 +54,7 @@ def describe(record: dict[str, Any]) -> str:
 
 def reproduce(seconds: float, arguments: list[str]) -> Iterator[dict[str, Any]]:
     """Run the command, and end it with SIGTERM when the time is over (in a child process)."""
-    from fedjax_sel.cli import reproduce
+    from studies.papers import command as reproduce
 
     ended = threading.Event()
 
@@ -70,5 +73,5 @@ def reproduce(seconds: float, arguments: list[str]) -> Iterator[dict[str, Any]]:
         code = 0
     timer.cancel()
     if code:
-        raise RuntimeError(f"fedjax-sel reproduce ended with exit code {code}")
+        raise RuntimeError(f"python -m studies reproduce ended with exit code {code}")
     yield {"finished": not ended.is_set(), "reproduce_seconds": round(time.monotonic() - begun, 1)}

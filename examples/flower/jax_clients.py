@@ -1,4 +1,4 @@
-"""Clients that train with JAX: a pytree of weights and pure functions."""
+"""JAX clients for the Flower example: a pytree of weights and pure functions."""
 
 import functools
 import itertools
@@ -17,12 +17,12 @@ SIZES = (PROFILE_SIZE, 30)
 
 
 def first_layer(params, inputs):
-    """Return the first layer's outputs, [n, 64]."""
+    """Return the first layer's outputs, float32 [n, 64]."""
     return inputs.reshape(len(inputs), -1) @ params[0]["kernel"] + params[0]["bias"]
 
 
 def apply(params, inputs):
-    """Return logits, [n, C]."""
+    """Return the logits, float32 [n, C]."""
     x = first_layer(params, inputs)
     for layer in params[1:]:
         x = jax.nn.relu(x) @ layer["kernel"] + layer["bias"]
@@ -31,7 +31,7 @@ def apply(params, inputs):
 
 @jax.jit
 def step(params, inputs, targets):
-    """Take a step of SGD."""
+    """Return the weights after one SGD step."""
 
     def mean(params):
         return optax.softmax_cross_entropy_with_integer_labels(apply(params, inputs), targets).mean()
@@ -40,12 +40,12 @@ def step(params, inputs, targets):
 
 
 class Digits(JaxClient):
-    """A client that takes two passes of SGD over its digits."""
+    """A client that trains two passes of SGD."""
 
     generator: np.random.Generator
 
     def fit(self, params, config):
-        """Train."""
+        """Return the trained weights."""
         for _ in range(2):
             order = self.generator.permutation(len(self.targets))
             for start in range(0, len(order), 10):
@@ -56,7 +56,7 @@ class Digits(JaxClient):
 
 @functools.cache
 def client(setting: Setting, number: int) -> Digits:
-    """Return a client; an actor makes each once."""
+    """Return the client with this number; each Ray actor builds it once."""
     own, classes = settings.of_client(setting, number), settings.problem(setting).dataset.num_classes
     like = params(setting)
     made = Digits(str(number), apply, like, own.inputs, own.labels, profile=first_layer, num_classes=classes)
@@ -65,7 +65,7 @@ def client(setting: Setting, number: int) -> Digits:
 
 
 def params(setting: Setting):
-    """Return the first weights as a pytree."""
+    """Return the initial weights as a pytree."""
     data = settings.problem(setting).dataset
     widths = (int(np.prod(data.train_images.shape[1:])), *SIZES, data.num_classes)
     rng = np.random.default_rng(setting.seed)
@@ -77,12 +77,12 @@ def params(setting: Setting):
 
 
 def initial(setting: Setting) -> dict[str, np.ndarray]:
-    """Return the first weights."""
+    """Return the initial weights."""
     return arrays_of(params(setting))
 
 
 def evaluate(setting: Setting, weights: dict[str, np.ndarray], examples: Examples) -> dict[str, float]:
-    """Return how well a model does."""
+    """Evaluate a model on examples."""
     outputs = apply(params_of(weights, params(setting)), examples.inputs)
     losses = optax.softmax_cross_entropy_with_integer_labels(outputs, examples.labels)
     return settings.measures(np.asarray(losses), np.asarray(outputs.argmax(axis=1)), examples.labels)

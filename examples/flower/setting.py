@@ -1,4 +1,4 @@
-"""The federation of the example: who holds what, the same as the simulator's under the same seed."""
+"""Data and settings of the Flower example; the partition equals the simulator's under the same seed."""
 
 import functools
 from typing import Any, NamedTuple
@@ -9,16 +9,16 @@ import fedjax_sel
 from fedjax_sel.experiment.problem import Problem, pose
 
 STRATEGIES = {
-    "fedcor": "fedcor[warmup=6,interval=6,warmup_steps=100,steps=100]",  # else twenty rounds are nearly all warm-up
+    "fedcor": "fedcor[warmup=6,interval=6,warmup_steps=100,steps=100]",  # default: warm-up in most of twenty rounds
     "fl_dp3s": "fl_dp3s",
     "pow_d": "pow_d[num_candidates=10]",
     "gpfl": "gpfl",
 }
-"""What the example runs, in the words of --strategies."""
+"""Strategies by their --strategies name."""
 
 
 class Setting(NamedTuple):
-    """Of a run; every node is told."""
+    """Settings of a run, sent to every node."""
 
     dataset: str = "digits"
     data_dir: str | None = None
@@ -41,7 +41,7 @@ class Setting(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Inputs, normalised, float32 [n, H, W, channels], and labels, int32 [n]."""
+    """Normalized inputs, float32 [n, H, W, channels], and labels, int32 [n]."""
 
     inputs: np.ndarray
     labels: np.ndarray
@@ -49,36 +49,36 @@ class Examples(NamedTuple):
 
 @functools.cache
 def problem(setting: Setting) -> Problem:
-    """Return the data, dealt out; an actor does this once."""
+    """Return the partitioned data; each Ray actor builds it once."""
     return pose(setting.config())
 
 
 def of_client(setting: Setting, number: int) -> Examples:
-    """Return a client's examples."""
+    """Return the examples of a client."""
     posed = problem(setting)
-    mine = np.asarray(posed.partitions[0].indices[number])
+    positions = np.asarray(posed.partitions[0].indices[number])
     data: Any = posed.dataset
-    return Examples(_normalised(setting, data.train_images[mine]), np.asarray(data.train_labels[mine]))
+    return Examples(_normalized(setting, data.train_images[positions]), np.asarray(data.train_labels[positions]))
 
 
 def of_server(setting: Setting) -> Examples:
-    """Return what the server holds itself."""
+    """Return the server's own examples."""
     data: Any = problem(setting).dataset
-    return Examples(_normalised(setting, data.server_images), np.asarray(data.server_labels))
+    return Examples(_normalized(setting, data.server_images), np.asarray(data.server_labels))
 
 
 def for_tests(setting: Setting) -> Examples:
     """Return the test set."""
     data: Any = problem(setting).dataset
-    return Examples(_normalised(setting, data.test_images), np.asarray(data.test_labels))
+    return Examples(_normalized(setting, data.test_images), np.asarray(data.test_labels))
 
 
 def measures(losses: np.ndarray, predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Return what strategies read of an evaluation: `correct`, `accuracy`, and the mean `loss`, nats."""
+    """Return the metrics that strategies read: `correct`, `accuracy`, and the mean `loss` in nats."""
     correct = int((predicted == labels).sum())
     return {"correct": correct, "accuracy": correct / len(labels), "loss": float(np.mean(losses))}
 
 
-def _normalised(setting: Setting, images: np.ndarray) -> np.ndarray:
+def _normalized(setting: Setting, images: np.ndarray) -> np.ndarray:
     data = problem(setting).dataset
     return ((np.asarray(images, np.float32) / 255 - np.float32(data.mean)) / np.float32(data.std)).astype(np.float32)

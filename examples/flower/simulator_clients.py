@@ -1,4 +1,4 @@
-"""Clients that do what the simulator's do, with its keys: the same facts, so the same cohorts and the same bill."""
+"""Simulator clients for the Flower example: equal random keys and facts give equal cohorts and bills."""
 
 import functools
 
@@ -19,23 +19,23 @@ from fedjax_sel.training import client as training
 from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED
 
 PROFILE_SIZE = 64
-FIRST = jnp.int32(0)  # of the replicates: there is one
+FIRST = jnp.int32(0)  # the only seed
 
 
 @functools.cache
 def program(setting: Setting) -> Program:
-    """Return the simulator's program, of which no round is run."""
+    """Return the simulator's prepared program; no round of it is run."""
     return run.prepare(settings.problem(setting), 0)
 
 
 @functools.cache
 def answering(setting: Setting, request: Request):
-    """Return the compiled function that answers a request."""
+    """Return the compiled function that answers a request for a fact."""
     plan = program(setting).plan
 
-    def answer(weights, federation, who, training_key, facts_key, round):
+    def answer(weights, federation, client, training_key, facts_key, round):
         question = facts.Question(
-            plan.trainer, request, plan.loss_on, federation, weights, Kept(None, ()), NOTHING_REMEMBERED, FIRST, who,
+            plan.trainer, request, plan.loss_on, federation, weights, Kept(None, ()), NOTHING_REMEMBERED, FIRST, client,
             training_key, facts_key, round,
         )  # fmt: skip
         return facts.ANSWERS[request.kind](question)
@@ -48,14 +48,14 @@ def fitting(setting: Setting):
     """Return the compiled function of a client's local training."""
     trainer = program(setting).plan.trainer
 
-    def train(weights, federation, who, key, round):
-        return training.train_and_report(trainer, federation, weights, FIRST, who, key, round).update
+    def train(weights, federation, client, key, round):
+        return training.train_and_report(trainer, federation, weights, FIRST, client, key, round).update
 
     return jax.jit(train)
 
 
 class Simulated:
-    """One of the simulator's clients."""
+    """A client of the simulator behind Flower's client interface."""
 
     def __init__(self, setting: Setting, number: int):
         self.setting, self.number, self.name = setting, jnp.int32(number), str(number)
@@ -64,43 +64,46 @@ class Simulated:
         self.num_all_examples = int(federation.sizes[0, number])
 
     def answer(self, question: Question):
-        """Return a fact."""
-        own, round = program(self.setting), jnp.int32(question.round)
+        """Return the requested fact."""
+        prepared, round = program(self.setting), jnp.int32(question.round)
         request = Request(question.kind, ALL, always(), tuple(question.options.items()))
-        of = [keys.of_client(stream[0], round, self.number) for stream in (own.streams.training, own.streams.facts)]
+        client_keys = [
+            keys.of_client(stream[0], round, self.number)
+            for stream in (prepared.streams.training, prepared.streams.facts)
+        ]
         given = received(self.setting, question.weights or initial(self.setting))
-        return answering(self.setting, request)(given, own.federation, self.number, *of, round)
+        return answering(self.setting, request)(given, prepared.federation, self.number, *client_keys, round)
 
     def train(self, order: Order) -> Report:
-        """Train, for good or for a probe."""
-        own, given, round = program(self.setting), received(self.setting, order.weights), jnp.int32(order.round)
-        key = keys.of_client(own.streams.training[0], round, self.number)
+        """Train for the round or for a probe."""
+        prepared, given, round = program(self.setting), received(self.setting, order.weights), jnp.int32(order.round)
+        key = keys.of_client(prepared.streams.training[0], round, self.number)
         if order.probe is not None:
-            key = jax.random.fold_in(keys.of_probe(own.streams.facts[0], round, order.probe), self.number)
-        update = fitting(self.setting)(given, own.federation, self.number, key, round)
+            key = jax.random.fold_in(keys.of_probe(prepared.streams.facts[0], round, order.probe), self.number)
+        update = fitting(self.setting)(given, prepared.federation, self.number, key, round)
         trained = jax.tree.map(lambda before, change: before + change, given.trained, update.trained)
         return Report(arrays_of(trained), self.num_examples)
 
 
 def received(setting: Setting, weights: dict[str, np.ndarray]) -> Weights:
-    """Return weights as the simulator's."""
+    """Convert Flower's arrays to the simulator's weights."""
     like = program(setting).carry.params.trained
     return Weights(params_of(weights, like))
 
 
 @functools.cache
 def client(setting: Setting, number: int) -> Simulated:
-    """Return a client; an actor makes each once."""
+    """Return the client with this number; each Ray actor builds it once."""
     return Simulated(setting, number)
 
 
 def initial(setting: Setting) -> dict[str, np.ndarray]:
-    """Return the first weights."""
+    """Return the initial weights."""
     return arrays_of(jax.tree.map(lambda leaf: leaf[0], program(setting).carry.params.trained))
 
 
 def evaluate(setting: Setting, weights: dict[str, np.ndarray], examples: Examples) -> dict[str, float]:
-    """Return how well a model does."""
+    """Evaluate a model on examples."""
     trainer = program(setting).plan.trainer
     outputs = trainer.model.apply(received(setting, weights), jnp.asarray(examples.inputs), None).prediction
     losses = trainer.task.losses(outputs, jnp.asarray(examples.labels))

@@ -1,4 +1,4 @@
-"""Clients that train a PyTorch module."""
+"""PyTorch clients for the Flower example."""
 
 # pyright: reportMissingImports=false
 import functools
@@ -14,7 +14,7 @@ PROFILE_SIZE = 64
 
 
 def module(setting: Setting) -> torch.nn.Module:
-    """Return the federation's network."""
+    """Return the network that all clients train."""
     data = settings.problem(setting).dataset
     pixels = int(np.prod(data.train_images.shape[1:]))
     return torch.nn.Sequential(
@@ -24,26 +24,26 @@ def module(setting: Setting) -> torch.nn.Module:
 
 
 class Digits(TorchClient):
-    """A client that takes two passes of SGD over its digits."""
+    """A client that trains two passes of SGD."""
 
     def fit(self, config):
-        """Train, and return the losses of each pass's mini-batches."""
+        """Train, and return a list per pass with the losses of each mini-batch."""
         optimizer, passes = torch.optim.SGD(self.module.parameters(), lr=0.05), []
         for _ in range(2):
             losses = []
             for batch in torch.randperm(len(self.targets)).split(10):
-                of_batch = self.losses(self.module(self.inputs[batch]), self.targets[batch])
+                batch_losses = self.losses(self.module(self.inputs[batch]), self.targets[batch])
                 optimizer.zero_grad()
-                of_batch.mean().backward()
+                batch_losses.mean().backward()
                 optimizer.step()
-                losses.append(of_batch.detach())
+                losses.append(batch_losses.detach())
             passes.append(losses)
         return passes
 
 
 @functools.cache
 def client(setting: Setting, number: int) -> Digits:
-    """Return a client; an actor makes each once."""
+    """Return the client with this number; each Ray actor builds it once."""
     torch.set_num_threads(1)
     torch.manual_seed(1000 * setting.seed + number)
     own = settings.of_client(setting, number)
@@ -54,13 +54,13 @@ def client(setting: Setting, number: int) -> Digits:
 
 
 def initial(setting: Setting) -> dict[str, np.ndarray]:
-    """Return the first weights."""
+    """Return the initial weights."""
     torch.manual_seed(setting.seed)
     return {name: value.numpy(force=True) for name, value in module(setting).state_dict().items()}
 
 
 def evaluate(setting: Setting, weights: dict[str, np.ndarray], examples: Examples) -> dict[str, float]:
-    """Return how well a model does."""
+    """Evaluate a model on examples."""
     network = module(setting)
     network.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})
     with torch.no_grad():

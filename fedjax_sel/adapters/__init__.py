@@ -1,1 +1,1 @@
-"""Selectors in other people's servers: what their frameworks have in common, and one room for each framework."""
+"""Adapters of the Selector to other federated learning frameworks."""

@@ -1,22 +1,22 @@
-"""What a client is asked, and what it answers, whatever the framework."""
+"""Framework-independent interface of a client: queries, training orders and reports."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]  # of a model, by name
+Arrays = dict[str, np.ndarray]  # a model's arrays by name
 
 
 class Question(NamedTuple):
-    """A fact that a client is asked for.
+    """A query to a client for one fact.
 
     Attributes:
-        kind: as in `fedjax_sel.strategies.base.Request`, whose docstring says what is measured.
-        options: of the measurement; what is left out is as in `Request`.
-        weights: the round's model; None where the answer needs none.
-        round: from 0.
-        config: what the server says of training, where the answer takes one.
+        kind: kind of the fact; the docstring of `fedjax_sel.strategies.base.Request` defines its measurement.
+        options: options of the measurement; `Request` gives the defaults.
+        weights: the round's model; None if the answer does not need it.
+        round: the round, from 0.
+        config: the server's training configuration; empty if the answer requires no training.
     """
 
     kind: str
@@ -27,16 +27,16 @@ class Question(NamedTuple):
 
 
 class Order(NamedTuple):
-    """To train.
+    """A training order to a client.
 
     Attributes:
         weights: the round's model.
-        round: from 0.
-        probe: which of the round's probes this is for, whose model is thrown away; None: it is for good.
-        config: what the server says beside that.
-        wanted: kind -> options of the facts that travel with the report, measured on `weights` or, `training_loss`,
-            while it trains.
-        losses: which of `losses_before` and `losses_after` are wanted, of the training examples, nats.
+        round: the round, from 0.
+        probe: index of the probe that discards the trained model; None: the model is aggregated.
+        config: the server's training configuration.
+        wanted: options, by kind, of the facts to send with the report. They are measured on `weights`, and
+            `training_loss` during training.
+        losses: requested losses on the training examples, a subset of `losses_before` and `losses_after`.
     """
 
     weights: Arrays
@@ -48,14 +48,14 @@ class Order(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What comes of an order.
+    """A client's report after training.
 
     Attributes:
-        weights: the client's own, by the names of those that it received.
-        num_examples: that it trains on.
-        facts: kind -> what was wanted.
-        losses: name -> what was wanted, nats.
-        metrics: of its own, for the server's log.
+        weights: the trained weights, with the names of the received ones.
+        num_examples: number of training examples.
+        facts: the facts that the order requested, by kind.
+        losses: the losses that the order requested, by name, nats.
+        metrics: further metrics for the server's log.
     """
 
     weights: Arrays
@@ -66,12 +66,12 @@ class Report(NamedTuple):
 
 
 class Client(Protocol):
-    """A client that answers. `TorchClient` and `JaxClient` are made of a model and its data; or write these yourself.
+    """Interface of a client. `TorchClient` and `JaxClient` implement it for a model and its data.
 
     Attributes:
-        name: by which the server knows it, also after either of them was started anew.
-        num_examples: that it trains on.
-        num_all_examples: with those that it holds out.
+        name: unique name of the client, the same after a restart of the client or the server.
+        num_examples: number of training examples.
+        num_all_examples: number of training and held-out examples.
     """
 
     name: str
@@ -83,9 +83,9 @@ class Client(Protocol):
     def num_all_examples(self) -> int: ...  # noqa: D102
 
     def answer(self, question: Question) -> Any:
-        """Return a fact, real numbers of the shape that the kind has."""
+        """Return a fact as real numbers, in the shape of its kind."""
         ...
 
     def train(self, order: Order) -> Report:
-        """Train from the model that was received, on the client's own examples."""
+        """Train from the received model on the client's own examples."""
         ...

@@ -1,4 +1,4 @@
-"""A client that is made of a model and its examples: the facts, from a few functions that a framework gives."""
+"""Base class of clients with a model and data, which derives all facts from a few framework functions."""
 
 import zlib
 from abc import ABC, abstractmethod
@@ -10,18 +10,18 @@ import numpy as np
 from fedjax_sel.adapters.clients import Arrays, Order, Question, Report
 from fedjax_sel.errors import UserError
 
-Passes = Sequence[Sequence[Any]]  # of a local training: losses of the examples of each mini-batch, of each pass
+Passes = Sequence[Sequence[Any]]  # per pass over the data and per mini-batch, an array of per-example losses
 
 
 class DataClient(ABC):
-    """What `TorchClient` and `JaxClient` share.
+    """Common base class of `TorchClient` and `JaxClient`.
 
     Attributes:
-        name: by which the server knows the client.
-        inputs: training examples, [n, ...].
-        targets: their labels, integers [n].
-        holdout: inputs and targets that it keeps from training, or None.
-        num_classes: C; needed where label histograms are asked for.
+        name: unique name of the client.
+        inputs: training inputs, [n, ...].
+        targets: training labels, integers [n].
+        holdout: held-out inputs and labels, or None.
+        num_classes: number of classes, C; required for label histograms.
     """
 
     name: str
@@ -32,17 +32,17 @@ class DataClient(ABC):
 
     @property
     def num_examples(self) -> int:
-        """How many examples it trains on."""
+        """Number of training examples."""
         return len(self.targets)
 
     @property
     def num_all_examples(self) -> int:
-        """How many it has, with those that it holds out."""
+        """Number of training and held-out examples."""
         return self.num_examples + (0 if self.holdout is None else len(self.holdout[1]))
 
     @abstractmethod
     def losses_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
-        """Return the loss of each example outside training, [n], nats."""
+        """Return the per-example losses in evaluation mode, [n], nats."""
 
     @abstractmethod
     def profile_of(self, weights: Arrays, inputs: Any, relu: bool) -> np.ndarray:
@@ -54,7 +54,7 @@ class DataClient(ABC):
 
     @abstractmethod
     def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
-        """Train on `inputs` and `targets`; return the weights, and losses if there are any."""
+        """Train on `inputs` and `targets`; return the trained weights, and the losses or None."""
 
     @abstractmethod
     def flat(self, weights: Arrays) -> np.ndarray:
@@ -62,18 +62,18 @@ class DataClient(ABC):
 
     @abstractmethod
     def joined(self, first: Any, second: Any) -> Any:
-        """Return examples one after another."""
+        """Return the concatenated examples."""
 
     def answer(self, question: Question) -> Any:
         """Return a fact.
 
         Raises:
-            UserError: it cannot be had of this client.
+            UserError: the client does not support this kind of fact.
         """
         weights, options = question.weights, question.options
         if question.kind == "label_histogram":
             if self.num_classes is None:
-                raise UserError(f"num_classes: client {self.name!r} has none; set it to answer label histograms")
+                raise UserError(f"num_classes: client {self.name!r} has no value; set it to answer label histograms")
             return np.bincount(np.asarray(self._part("all")[1]), minlength=self.num_classes).astype(np.float32)
         assert weights is not None, question.kind
         if question.kind == "loss":
@@ -88,10 +88,10 @@ class DataClient(ABC):
             return self.profile_of(weights, everything[0], bool(options.get("relu", False)))
         if question.kind == "gradient":
             return self.gradient_of(weights, *everything)
-        raise UserError(f"client {self.name!r} cannot answer {question.kind!r}; write its `answer`")
+        raise UserError(f"client {self.name!r} does not support {question.kind!r}; override `answer`")
 
     def train(self, order: Order) -> Report:
-        """Train, and report with it what is wanted."""
+        """Train, and return the report with the requested facts and losses."""
         weights, passes = self.fitted(order.weights, order.config)
         facts: dict[str, Any] = {}
         for kind, options in order.wanted.items():
@@ -99,11 +99,11 @@ class DataClient(ABC):
                 facts[kind] = _training_loss(passes, options, self.name)
             else:
                 facts[kind] = self.answer(Question(kind, options, order.weights, order.round, order.config))
-        received: dict[str, Callable[[], float]] = {
+        losses: dict[str, Callable[[], float]] = {
             "losses_before": lambda: self._loss(order.weights, {}, order.round),
             "losses_after": lambda: self._loss(weights, {}, order.round),
         }
-        return Report(weights, self.num_examples, facts, {name: received[name]() for name in order.losses})
+        return Report(weights, self.num_examples, facts, {name: losses[name]() for name in order.losses})
 
     def _part(self, on: str) -> tuple[Any, Any]:
         own = (self.inputs, self.targets)
@@ -115,8 +115,9 @@ class DataClient(ABC):
         inputs, targets = self._part(options.get("on", "train"))
         size = options.get("batch_size")
         if size is not None and size < len(targets):
-            own = np.random.default_rng([round + 1, zlib.crc32(str(self.name).encode())])  # the same if asked again
-            chosen = own.permutation(len(targets))[:size]
+            # A repeated query of the same round draws the same examples.
+            rng = np.random.default_rng([round + 1, zlib.crc32(str(self.name).encode())])
+            chosen = rng.permutation(len(targets))[:size]
             inputs, targets = inputs[chosen], targets[chosen]
         losses = np.asarray(self.losses_of(weights, inputs, targets), np.float64)
         return float(np.sqrt(np.mean(losses**2)) if options.get("statistic") == "rms" else losses.mean())
@@ -125,8 +126,8 @@ class DataClient(ABC):
 def _training_loss(passes: Passes | None, options: Mapping[str, Any], name: str) -> float:
     if not passes:
         raise UserError(
-            f"training_loss: `fit` of client {name!r} returns no losses; return those of each mini-batch's examples, a "
-            "list for each pass"
+            f"training_loss: `fit` of client {name!r} returns no losses; return one list per pass, with the example "
+            "losses of each mini-batch"
         )
     if options.get("statistic") == "rms-first-pass":
         examples = np.concatenate([np.asarray(batch, np.float64).ravel() for batch in passes[0]])

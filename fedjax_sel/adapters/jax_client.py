@@ -1,4 +1,4 @@
-"""A client that trains with JAX: all but `fit` is here.
+"""Client for JAX models, complete except for `fit`.
 
     class Phone(JaxClient):
         def fit(self, params, config):
@@ -8,7 +8,7 @@
 
     phone = Phone("phone 7", apply, params, inputs, targets)
 
-`arrays_of(params)` are the weights by name, as they travel.
+`arrays_of(params)` returns the weights by name, as the messages carry them.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,24 +25,24 @@ from fedjax_sel.errors import UserError
 
 
 def arrays_of(params: Any) -> Arrays:
-    """Return the leaves of a pytree by their paths, such as "dense.kernel", in the pytree's order."""
+    """Return the leaves of a pytree by path, such as "dense.kernel", in the pytree's order."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     return {_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def params_of(weights: Mapping[str, Any], like: Any) -> Any:
-    """Return a pytree with the weights in the places of its leaves.
+    """Return the weights as a pytree.
 
     Args:
-        weights: by the names that `arrays_of` gives.
-        like: a pytree of that structure.
+        weights: arrays by name, as from `arrays_of`.
+        like: a pytree with the structure of the result.
     """
     paths, structure = jax.tree_util.tree_flatten_with_path(like)
     return jax.tree.unflatten(structure, [jnp.asarray(weights[_name(path)]) for path, _ in paths])
 
 
 class JaxClient(DataClient):
-    """See above."""
+    """Client for JAX models; subclasses implement `fit`."""
 
     def __init__(
         self,
@@ -56,17 +56,17 @@ class JaxClient(DataClient):
         holdout: tuple[Any, Any] | None = None,
         num_classes: int | None = None,
     ):
-        """Make a client.
+        """Create a client.
 
         Args:
-            name: by which the server knows it.
-            apply: (params, inputs [n, ...]) -> outputs [n, C] outside training.
-            params: a pytree of the federation's weights, for their structure.
-            inputs: training examples, [n, ...].
-            targets: their labels, integers [n].
+            name: unique name of the client.
+            apply: evaluation-mode model, (params, inputs [n, ...]) -> outputs [n, C].
+            params: a pytree with the structure of the federation's weights.
+            inputs: training inputs, [n, ...].
+            targets: training labels, integers [n].
             profile: (params, inputs [n, ...]) -> outputs of the first fully-connected layer, [n, Q].
-            holdout: inputs and targets that it keeps from training.
-            num_classes: C; needed where label histograms are asked for.
+            holdout: held-out inputs and labels.
+            num_classes: number of classes, C; required for label histograms.
         """
         self.name, self.apply, self.params, self.inputs, self.targets = name, apply, params, inputs, targets
         self.profile, self.holdout, self.num_classes = profile, holdout, num_classes
@@ -75,23 +75,25 @@ class JaxClient(DataClient):
         """Train from `params` on `self.inputs` and `self.targets`.
 
         Returns:
-            The new params; or, for strategies that buy training losses, (params, losses): of each pass a list of each
-            mini-batch's losses, before its step.
+            The new params; or (params, losses) for strategies that request training losses. The losses are one list per
+            pass over the data, with one array of per-example losses per mini-batch, taken before its step.
         """
-        raise UserError(f"fit: {type(self).__name__} does not say how it trains; write this method")
+        raise UserError(f"fit: {type(self).__name__} does not implement it; write this method")
 
     def losses(self, outputs: jax.Array, targets: jax.Array) -> jax.Array:
-        """Return the loss of each example, [n]; cross-entropy, unless this method is overridden."""
+        """Return the per-example losses, [n]; cross-entropy by default."""
         return optax.softmax_cross_entropy_with_integer_labels(outputs, targets)
 
     def losses_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
-        """Return the loss of each example outside training, [n], nats."""
+        """Return the per-example losses in evaluation mode, [n], nats."""
         return np.asarray(self.losses(self.apply(params_of(weights, self.params), inputs), targets))
 
     def profile_of(self, weights: Arrays, inputs: Any, relu: bool) -> np.ndarray:
         """Return the mean output of the first fully-connected layer, [Q]."""
         if self.profile is None:
-            raise UserError(f"profile: client {self.name!r} has none; give (params, inputs) -> outputs of the layer")
+            raise UserError(
+                f"profile: client {self.name!r} has no profile function; pass (params, inputs) -> outputs of the layer"
+            )
         first = self.profile(params_of(weights, self.params), inputs)
         return np.asarray((jax.nn.relu(first) if relu else first).mean(axis=0))
 
@@ -105,21 +107,21 @@ class JaxClient(DataClient):
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
 
     def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
-        """Train from the weights; return those that come of it, and losses if `fit` returns any.
+        """Train from the weights; return the trained weights, and the losses if `fit` returns them.
 
         Raises:
-            UserError: `fit` returns something else.
+            UserError: `fit` returns a value of another type.
         """
-        started = params_of(weights, self.params)
-        found = self.fit(started, config)
-        if _alike(found, started):
-            return arrays_of(found), None
-        if isinstance(found, tuple | list) and len(found) == 2 and _alike(found[0], started):
-            return arrays_of(found[0]), found[1]
-        size = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
+        initial = params_of(weights, self.params)
+        result = self.fit(initial, config)
+        if _alike(result, initial):
+            return arrays_of(result), None
+        if isinstance(result, tuple | list) and len(result) == 2 and _alike(result[0], initial):
+            return arrays_of(result[0]), result[1]
+        size = f" of {len(result)}" if isinstance(result, tuple | list | dict) else ""
         raise UserError(
-            f"fit: that of client {self.name!r} returns a value of type {type(found).__name__}{size}; return params in "
-            "the pytree that it got, or (params, losses)"
+            f"fit: `fit` of client {self.name!r} returns a value of type {type(result).__name__}{size}; return params "
+            "in the pytree of its input, or (params, losses)"
         )
 
     def flat(self, weights: Arrays) -> np.ndarray:
@@ -127,7 +129,7 @@ class JaxClient(DataClient):
         return np.concatenate([np.ravel(weights[name]) for name in arrays_of(self.params)])
 
     def joined(self, first: Any, second: Any) -> Any:
-        """Return examples one after another."""
+        """Return the concatenated examples."""
         return np.concatenate([first, second])
 
 

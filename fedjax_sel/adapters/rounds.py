@@ -1,6 +1,6 @@
-"""A Selector's round where clients answer over a network, or do not: ask, tell what fits, select, report.
+"""One round of a Selector over an unreliable network: query, record valid answers, select, report.
 
-It knows no framework. Whoever uses it says how a question is sent.
+The module is independent of any framework. The caller provides the function that sends a query.
 """
 
 import logging
@@ -16,19 +16,19 @@ from fedjax_sel.strategies.kinds import KINDS
 
 Name = Any  # hashable
 AskClients = Callable[[Ask, tuple[Name, ...]], Mapping[Name, Any]]
-"""(what is asked, of whom) -> what those answered who did; others are left out."""
+"""Function from a query and client names to the answers by name; clients that did not answer are missing."""
 
 _log = logging.getLogger(__name__)
 
 
 class Reported(NamedTuple):
-    """What one client of a cohort sent as its training ended.
+    """Report of one cohort client after its training.
 
     Attributes:
-        update: w_k - w, name -> array.
-        facts: kind -> what it answered to the questions that travelled with its training.
-        losses: `losses_before` and `losses_after`, where they are read.
-        carried: what else of its model it sent, such as batch statistics.
+        update: model update w_k - w, arrays by name.
+        facts: answers to the queries that were sent with the training order, by kind.
+        losses: `losses_before` and `losses_after`, if the strategy reads them, nats.
+        carried: untrained arrays of the client's model, such as batch statistics, by name.
     """
 
     update: Mapping[str, np.ndarray]
@@ -38,7 +38,7 @@ class Reported(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """Whether what it sent of its model holds only finite numbers."""
+        """Whether all numbers of the client's model are finite."""
         arrays = (*self.update.values(), *self.carried.values())
         return all(np.isfinite(array).all() and not np.ma.is_masked(array) for array in arrays)
 
@@ -46,25 +46,25 @@ class Reported(NamedTuple):
 def choose(
     selector: Selector, available: Iterable[Name] | None, ask: AskClients, attempts: int = 2
 ) -> tuple[tuple[Name, ...], np.ndarray | None]:
-    """Open a round: ask what is due, tell what is answered, and select.
+    """Open a round: query the facts that are due, record the answers, and select the cohort.
 
-    Whoever does not answer is asked again as long as too few have answered for a cohort. An answer that does not fit
-    counts as none, and is logged.
+    Silent clients are queried again while fewer than K clients have answered. An invalid answer is logged and counts
+    as missing.
 
     Args:
-        selector: between two rounds.
-        available: who can be reached; None: everyone.
-        ask: sends a question and waits for the answers.
-        attempts: how often a client is asked at most.
+        selector: a Selector between two rounds.
+        available: names of the available clients; None: all clients.
+        ask: function that sends a query and waits for the answers.
+        attempts: maximum number of queries per client and fact.
 
     Returns:
-        The cohort and its weights, as `Selector.select` gives them.
+        The cohort and its weights, as from `Selector.select`.
 
     Raises:
-        UserError: too few answered.
+        UserError: too few clients answered.
     """
-    there = None if available is None else tuple(available)
-    while asks := selector.asks(there):
+    reachable = None if available is None else tuple(available)
+    while asks := selector.asks(reachable):
         for due in asks:
             names, values = _answers(due, ask, selector.num_selected, attempts)
             selector.tell(due.kind, names, values)
@@ -72,29 +72,29 @@ def choose(
 
 
 def _answers(due: Ask, ask: AskClients, wanted: int, attempts: int) -> tuple[tuple[Name, ...], np.ndarray]:
-    found: dict[Name, Any] = {}
+    answers: dict[Name, Any] = {}
     wanted = min(wanted, len(due.clients))
     for attempt in range(attempts):
-        left = tuple(name for name in due.clients if name not in found)
-        if not left or (attempt and len(found) >= wanted):
+        left = tuple(name for name in due.clients if name not in answers)
+        if not left or (attempt and len(answers) >= wanted):
             break
-        found |= {name: value for name, value in ask(due, left).items() if name in left}
-        found = dict(zip(*fitting(due, found)))
-    return fitting(due, found)
+        answers |= {name: value for name, value in ask(due, left).items() if name in left}
+        answers = dict(zip(*fitting(due, answers)))
+    return fitting(due, answers)
 
 
 def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np.ndarray]:
-    """Return those answers that can be told: of the right shape, and finite.
+    """Return the valid answers: correct in shape and finite.
 
-    A loss that is not finite is bad and not unknown: as in the simulator the largest finite one stands in for it,
-    unless the strategy wants to see that it is missing.
+    A non-finite loss means divergence, not a missing answer. As in the simulator, the largest finite loss replaces it,
+    unless the request has the option `nonfinite="missing"`.
 
     Args:
-        due: what was asked.
-        answers: name -> value.
+        due: the query.
+        answers: answers by client name.
 
     Returns:
-        The names, in the order in which they were asked, and their values, float32 [M, *shape].
+        Names of the M clients in the order of the query, and their values, float32 [M, *shape].
     """
     rows: dict[Name, np.ndarray] = {}
     for name in due.clients:
@@ -105,24 +105,24 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
         except (TypeError, ValueError):
             row = None
         if row is None or row.shape != due.shape:
-            shape = "no number" if row is None else f"of shape {list(row.shape)}"
-            _log.warning("%s of client %r is %s and not of %s; it is left out", due.kind, name, shape, list(due.shape))
+            shape = "not numeric" if row is None else f"of shape {list(row.shape)}"
+            _log.warning("%s of client %r is %s, not of shape %s; ignored", due.kind, name, shape, list(due.shape))
             continue
         rows[name] = row
     if KINDS[due.kind].is_loss and due.options.get("nonfinite") != "missing":
         rows = dict(zip(rows, finite_losses(list(rows.values()), due.largest_known)))
     for name in [name for name, row in rows.items() if not np.isfinite(row).all()]:
-        _log.warning("%s of client %r is not finite; it is left out", due.kind, name)
+        _log.warning("%s of client %r is not finite; ignored", due.kind, name)
         del rows[name]
     return tuple(rows), np.stack(list(rows.values())) if rows else np.zeros((0, *due.shape), np.float32)
 
 
 def finite_losses(losses: Sequence[Any], known: float = -np.inf) -> np.ndarray:
-    """Return losses with the largest finite one in the place of NaN, within what the simulator allows.
+    """Return losses clipped to the simulator's range, with NaN replaced by the largest finite loss.
 
     Args:
-        losses: numbers [M, ...].
-        known: the largest of those who answered before; -inf without.
+        losses: losses, [M, ...], nats.
+        known: largest loss of earlier answers, nats; -inf without earlier answers.
 
     Returns:
         float32 [M, ...].
@@ -141,14 +141,14 @@ def close(
     metrics: tuple[Mapping[str, float], Mapping[str, float]] | None = None,
     subset_loss: Callable[[tuple[Name, ...]], float] | None = None,
 ) -> None:
-    """Close a round: tell what the cohort answered with its reports, and let the strategy learn.
+    """Close a round: record the cohort's answers and pass its reports to the strategy.
 
     Args:
-        selector: that has selected.
-        reports: of those who are heard of, in any order.
-        step: change of the global model, name -> array.
-        metrics: the server's own evaluations before and after the round, where they are read.
-        subset_loss: as `Selector.update` takes it, where it is read.
+        selector: a Selector that has selected its cohort.
+        reports: received reports by client name, in any order.
+        step: change of the global model, arrays by name.
+        metrics: the server's evaluations before and after the round; required if the strategy reads them.
+        subset_loss: see `Selector.update`; required if the strategy reads it.
     """
     for due in selector.asks():
         answers = {name: report.facts[due.kind] for name, report in reports.items() if due.kind in report.facts}

@@ -1,4 +1,4 @@
-"""A client that trains a PyTorch module: all but `fit` is here.
+"""Client for PyTorch modules, complete except for `fit`.
 
 class Phone(TorchClient):
     def fit(self, config):
@@ -24,7 +24,11 @@ from fedjax_sel.errors import UserError
 
 
 class TorchClient(DataClient):
-    """See above. `profile_layer` names the layer whose output is the profile; None: the first `torch.nn.Linear`."""
+    """Client for PyTorch modules; subclasses implement `fit`.
+
+    Attributes:
+        profile_layer: name of the layer whose output is the profile; None: the first `torch.nn.Linear`.
+    """
 
     profile_layer: str | None = None
 
@@ -38,15 +42,15 @@ class TorchClient(DataClient):
         holdout: tuple[torch.Tensor, torch.Tensor] | None = None,
         num_classes: int | None = None,
     ):
-        """Make a client.
+        """Create a client.
 
         Args:
-            name: by which the server knows it.
-            module: of the federation's architecture; its weights are replaced by what is received.
-            inputs: training examples, [n, ...].
-            targets: their labels, int64 [n].
-            holdout: inputs and targets that it keeps from training.
-            num_classes: C; needed where label histograms are asked for.
+            name: unique name of the client.
+            module: a module with the federation's architecture; each received model overwrites its weights.
+            inputs: training inputs, [n, ...].
+            targets: training labels, int64 [n].
+            holdout: held-out inputs and labels.
+            num_classes: number of classes, C; required for label histograms.
         """
         self.name, self.module, self.inputs, self.targets = name, module, inputs, targets
         self.holdout, self.num_classes = holdout, num_classes
@@ -55,16 +59,17 @@ class TorchClient(DataClient):
         """Train `self.module` on `self.inputs` and `self.targets`.
 
         Returns:
-            For strategies that buy training losses: of each pass a list of each mini-batch's losses, before its step.
+            Training losses, for strategies that request them: one list per pass over the data, with one tensor of
+            per-example losses per mini-batch, taken before its step. Else None.
         """
-        raise UserError(f"fit: {type(self).__name__} does not say how it trains; write this method")
+        raise UserError(f"fit: {type(self).__name__} does not implement it; write this method")
 
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of each example, [n]; cross-entropy, unless this method is overridden."""
+        """Return the per-example losses, [n]; cross-entropy by default."""
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
 
     def losses_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
-        """Return the loss of each example outside training, [n], nats."""
+        """Return the per-example losses in evaluation mode, [n], nats."""
         module = self._received(weights).eval()
         with torch.no_grad():
             return self.losses(module(inputs), targets).numpy(force=True)
@@ -88,17 +93,17 @@ class TorchClient(DataClient):
         return torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy(force=True)
 
     def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
-        """Train from the weights; return those that come of it, and losses if `fit` returns any."""
+        """Train from the weights; return the trained weights, and the losses if `fit` returns them."""
         module = self._received(weights).train()
         passes = self.fit(config)
         return {name: value.numpy(force=True).copy() for name, value in module.state_dict().items()}, passes
 
     def flat(self, weights: Arrays) -> np.ndarray:
-        """Return the weights that gradients move as one vector, [P]."""
+        """Return the trained weights as one vector, [P]."""
         return np.concatenate([np.ravel(weights[name]) for name, _ in self.module.named_parameters()])
 
     def joined(self, first: Any, second: Any) -> Any:
-        """Return examples one after another."""
+        """Return the concatenated examples."""
         return torch.cat([first, second])
 
     def _received(self, weights: Arrays) -> torch.nn.Module:
@@ -111,4 +116,4 @@ class TorchClient(DataClient):
         for layer in self.module.modules():
             if isinstance(layer, torch.nn.Linear):
                 return layer
-        raise UserError(f"profile_layer: client {self.name!r} has no torch.nn.Linear; name the layer of the profile")
+        raise UserError(f"profile_layer: client {self.name!r} has no torch.nn.Linear; set it to a layer's name")

@@ -211,11 +211,11 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         return USER_ERROR
     except SystemExit as error:
         commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
-        inside = [place for place in _places(error) if not place.startswith(commands)]
-        if not inside:
+        place = _places(error)[-1]
+        if place.startswith(commands):
             raise  # the parser's own: --help, a wrong flag
         print(
-            f"error: {inside[-1]} tried to end the process ({texts.reason(error)}); raise an exception there instead",
+            f"error: {place} tried to end the process ({texts.reason(error)}); raise an exception there instead",
             file=sys.stderr,
         )
         return USER_ERROR

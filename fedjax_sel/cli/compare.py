@@ -113,7 +113,7 @@ def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Seque
     from fedjax_sel.runs.interruption import exit_code
 
     logs.make(log, out)  # a package that is missing is found before the first run
-    command = on_a_page.command("compare", arguments)
+    command = on_a_page.command("fedjax-sel compare", arguments)
     found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
     if found.stopped:
         then = f"{'without --resume never ' * (jobs[0].config.run.resume == 'never')}the same command goes on"
@@ -132,5 +132,5 @@ def _say(line: str) -> None:
 
 
 def entry_point() -> int:
-    """Run the installed command `fedjax-sel-compare`."""
+    """Run the installed command `fedjax-sel compare`."""
     return command_line.guarded(main)

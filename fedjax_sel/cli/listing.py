@@ -19,7 +19,7 @@ EPILOG = """examples:
   fedjax-sel list fedcor/fmnist-1spc     a preset, with the flags that it stands for
   fedjax-sel list mypackage.module:factory   a strategy of your own
 
-The papers' tables and figures: fedjax-sel reproduce --list.
+The papers' tables and figures: python -m studies reproduce --list.
 """
 WITHOUT_ARGS = ("--partition", "--model", "--dataset", "--task", "--preset")
 SECTIONS = ("strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets")

@@ -36,13 +36,14 @@ class Command(NamedTuple):
 COMMANDS = {
     "train": Command("run", "train a model whose cohorts a strategy chooses, all seeds at once", "train"),
     "compare": Command("run", "run several strategies under the same conditions, in tables and pictures", "compare"),
-    "reproduce": Command("run", "run the papers' tables and figures again, each claim judged by a rule", "reproduce"),
-    "leaderboard": Command("run", "run every strategy under the same settings, told from chance or not", "leaderboard"),
     "list": Command("look", "show what there is to choose from, or all about one name", "listing"),
     "data": Command("look", "show who holds what under a partition, before training on it", "data"),
     "report": Command("look", "put runs side by side that are there already", "report"),
     "test": Command("check", "check whether a strategy of your own keeps the contract", "test"),
 }
+
+
+STUDIES = ("reproduce", "leaderboard")  # commands of earlier versions
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,6 +63,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.print_help()
         return 0
     name, *own = rest
+    if name in STUDIES:
+        raise UserError(
+            f"{name}: this command moved to the source repository; clone it, and run python -m studies {name} there"
+        )
     if name not in COMMANDS:
         raise UserError(f"{name!r} is no command; {did_you_mean(name, COMMANDS)}")
     return module_of(name).main([*own, *flags])

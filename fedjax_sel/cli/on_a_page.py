@@ -9,11 +9,11 @@ from fedjax_sel.core import texts
 PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
 
-def command(name: str, arguments: Sequence[str]) -> str:
+def command(program: str, arguments: Sequence[str]) -> str:
     """Return a command that others can repeat once they have put in folders of their own.
 
     Args:
-        name: of the command, such as "leaderboard".
+        program: the command itself, such as "fedjax-sel compare".
         arguments: as they were given.
     """
     shown: list[str] = []
@@ -26,4 +26,4 @@ def command(name: str, arguments: Sequence[str]) -> str:
         value = value if given else next(left, "")
         of_project = flag == "--out" and not Path(value).is_absolute()  # says where in it the results lie
         shown += [flag, value if of_project else PLACES[flag]]
-    return f"fedjax-sel {name} {shlex.join(map(texts.without_folders, shown))}"  # a --config lies somewhere, too
+    return f"{program} {shlex.join(map(texts.without_folders, shown))}"  # a --config lies somewhere, too

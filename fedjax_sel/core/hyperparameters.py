@@ -6,6 +6,7 @@ becomes one.
 
 import contextlib
 import functools
+import hashlib
 import inspect
 import sys
 import types
@@ -158,3 +159,60 @@ def _number(value: Any) -> Any:
             except ValueError:
                 continue
     return value
+
+
+def digest(value: Any) -> str:
+    """Return a short digest of the parameters inside a value made of functions, the same in every process.
+
+    The digest covers numbers, strings, and arrays that functions close over, take as defaults, or keep as attributes.
+    It does not cover code: give a value another name when its code changes.
+
+    Args:
+        value: a Strategy, an optimizer, or any nested structure of functions, arrays, and plain values.
+    """
+    summary, pending, visited = hashlib.sha256(), [value], {}
+    while pending:
+        part = pending.pop()
+        summary.update(f"{type(part).__qualname__} {_leaf(part)}\n".encode())
+        if id(part) not in visited:  # functions may refer to themselves
+            visited[id(part)] = part
+            pending += _parts(part)
+    return summary.hexdigest()[:6]
+
+
+def _leaf(value: Any) -> str:
+    """Return an array's content, the text of a value without parts, or a function's name."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        import jax  # listing hyperparameters stays without it
+        import numpy as np
+
+        if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        array = np.asarray(value)
+        return f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+    if hasattr(value, "__qualname__"):
+        return value.__qualname__
+    text = "" if _parts(value) else repr(value)
+    return "" if " at 0x" in text else text
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the parameters inside a container, a function, or an instance; classes and modules have none."""
+    if isinstance(value, str | bytes | type | types.ModuleType) or hasattr(value, "dtype"):
+        return []
+    if isinstance(value, Mapping):
+        return [part for pair in value.items() for part in pair]
+    if isinstance(value, tuple | list):
+        return list(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if hasattr(value, "__wrapped__"):  # jax.jit, functools.lru_cache
+        return [inspect.unwrap(value)]
+    if isinstance(value, types.FunctionType):
+        closure = inspect.getclosurevars(value).nonlocals
+        return [value.__defaults__, value.__kwdefaults__, closure]
+    return [vars(value)] if hasattr(value, "__dict__") else []

@@ -1,6 +1,6 @@
-"""Data sets and who holds what: NumPy only (but for `federation.py`), and cheap to import.
+"""Data sets and partitions. All modules but `federation.py` need only NumPy, and import quickly.
 
-``load`` gives the arrays of a data set, ``partition.make`` deals its training examples to clients.
+``load`` returns the arrays of a data set; ``partition.make`` assigns its training examples to clients.
 """
 
 from fedjax_sel.data import partition

@@ -1,4 +1,4 @@
-"""A trace of who can be reached: a file of 0 and 1, a row a client and a column a round."""
+"""Availability traces: files of 0 and 1 with one row per client and one column per round."""
 
 from pathlib import Path
 
@@ -7,33 +7,33 @@ import numpy as np
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
-MOST_BYTES = 2**28  # of an array; of a text a quarter
+MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of it
 
 
 def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
-    """Read a trace of who can be reached when.
+    """Read an availability trace.
 
     Args:
-        path: a .npy file of Booleans or of 0 and 1, or a text file with commas or blanks between them.
+        path: a .npy file of Booleans or of 0 and 1, or a text file with values separated by commas or blanks.
         num_clients: N.
         num_rounds: T.
 
     Returns:
-        bool [columns, N]: all that the file has, at least T.
+        Availability, bool [columns, N], True where the client is available. All columns of the file, at least T.
 
     Raises:
-        UserError: it cannot be read, holds something else, or is too small.
+        UserError: the file cannot be read, holds other values, or is too small.
     """
     try:
         table = _of_array(path) if path.suffix == ".npy" else _of_text(files.read_text(path, MOST_BYTES // 4))
     except (OSError, ValueError) as error:
         raise UserError(
             f"--available: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a share such as 0.5, "
-            "or a file of 0 and 1, a row a client"
+            "or a file of 0 and 1 with one row per client"
         ) from error
     if table.shape[0] != num_clients or table.shape[1] < num_rounds:
         raise UserError(
-            f"--available: {path} tells of {table.shape[0]} clients and {table.shape[1]} rounds, and the run has "
+            f"--available: {path} covers {table.shape[0]} clients and {table.shape[1]} rounds, but the run has "
             f"{num_clients} clients and {num_rounds} rounds; change --num-clients, --rounds, or the file"
         )
     return np.ascontiguousarray(table.T)
@@ -43,7 +43,7 @@ def _of_array(path: Path) -> np.ndarray:
     """Read a trace, bool [clients, columns], from a .npy file."""
     table = files.read_array(path, MOST_BYTES)
     if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
-        raise ValueError("it holds something else than rows of 0 and 1")
+        raise ValueError("its values are not rows of 0 and 1")
     return table.astype(bool)
 
 
@@ -54,9 +54,7 @@ def _of_text(text: str) -> np.ndarray:
         if cells := line.replace(",", " ").split():
             rows.append(_row(number, cells))
             if len(rows[-1]) != len(rows[0]):
-                raise ValueError(
-                    f"line {number} has {len(rows[-1])} numbers and the first has {len(rows[0])}, not equally many"
-                )
+                raise ValueError(f"line {number} has {len(rows[-1])} numbers, but the first line has {len(rows[0])}")
     if not rows:
         raise ValueError("it is empty")
     return np.stack(rows)

@@ -1,4 +1,4 @@
-"""Data sets that need no file of their own: scikit-learn's digits and Gaussian class blobs."""
+"""Data sets without files of their own: scikit-learn's digits and Gaussian class blobs."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _SYNTHETIC_DEFAULTS: dict[str, int] = {
     "num_writers": 0,
     "seed": 0,
 }
-# Standard deviations in pixel levels: the class means then lie a few noise widths apart, so that a linear model
+# Standard deviations in pixel levels. They place the class means a few noise widths apart, so that a linear model
 # learns the task in a few rounds but not in one step.
 _SYNTHETIC_MEAN_STD = 24.0
 _SYNTHETIC_NOISE_STD = 64.0
-# FEMNIST by writer: mean 226.83, standard deviation 88.94 examples, as the shape of a log-normal law.
+# Log-normal shape that matches FEMNIST's client sizes: mean 226.83 examples, standard deviation 88.94.
 _WRITER_LOG_STD = float(np.sqrt(np.log1p((88.94 / 226.83) ** 2)))
 
 
 def digits() -> Dataset:
-    """Return the 1,797 handwritten digits (8 x 8) that scikit-learn carries with it.
+    """Return the 1,797 handwritten digits (8 x 8) that ship with scikit-learn.
 
     Returns:
-        The data set, split by a fixed rule: every fifth example of each label is a test example (355 of them).
-        Levels 0..16 are stretched to 0..255.
+        The data set, with levels 0..16 rescaled to 0..255. Every fifth example of each label is a test example
+        (355 in total).
 
     Source: scikit-learn, ``sklearn.datasets.load_digits`` (UCI optical recognition of handwritten digits, test part).
     """
@@ -65,16 +65,14 @@ def synthetic(options: str = "") -> Dataset:
 
     Args:
         options: ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``,
-            any subset. ``num_writers`` > 0 gives every training example a client of its own, with log-normal
-            client sizes and a gain and an offset per client (a stand-in for FEMNIST by writer).
+            any subset. ``num_writers`` > 0 adds natural clients with log-normal sizes, and a random gain and offset
+            of the pixels per client. They imitate the writers of LEAF's FEMNIST.
 
     Returns:
-        The data set; labels as equally frequent as the size allows.
+        The data set, with labels as equally frequent as the size allows.
 
     Raises:
-        UserError: an option that does not exist, or a value out of range.
-
-    Source: the writers imitate FEMNIST in LEAF: log-normal sizes and an affine change of the pixels.
+        UserError: an option is unknown, or a value is out of range.
     """
     chosen = _parse_options(options)
     _check_size(chosen)
@@ -114,11 +112,11 @@ def _blobs(
 ) -> tuple[np.ndarray, np.ndarray]:
     labels = rng.permutation(np.arange(size, dtype=np.int32) % len(means))
     images = np.empty((size, *means.shape[1:]), np.uint8)
-    # In chunks: the float32 noise of a large set would take four times the memory of the set itself.
+    # In chunks, since the float32 noise of a large set would take four times the memory of the set itself.
     for start in range(0, size, _CHUNK_EXAMPLES):
         part = slice(start, start + _CHUNK_EXAMPLES)
-        centres = means[labels[part]]
-        values = centres + _SYNTHETIC_NOISE_STD * rng.standard_normal(centres.shape, dtype=np.float32)
+        centers = means[labels[part]]
+        values = centers + _SYNTHETIC_NOISE_STD * rng.standard_normal(centers.shape, dtype=np.float32)
         if gains is not None and offsets is not None:
             values = 128.0 + gains[part, None, None, None] * (values - 128.0) + offsets[part, None, None, None]
         images[part] = np.clip(np.rint(values), 0, 255)
@@ -126,20 +124,20 @@ def _blobs(
 
 
 def _check_size(chosen: dict[str, int]) -> None:
-    """Refuse what does not fit into this machine's memory, before anything is asked of it."""
+    """Reject sizes that do not fit into this machine's memory, before anything is allocated."""
     pixels = chosen["image_size"] ** 2 * chosen["channels"]
     images = chosen["train_size"] + chosen["test_size"]
     drawn = min(_CHUNK_EXAMPLES, max(chosen["train_size"], chosen["test_size"])) + chosen["num_classes"]
     needed = images * (pixels + 8) + 12 * drawn * pixels + 24 * chosen["num_writers"]
     if needed > (available := _memory()):
         raise UserError(
-            f"data set 'synthetic' of these sizes would need about {needed / 1e9:,.4g} GB of memory, and this machine "
-            f"has {available / 1e9:,.4g}: make it smaller"
+            f"data set 'synthetic' of these sizes would need about {needed / 1e9:,.4g} GB of memory, but this machine "
+            f"has {available / 1e9:,.4g}: lower the sizes"
         )
 
 
 def _memory() -> int:
-    """Return the bytes of main memory; where the system does not tell, a terabyte."""
+    """Return the bytes of main memory, or a terabyte where the system does not report them."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The decoded copy of a data set of plain arrays: .npy files that load in a fraction of a second, checked by digest."""
+"""Cache of decoded data sets: .npy files that load in a fraction of a second, verified by digest."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 OFFICIAL = "official_"
-"""Fingerprints of the official files begin with this."""
+"""Prefix of the official files' fingerprints."""
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-_CLIENTS = "client_ids"  # where a data set has natural clients
+_CLIENTS = "client_ids"  # stored only for data sets with natural clients
 
 
 class DamagedCopyError(Exception):
-    """A decoded copy that cannot be trusted; the message says which file, and why."""
+    """A decoded copy fails its integrity check; the message names the file and the reason."""
 
 
 def root() -> Path:
@@ -38,7 +38,7 @@ def root() -> Path:
         The folder, which need not exist.
 
     Raises:
-        UserError: there is no home folder to look in.
+        UserError: the user has no home folder.
     """
     chosen, base = os.environ.get("FEDJAX_SEL_CACHE"), os.environ.get("XDG_CACHE_HOME")
     try:
@@ -47,48 +47,45 @@ def root() -> Path:
         return (Path(base) if base else Path.home() / ".cache") / "fedjax_sel"
     except RuntimeError as problem:
         raise UserError(
-            f"FEDJAX_SEL_CACHE{'=' + chosen if chosen else ''}: there is no home folder to keep data in: set it to a "
-            "folder by its whole path"
+            f"FEDJAX_SEL_CACHE{'=' + chosen if chosen else ''}: there is no home folder to keep data in: set it to the "
+            "absolute path of a folder"
         ) from problem
 
 
 def folder(parent: Path, name: str, fingerprint: str) -> Path:
-    """Return where the copy of one data set from one source lies.
+    """Return the folder of a data set's decoded copy, which need not exist.
 
     Args:
-        parent: the folder of decoded copies.
+        parent: folder of decoded copies.
         name: name of the data set; a slash (``name/config``) becomes ``--``.
-        fingerprint: identifies the source.
-
-    Returns:
-        The copy's folder, which need not exist.
+        fingerprint: fingerprint of the source.
     """
     return parent / f"{name.replace('/', '--')}-{fingerprint}"
 
 
 def find(parent: Path, name: str) -> list[Path]:
-    """Return the copies of a data set in a folder, whatever their source.
+    """Return all copies of a data set in a folder, from any source.
 
     Args:
-        parent: the folder of decoded copies, or one copy itself.
+        parent: folder of decoded copies, or one copy itself.
         name: name of the data set.
 
     Returns:
-        Folders of copies: those of the official files first, then the newest first.
+        Folders of copies: copies of the official files first, then the newest first.
     """
     prefix = name.replace("/", "--") + "-"
     try:
         candidates = [entry for entry in parent.iterdir() if entry.name.startswith(prefix) and entry.is_dir()]
     except OSError:
         return []
-    # "name--config-fingerprint" begins with "name-" as well, but is another data set.
+    # "name--config-fingerprint" starts with "name-" too, but is another data set.
     candidates = [entry for entry in candidates if "-" not in entry.name[len(prefix) :]]
     if os.path.isfile(parent / _MANIFEST) and (parent.name.startswith(prefix) or _names(parent, name)):
         candidates.append(parent)
 
     def rank(copy: Path) -> tuple[bool, float]:
         age = 0.0
-        with contextlib.suppress(OSError):  # set aside by another process meanwhile
+        with contextlib.suppress(OSError):  # another process may have moved it aside
             age = -copy.stat().st_mtime
         return (not copy.name.startswith(prefix + OFFICIAL), age)
 
@@ -96,42 +93,43 @@ def find(parent: Path, name: str) -> list[Path]:
 
 
 def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset]) -> Dataset:
-    """Return the copy of a data set; make it first where it is missing, and again where it is damaged.
+    """Return the copy of a data set; write a missing copy, and replace a damaged one.
 
     Args:
-        parent: the folder of decoded copies.
+        parent: folder of decoded copies.
         name: name of the data set.
-        fingerprint: identifies the source.
-        build: decodes the source.
+        fingerprint: fingerprint of the source.
+        build: function that decodes the source.
 
     Returns:
-        The data set, its images memory-mapped; or in memory where the folder cannot be written (with a warning).
+        The data set, with memory-mapped images. If the folder cannot be written, the data set in memory, with a
+        warning.
     """
     copy = folder(parent, name, fingerprint)
     unfinished.sweep(parent)
-    if os.path.exists(copy):  # and it may be entered
+    if os.path.exists(copy):  # False also where permissions are missing
         try:
             return read(copy, name, fingerprint)
         except DamagedCopyError as damage:
-            warnings.warn(f"the decoded copy of {name} is damaged ({damage}) and is made again", stacklevel=2)
+            warnings.warn(f"the decoded copy of {name} is damaged ({damage}) and is rebuilt", stacklevel=2)
     dataset = build()
     try:
         write(copy, dataset, fingerprint)
         return read(copy, name, fingerprint)
     except (OSError, DamagedCopyError) as problem:
         warnings.warn(
-            f"no decoded copy of {name} could be kept in {parent} ({problem}); going on without", stacklevel=2
+            f"no decoded copy of {name} could be written to {parent} ({problem}); continuing without", stacklevel=2
         )
         return dataset
 
 
 def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
-    """Write a copy into a temporary folder beside it, then rename that, so that nobody sees half a copy.
+    """Write a copy atomically: into a temporary folder beside the final one, which is then renamed.
 
     Args:
-        copy: the folder to make; a copy that is already there and sound is kept.
-        dataset: what to write; its inputs and targets are plain arrays.
-        fingerprint: identifies the source.
+        copy: folder of the copy; an existing intact copy is kept.
+        dataset: data set whose inputs and targets are plain arrays.
+        fingerprint: fingerprint of the source.
 
     Raises:
         OSError: the folder cannot be written.
@@ -157,7 +155,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
         }
         manifest["digest"] = _manifest_digest(manifest)
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        temporary.chmod(0o755)  # mkdtemp makes it private; a shared cache is meant to be read by others
+        temporary.chmod(0o755)  # mkdtemp makes it private, but other users may share the cache
         _publish(temporary, copy, dataset.name, fingerprint)
 
 
@@ -166,14 +164,15 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
 
     Args:
         copy: the copy's folder.
-        name: the data set it must hold.
-        fingerprint: the source it must come from; None for any.
+        name: expected name of the data set.
+        fingerprint: expected fingerprint of the source; None accepts any.
 
     Returns:
-        The data set, its images memory-mapped read-only.
+        The data set, with read-only memory-mapped images.
 
     Raises:
-        DamagedCopyError: a file is missing, of another length or content, the manifest was changed, or it is another's.
+        DamagedCopyError: a file is missing or has the wrong length or contents, the manifest was changed, or the copy
+            holds another data set.
     """
     manifest = _read_manifest(copy)
     if manifest["name"] != name or fingerprint not in (None, manifest["fingerprint"]):
@@ -189,7 +188,7 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
             if path.stat().st_size != expected["bytes"]:
                 raise DamagedCopyError(f"{path} has {path.stat().st_size} bytes instead of {expected['bytes']}")
             if _describe(path) != expected:
-                raise DamagedCopyError(f"{path} has another SHA-256 than its manifest says")
+                raise DamagedCopyError(f"{path} does not match the SHA-256 in its manifest")
             arrays[array] = files.read_array(path, expected["bytes"], mapped=array.endswith("images"))
         return Dataset(
             name=manifest["name"],
@@ -229,7 +228,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
-    """Rename a finished folder into place; where another writer was first, keep a sound copy of theirs."""
+    """Rename a finished folder into place; keep an intact copy that another writer finished first."""
     for _ in range(10):
         try:
             temporary.rename(copy)
@@ -241,7 +240,7 @@ def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
             read(copy, name, fingerprint)
             return
         except DamagedCopyError:
-            # Moved aside rather than deleted in place: a reader may hold it open, and a rival may be doing the same.
+            # Move it aside instead of deleting it in place: readers may have it open, other writers may replace it too.
             with unfinished.folder(copy.parent) as aside, contextlib.suppress(FileNotFoundError):
                 copy.rename(aside / "damaged")
     raise OSError(f"{copy} could not be replaced")

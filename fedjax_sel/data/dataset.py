@@ -1,4 +1,4 @@
-"""The arrays of one data set: what models see, and what they are to say."""
+"""Data sets as arrays of inputs and targets."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ _CHUNK_EXAMPLES = 4096
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs and targets of one data set, on the host: arrays, or dicts and tuples of arrays, one entry an example.
+    """Inputs and targets of one data set in host memory, as arrays or as dicts and tuples of arrays.
 
-    Inputs are called images and targets labels, which they are in most sets.
+    Inputs are called images and targets labels, as in most data sets. The first axis of each array counts the examples.
 
     Attributes:
-        name: the name it was loaded by.
-        train_images: inputs: uint8 ``[n, H, W, C]`` (images; may be a read-only memory map), float32 or int32
-            ``[n, ...]``, or a tree of such.
-        train_labels: targets: int32 ``[n]``, in ``0 .. num_classes - 1``, where they are classes; otherwise float32 or
-            int32 ``[n, ...]``, or a tree of such.
-        test_images: the same with m examples.
-        test_labels: the same with m examples.
-        num_classes: number of labels that can occur; 0 where targets are not one class an example.
-        mean: per channel, of pixels scaled to [0, 1]; subtract it. None where inputs are no images; in a tree of inputs
-            one entry an array.
-        std: per channel, of pixels scaled to [0, 1]; divide by it. None likewise.
-        source: where the examples come from, as a phrase for reports.
-        client_ids: int ``[n]``, the natural client of each training example, or None where there is none.
-        held_by_server: inputs and targets that the server kept of the training set, or None.
+        name: name that the data set was loaded by.
+        train_images: training inputs: images, uint8 ``[n, H, W, C]`` (possibly a read-only memory map); float32 or
+            int32 ``[n, ...]``; or a tree of such arrays.
+        train_labels: training targets: classes, int32 ``[n]`` in ``0 .. num_classes - 1``; float32 or int32
+            ``[n, ...]``; or a tree of such arrays.
+        test_images: inputs of m test examples, with the structure of `train_images`.
+        test_labels: targets of m test examples, with the structure of `train_labels`.
+        num_classes: number of possible labels; 0 unless targets are one class per example.
+        mean: per-channel mean of pixels scaled to [0, 1]. None without images; one entry per array in a tree of inputs.
+        std: per-channel standard deviation of pixels scaled to [0, 1], with the structure of `mean`.
+        source: provenance of the examples, as a phrase for reports.
+        client_ids: natural client of each training example, int ``[n]``; None without natural clients.
+        held_by_server: inputs and targets that the server kept from the training set, or None.
 
     Raises:
-        UserError: arrays of other kinds, or without one target for each input.
+        UserError: an array has an unsupported dtype or shape, or the numbers of inputs and targets differ.
     """
 
     name: str
@@ -64,30 +63,30 @@ class Dataset:
 
     @property
     def has_classes(self) -> bool:
-        """Whether targets are one class an example, so that there are label histograms and GEMD."""
+        """True if targets are one class per example, which label histograms and GEMD require."""
         return self.num_classes > 0
 
     @property
     def num_train_examples(self) -> int:
-        """Training examples, without those that the server keeps."""
+        """Number of training examples, without the server's."""
         return trees.num_examples(self.train_images)
 
     @property
     def num_test_examples(self) -> int:
-        """Test examples."""
+        """Number of test examples."""
         return trees.num_examples(self.test_images)
 
     @property
     def num_server_examples(self) -> int:
-        """Examples that the server holds itself."""
+        """Number of examples that the server holds."""
         return trees.num_examples(self.server_images)
 
     def digest(self) -> str:
         """Return the SHA-256 of the inputs and targets of both splits, 64 hexadecimal digits.
 
-        Names, dtypes, shapes and bytes are in it, and the number of classes; of images with classes no names, and the
-        number only where there are more than the labels show, so that the digests in older run folders stay right. So
-        is a normalisation other than that of the name and the images (`build`).
+        The digest covers names, dtypes, shapes and bytes of the arrays, and the number of classes. It also covers a
+        normalization that differs from the default of `build`. For images with classes it omits the names, and the
+        number of classes unless that exceeds the largest label plus one: digests in older run folders stay valid.
         """
         parts = {
             "train_images": self.train_images,
@@ -98,17 +97,18 @@ class Dataset:
         if self.held_by_server is not None:
             parts |= {"server_images": self.held_by_server[0], "server_labels": self.held_by_server[1]}
         classic = self.has_classes and trees.is_array(self.train_images) and examples.is_images(self.train_images)
-        highest = 0  # label
+        highest_label = 0
         digest = hashlib.sha256(
             b"fedjax_sel dataset 1\n" if classic else f"fedjax_sel dataset 2\n{self.num_classes}\n".encode()
         )
         for part, tree in parts.items():
             for name, array in trees.leaves(tree, part):
-                highest = max(highest, int(array.max(initial=0))) if part.endswith("labels") and classic else highest
+                if part.endswith("labels") and classic:
+                    highest_label = max(highest_label, int(array.max(initial=0)))
                 digest.update(str((array.shape, array.dtype) if classic else (name, array.shape, array.dtype)).encode())
                 for first in range(0, len(array), _CHUNK_EXAMPLES):
                     digest.update(array[first : first + _CHUNK_EXAMPLES].tobytes())
-        if classic and self.num_classes > highest + 1:
+        if classic and self.num_classes > highest_label + 1:
             digest.update(f"{self.num_classes} classes".encode())
         own, usual = (_applied(self.train_images, *moments) for moments in ((self.mean, self.std), self._usual()))
         if own != usual:
@@ -116,35 +116,36 @@ class Dataset:
         return digest.hexdigest()
 
     def _usual(self) -> tuple[Any, Any]:
-        """Return the means and standard deviations that `build` would choose, of what the server keeps, too."""
+        """Return the means and standard deviations that `build` would choose; the server's examples count too."""
         kept = () if self.held_by_server is None else (self.held_by_server[0],)
         return _normalisation(self.name, self.train_images, *kept)
 
     @property
     def image_shape(self) -> Any:
-        """Shape of one input, for images height, width, channels; a tree of shapes where inputs are a tree."""
+        """Shape of one input, (height, width, channels) for images; a tree of shapes for a tree of inputs."""
         return trees.transform(lambda array: tuple(array.shape[1:]), self.train_images)
 
     @property
     def server_images(self) -> Tree:
-        """Inputs that the server holds itself, such as uint8 ``[v, H, W, C]``, v = 0 without."""
+        """Inputs that the server holds, such as uint8 ``[v, H, W, C]``; v = 0 if it holds none."""
         return trees.take(self.train_images, slice(0)) if self.held_by_server is None else self.held_by_server[0]
 
     @property
     def server_labels(self) -> Tree:
-        """Targets of the examples that the server holds itself, such as int32 ``[v]``."""
+        """Targets of the examples that the server holds, such as int32 ``[v]``."""
         return trees.take(self.train_labels, slice(0)) if self.held_by_server is None else self.held_by_server[1]
 
     def give_server(self, share: float, seed: int) -> Dataset:
-        """Return a data set whose server keeps a share of every label's training examples; clients share the rest.
+        """Move a share of the training examples to the server.
+
+        The draw is stratified by label to within one example; without classes it is uniform.
 
         Args:
-            share: of the training examples; every label gives its share to within one example. Without classes the
-                examples are drawn uniformly.
-            seed: of the draw.
+            share: share of the training examples, in [0, 1].
+            seed: seed of the draw.
 
         Returns:
-            The data set with fewer training examples, in their old order.
+            A data set with the remaining training examples, in their previous order.
         """
         generator = np.random.default_rng([seed, 0x5E])
         kept = np.zeros(self.num_train_examples, bool)
@@ -175,12 +176,12 @@ class Dataset:
 
     @classmethod
     def build(cls, name: str, train_images: Tree, **fields: Any) -> Dataset:
-        """Make a data set with the normalisation that belongs to its name.
+        """Make a data set with the default normalization of its name.
 
         Args:
             name: name of the data set.
-            train_images: inputs, of which uint8 ``[n, H, W, C]`` are normalised.
-            **fields: the other fields, without ``mean`` and ``std``.
+            train_images: training inputs; only uint8 ``[n, H, W, C]`` arrays are normalized.
+            **fields: all other fields but ``mean`` and ``std``.
 
         Returns:
             The data set.
@@ -198,30 +199,30 @@ class Dataset:
         num_classes: int | None = None,
         name: str = "arrays",
     ) -> Dataset:
-        """Make a data set of anybody's arrays.
+        """Make a data set from arrays.
 
         Inputs and targets are each an array, or a dict or tuple of arrays, whose first axis counts the examples.
-        Inputs of uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` are images, and normalised on the device; all other
-        numbers become float32 or int32 as they are.
+        Inputs of uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` are images, which are normalized on the device. All
+        other numbers are converted to float32 or int32 without scaling.
 
         Args:
             train: inputs and targets of n training examples.
-            test: the same of m test examples.
-            client_ids: whose each training example is, ``[n]`` whole numbers or texts, for the partition ``natural``.
-            num_classes: number of classes; by default the largest label and one, where targets are one whole number an
-                example. 0 says that such numbers are no classes.
-            name: for reports. ``mnist``, ``fashion_mnist`` and ``cifar10`` choose published normalisations.
+            test: inputs and targets of m test examples.
+            client_ids: client of each training example, integers or strings ``[n]``, for the partition ``natural``.
+            num_classes: number of classes. Default: the largest label plus one if targets are one whole number per
+                example, else 0. Pass 0 if such numbers are not classes.
+            name: name for reports. ``mnist``, ``fashion_mnist`` and ``cifar10`` select their published normalization.
 
         Returns:
             The data set.
 
         Raises:
-            UserError: arrays that cannot be computed with, or do not fit each other.
+            UserError: an array has an unsupported dtype or shape, or the arrays do not match each other.
         """
         inputs, targets = {}, {}
         for part, pair in (("train", train), ("test", test)):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise UserError(f"{part}: a {type(pair).__name__} is no pair; give ({part}_inputs, {part}_targets)")
+                raise UserError(f"{part}: a {type(pair).__name__} is not a pair; give ({part}_inputs, {part}_targets)")
             inputs[part] = examples.inputs(f"{part} inputs", pair[0])
             targets[part] = examples.targets(f"{part} targets", pair[1])
             examples.check(part, inputs[part], targets[part])
@@ -250,30 +251,31 @@ class Dataset:
         name: str = "huggingface",
         channels_first: bool = False,
     ) -> Dataset:
-        """Make a data set of one that Hugging Face's `datasets` has loaded; that package is not needed here.
+        """Make a data set from one that Hugging Face's `datasets` has loaded; the package itself is not imported.
 
-        A transform that the user has set is applied once to each example. Pictures are read as `examples.pixels` says.
+        A transform that the user has set is applied once per example. `examples.pixels` converts pictures.
 
         Args:
-            data: a ``DatasetDict`` with the splits ``train`` and ``test`` (or ``validation``), or a pair of its
-                ``Dataset`` objects.
-            inputs: column, or columns, which then are a dict.
-            targets: column, or columns.
-            client_column: column that tells whose each training example is.
-            num_classes: as for `from_arrays`; a ``ClassLabel`` column without a transform gives its own.
-            name: as for `from_arrays`.
-            channels_first: as for `from_torch`.
+            data: a ``DatasetDict`` with the splits ``train`` and ``test`` (or ``validation``), or a (train, test) pair
+                of ``Dataset`` objects.
+            inputs: name of a column, or names of several, which form a dict.
+            targets: name of a column, or names of several.
+            client_column: name of the column with the client of each training example.
+            num_classes: number of classes, as in `from_arrays`. Default: that of a ``ClassLabel`` column without a
+                transform.
+            name: name for reports, as in `from_arrays`.
+            channels_first: layout of the inputs, as in `from_torch`.
 
         Returns:
             The data set.
 
         Raises:
-            UserError: a split or column that is not there, or values that cannot be computed with.
+            UserError: a split or column is missing, or values have an unsupported dtype or shape.
         """
-        found = huggingface.read(data, inputs, targets, client_column, channels_first)
-        classes = found.num_classes if num_classes is None else num_classes
+        columns = huggingface.read(data, inputs, targets, client_column, channels_first)
+        classes = columns.num_classes if num_classes is None else num_classes
         return cls.from_arrays(
-            train=found.train, test=found.test, client_ids=found.client_ids, num_classes=classes, name=name
+            train=columns.train, test=columns.test, client_ids=columns.client_ids, num_classes=classes, name=name
         )
 
     @classmethod
@@ -286,22 +288,23 @@ class Dataset:
         channels_first: bool = False,
         name: str = "torch",
     ) -> Dataset:
-        """Make a data set of two of PyTorch's map-style data sets; PyTorch itself is not needed here.
+        """Make a data set from PyTorch's map-style data sets; PyTorch itself is not imported.
 
         Args:
-            train: has a length, and an (input, target) pair at each position; a ``TensorDataset`` is taken whole.
-            test: the same.
-            client_ids: as for `from_arrays`.
-            num_classes: as for `from_arrays`.
-            channels_first: whether inputs of three axes are [channels, H, W], as torchvision's ``ToTensor`` makes them;
-                they become [H, W, channels], which models here expect. Pictures are so already.
-            name: as for `from_arrays`.
+            train: training set with a length and an (input, target) pair at each position. A ``TensorDataset`` is read
+                as whole tensors.
+            test: test set of the same form.
+            client_ids: client of each training example, as in `from_arrays`.
+            num_classes: number of classes, as in `from_arrays`.
+            channels_first: True if inputs with three axes are [channels, H, W], as torchvision's ``ToTensor`` returns
+                them. They are transposed to [H, W, channels]; Pillow pictures already have that layout.
+            name: name for reports, as in `from_arrays`.
 
         Returns:
             The data set.
 
         Raises:
-            UserError: something else was given, or values that cannot be computed with.
+            UserError: an argument is no such data set, or values have an unsupported dtype or shape.
         """
         pytorch.check_classes(train, test)
         pairs = {part: pytorch.read(part, split, channels_first) for part, split in (("train", train), ("test", test))}
@@ -309,22 +312,23 @@ class Dataset:
 
 
 def _normalisation(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:
-    """Return means and standard deviations in the places of images, None in other inputs'; None where none are."""
+    """Return means and standard deviations, trees with None for inputs that are not images; None without images."""
 
     def moments_of(*arrays: np.ndarray) -> Any:
         return mean_and_std(name, *arrays) if examples.is_images(arrays[0]) else None
 
-    found = trees.transform(moments_of, inputs, *more)
+    all_moments = trees.transform(moments_of, inputs, *more)
     if not any(examples.is_images(array) for _, array in trees.leaves(inputs)):
         return None, None
     mean, std = (
-        trees.transform(lambda _, moments, which=which: moments and moments[which], inputs, found) for which in (0, 1)
+        trees.transform(lambda _, moments, which=which: moments and moments[which], inputs, all_moments)
+        for which in (0, 1)
     )
     return mean, std
 
 
 def _applied(inputs: Tree, mean: Any, std: Any) -> Any:
-    """Return what a device normalises with, in the places of inputs: float32, in which a digest has no last bits."""
+    """Return each input's mean and std in float32, as devices apply them; a digest ignores float64's last bits."""
 
     def of_one(_: Any, mean: Any, std: Any) -> Any:
         return None if std is None else [np.asarray(moments, np.float32).tolist() for moments in (mean, std)]

@@ -1,4 +1,4 @@
-"""Dirichlet partitions: with sizes from a quadratic programme (FedCor), and the two common ones without."""
+"""Dirichlet partitions: FedCor's, with sizes from a quadratic program, and the two common ones without."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ def dirichlet_qp(
     min_size: int = 5,
     rounding: str = "largest-remainder",
 ) -> Assignment:
-    """Deal label proportions ~ Dir(alpha * label frequencies), sizes as even as using up every label allows.
+    """Draw label proportions ~ Dir(alpha * label frequencies), with the most even sizes that assign all examples.
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         labels: int ``[n]``.
         num_clients: N.
-        alpha: concentration, spread over the labels by their frequency: 0.2 means 0.02 a label for ten labels.
-        min_size: every client gets at least so many examples.
-        rounding: ``largest-remainder`` leaves no example over and adds no label to a client that has no share of it;
-            ``scatter`` gives the rounded-off examples to random clients, as the reference code does.
+        alpha: total concentration, split over the labels by frequency: 0.2 gives 0.02 per label for ten equally
+            frequent labels.
+        min_size: smallest number of examples per client.
+        rounding: ``largest-remainder`` gives examples left by rounding to the largest remainders, so no client receives
+            a label of which it has no share. ``scatter`` gives them to random clients, as the reference code does.
 
     Returns:
-        The assignment; no example is left over.
+        The assignment of all examples.
 
     Raises:
-        UserError: a value out of range, or 100 draws of proportions without sizes that fit.
+        UserError: a value is out of range, or 100 draws of proportions admit no sizes.
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
@@ -49,8 +50,8 @@ def dirichlet_qp(
         raise UserError(f"unknown rounding {rounding!r}: {did_you_mean(str(rounding), _ROUNDINGS)}")
     if min_size * num_clients > len(labels):
         raise UserError(
-            f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} there are: lower "
-            "num_clients or the smallest size allowed"
+            f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} training "
+            "examples: lower num_clients or min_size"
         )
     label_pools = schemes.pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.float64)
@@ -65,8 +66,8 @@ def dirichlet_qp(
             f"{_QP_REDRAWS} draws: raise alpha or num_clients"
         )
     shares = sizes[:, None] * proportions
-    # Clients with one label alone have equal shares up to the last bits, which differ between machines; rounded, their
-    # ties are exact and are broken by the client's number everywhere.
+    # Shares of single-label clients differ only in their last bits, which depend on the machine. Rounding makes these
+    # ties exact, so that all machines break them by client ID.
     shares = np.round(shares * (totals / shares.sum(axis=0)), 6)
     counts = _rounded(rng, shares, totals.astype(np.int64), rounding)
     return schemes.deal(_with_floor(counts, shares, min_size), label_pools)
@@ -81,23 +82,23 @@ def dirichlet(
     form: str = "hsu",
     min_size: int = 5,
 ) -> Assignment:
-    """Deal Dirichlet proportions with ``alpha`` for each label (or client), as most other libraries have it.
+    """Draw Dirichlet proportions with concentration ``alpha`` per label (or client), as most libraries do.
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         labels: int ``[n]``.
         num_clients: N.
-        alpha: concentration per label (``hsu``) or per client (``yurochkin``); ``dirichlet_qp`` with ten equally
-            frequent labels divides its alpha by ten.
-        form: ``hsu``: each client draws its proportions of labels, and all have ``n // N`` examples;
-            ``yurochkin``: each label draws its proportions of clients, and sizes vary.
-        min_size: for ``yurochkin``: redrawn, at most 10 times, until every client has so many.
+        alpha: concentration per label (``hsu``) or per client (``yurochkin``). By contrast, ``dirichlet_qp`` divides
+            its alpha by ten for ten equally frequent labels.
+        form: ``hsu``: each client draws its label proportions, and all clients have ``n // N`` examples.
+            ``yurochkin``: each label draws its proportions over clients, and sizes vary.
+        min_size: smallest number of examples per client for ``yurochkin``, which redraws at most 10 times to reach it.
 
     Returns:
-        The assignment; ``yurochkin`` leaves nothing over.
+        The assignment; ``yurochkin`` assigns all examples.
 
     Raises:
-        UserError: a value out of range, or clients that stay too small.
+        UserError: a value is out of range, or a client stays smaller than `min_size`.
 
     Source: Hsu, Qi, Brown 2019 (arXiv 1909.06335); Yurochkin et al. 2019 (ICML).
     """
@@ -112,7 +113,7 @@ def dirichlet(
         return schemes.deal(_filled(rng, proportions, totals, len(labels) // num_clients), label_pools)
     for _ in range(1 + _YUROCHKIN_REDRAWS):
         shares = dirichlet_rows(rng, np.full(num_clients, alpha), len(totals)).T * totals
-        # Cuts at rounded cumulative shares: every example has an owner, and no label is off by more than one.
+        # Rounding the cumulative shares assigns each example, and changes no count by more than one.
         cuts = np.rint(np.cumsum(shares, axis=0)).astype(np.int64)
         cuts[-1] = totals
         counts = np.diff(cuts, axis=0, prepend=0)
@@ -120,23 +121,22 @@ def dirichlet(
             return schemes.deal(counts, label_pools)
     raise UserError(
         f"some of {num_clients} clients still have fewer than {min_size} examples after {_YUROCHKIN_REDRAWS} redraws "
-        f"at alpha {alpha:g}: raise alpha, or lower num_clients or the smallest size allowed"
+        f"at alpha {alpha:g}: raise alpha, or lower num_clients or min_size"
     )
 
 
 def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows: int) -> np.ndarray:
-    """Draw from a Dirichlet law, with rows that stay proper for concentrations near zero.
+    """Draw from a Dirichlet distribution, without underflow for concentrations near zero.
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         concentration: float ``[C]``, positive.
         num_rows: number of draws.
 
     Returns:
         float64 ``[num_rows, C]``, rows sum to one.
-
-    Source: Gamma(a) is Gamma(a + 1) * U^(1/a); taken in logarithms, no row underflows to all zeros.
     """
+    # Gamma(a) is Gamma(a + 1) * U^(1/a). In logarithms, no row underflows to all zeros.
     shape = (num_rows, len(concentration))
     logs = np.log(rng.standard_gamma(concentration + 1.0, shape)) - rng.standard_exponential(shape) / concentration
     rows = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -155,7 +155,7 @@ def _rounded(rng: np.random.Generator, shares: np.ndarray, totals: np.ndarray, r
 
 
 def _with_floor(counts: np.ndarray, shares: np.ndarray, min_size: int) -> np.ndarray:
-    """Move single examples to clients that rounding has left below the floor, from where rounding gave most."""
+    """Raise clients below `min_size` by single examples from the clients that rounding favored most."""
     counts = counts.copy()
     sizes = counts.sum(axis=1)
     for client in np.flatnonzero(sizes < min_size):
@@ -176,7 +176,7 @@ def _with_floor(counts: np.ndarray, shares: np.ndarray, min_size: int) -> np.nda
 
 
 def _filled(rng: np.random.Generator, proportions: np.ndarray, totals: np.ndarray, size: int) -> np.ndarray:
-    """Fill clients in random order; where a label has run out, its share goes to the labels that have not."""
+    """Fill clients in random order; the share of an exhausted label goes to the remaining labels."""
     counts = np.zeros(proportions.shape, np.int64)
     left = totals.copy()
     for client in rng.permutation(len(proportions)):
@@ -184,7 +184,7 @@ def _filled(rng: np.random.Generator, proportions: np.ndarray, totals: np.ndarra
         while missing:
             weights = np.where(left > 0, proportions[client], 0.0)
             total = weights.sum()
-            # All labels that the client wants are used up: it takes what there is, as it comes.
+            # If all labels of the client are exhausted, draw from the remaining examples.
             weights = weights / total if total > 0.0 else left / left.sum()
             drawn = np.minimum(rng.multinomial(missing, weights), left)
             counts[client] += drawn

@@ -1,4 +1,4 @@
-"""Downloads the official files of a data set: checked, never half under their final name, and quick to give up."""
+"""Download of a data set's official files, with checksums, atomic writes and short timeouts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.official_files import RemoteFile
 from fedjax_sel.errors import UserError
 
-# Connecting (names, sockets, headers together) and each wait for more bytes. Their sum stays below the 15 seconds
-# after which somebody without a network should know; the first file that fails ends the download.
+# Limits for connecting (name lookup, socket and headers) and for each wait for more bytes. Offline users get an error
+# within 15 seconds, since the first failed file ends the download.
 CONNECT_SECONDS = 7.0
 STALL_SECONDS = 7.0
 
@@ -29,17 +29,18 @@ _CHUNK_BYTES = 1 << 16
 
 
 def official(dataset: str, parent: Path) -> Dataset:
-    """Return a data set from its official files, downloaded where they are not there yet.
+    """Return a data set from its official files; download missing files.
 
     Args:
         dataset: a name in ``official_files.OFFICIAL``.
-        parent: files are kept below ``<parent>/downloads/<dataset>/``, or nowhere if it cannot be written.
+        parent: folder that keeps the files in ``<parent>/downloads/<dataset>/``. If it cannot be written, a temporary
+            folder is used.
 
     Returns:
         The data set, in memory.
 
     Raises:
-        UserError: offline, or a file that is not the official one.
+        UserError: the download fails, or a file is not the official one.
     """
     folder = parent / "downloads" / dataset
     try:
@@ -47,22 +48,22 @@ def official(dataset: str, parent: Path) -> Dataset:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError:
-        with tempfile.TemporaryDirectory() as elsewhere:
-            return _fetch_and_parse(dataset, Path(elsewhere), folder)
+        with tempfile.TemporaryDirectory() as temporary:
+            return _fetch_and_parse(dataset, Path(temporary), folder)
     return _fetch_and_parse(dataset, folder, folder)
 
 
 def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
-    """Download files that are not in a folder yet, and check all of them.
+    """Download missing files into a folder, and verify the checksums of all files.
 
     Args:
-        files: what is needed.
-        dataset: its name, for messages and for the mirror's folder.
-        folder: an existing folder that can be written.
+        files: the files.
+        dataset: name of the data set, for messages and the mirror's folder.
+        folder: an existing, writable folder.
 
     Raises:
-        OSError: a server cannot be reached, or does not deliver.
-        UserError: a file with other contents than registered; it is deleted.
+        OSError: a download fails.
+        UserError: a downloaded file has the wrong checksum; it is deleted.
     """
     missing = []
     for file in files:
@@ -105,12 +106,12 @@ def _address(file: RemoteFile, dataset: str) -> str:
 
 
 def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[int], None]) -> None:
-    # A name of its own for each writer: two processes may fetch the same file, and the last rename wins harmlessly.
+    # A unique temporary name, since two processes may download the same file; the last rename wins, with equal bytes.
     temporary = folder / f".{file.name}-{secrets.token_hex(4)}"
     try:
         digest, received = hashlib.sha256(), 0
         with temporary.open("xb") as out, _open(address) as response:
-            # Stops one byte past the registered size: what comes after that is not the official file.
+            # Stops beyond the registered size, since a longer file is not the official one.
             while received <= file.num_bytes and (chunk := _read(response)):
                 out.write(chunk)
                 digest.update(chunk)
@@ -129,10 +130,10 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
 
 
 def _open(address: str) -> Any:
-    """Open an address within ``CONNECT_SECONDS``, name look-up and redirects included.
+    """Open an address within ``CONNECT_SECONDS``, including name lookup and redirects.
 
-    A socket's timeout does not cover the look-up of the host's name, which can hang for much longer; so the opening
-    happens in a thread that is left behind when it takes too long.
+    A socket's timeout does not cover the lookup of the host's name, which can hang for much longer. The connection is
+    therefore opened in a thread, which is abandoned after the limit.
     """
     outcome: dict[str, Any] = {}
     lock = threading.Lock()
@@ -140,7 +141,7 @@ def _open(address: str) -> Any:
     def connect() -> None:
         try:
             response = urllib.request.urlopen(address, timeout=min(CONNECT_SECONDS, STALL_SECONDS))
-        except BaseException as problem:  # raised again in the waiting thread
+        except BaseException as problem:  # re-raised in the waiting thread
             outcome["problem"] = problem
             return
         with lock:
@@ -161,7 +162,7 @@ def _open(address: str) -> Any:
 
 
 def _read(response: Any) -> bytes:
-    """Return the next bytes, as soon as there are any; a wait beyond the socket's timeout raises TimeoutError."""
+    """Return the next available bytes; raise TimeoutError after the socket's timeout."""
     return response.read1(_CHUNK_BYTES) if hasattr(response, "read1") else response.read(_CHUNK_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Anybody's arrays as examples to compute with: what they may be, and what they become."""
+"""Validation and conversion of user arrays: inputs, targets and client IDs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _PICTURE_MODES = ("L", "LA", "RGB", "RGBA")
 
 
 def is_images(array: Any) -> bool:
-    """Return whether inputs are images, uint8 [n, H, W, channels], which are normalised on the device."""
+    """Return whether inputs are images, uint8 [n, H, W, channels], which are normalized on the device."""
     return array.dtype == np.uint8 and array.ndim == 4
 
 
 def pixels(name: str, picture: Any, mode: str | None = None) -> np.ndarray:
-    """Return a Pillow picture as it is shown.
+    """Return the displayed pixels of a Pillow picture.
 
     Args:
-        name: which picture, for messages.
-        picture: anything with Pillow's interface.
-        mode: Pillow's name of the channels to convert to; by default ``L``, ``LA``, ``RGB`` and ``RGBA`` stay, 1-bit
-            pictures become ``L``, and palettes and other colors (CMYK, YCbCr, LAB, HSV) become ``RGB``.
+        name: name of the picture in messages.
+        picture: object with Pillow's interface.
+        mode: Pillow mode to convert to. By default ``L``, ``LA``, ``RGB`` and ``RGBA`` are kept, 1-bit pictures become
+            ``L``, and palettes and other color spaces (CMYK, YCbCr, LAB, HSV) become ``RGB``.
 
     Returns:
         uint8 ``[H, W, channels]``.
 
     Raises:
-        UserError: more than 8 bits a channel, which Pillow's conversions clip.
+        UserError: the picture has more than 8 bits per channel, which Pillow's conversions clip.
     """
     if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
         raise UserError(
@@ -53,17 +53,17 @@ def is_picture(value: Any) -> bool:
 
 
 def inputs(part: str, tree: Tree) -> Tree:
-    """Convert inputs: uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` to images, others to float32 and int32.
+    """Convert uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` inputs to images, all others to float32 or int32.
 
     Args:
-        part: what they are, for messages.
-        tree: a tree of anything that NumPy can make an array of.
+        part: name of the inputs in messages.
+        tree: a tree of values that NumPy can convert to arrays.
 
     Returns:
         A tree of uint8 ``[n, H, W, channels]``, float32 and int32 arrays.
 
     Raises:
-        UserError: something in it cannot be computed with.
+        UserError: a value cannot be converted.
     """
 
     def convert(name: str, array: np.ndarray) -> np.ndarray:
@@ -75,20 +75,20 @@ def inputs(part: str, tree: Tree) -> Tree:
 
 
 def targets(part: str, tree: Tree) -> Tree:
-    """Convert targets to float32 and int32; arguments and what is raised as for `inputs`."""
+    """Convert targets to float32 and int32; arguments and errors as in `inputs`."""
     return _convert(part, tree, _number)
 
 
 def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
-    """Refuse a part of a data set that has no examples, or not one target for each input.
+    """Check the dtypes of inputs and targets, and that all arrays have the same number of examples.
 
     Args:
-        dataset_part: ``train``, ``test``, or what the server holds.
-        inputs: a tree of arrays, converted.
-        targets: a tree of arrays, converted.
+        dataset_part: ``train`` or ``test``, for messages.
+        inputs: a tree of converted arrays.
+        targets: a tree of converted arrays.
 
     Raises:
-        UserError: it is so.
+        UserError: an array has another dtype, or the numbers of examples differ.
     """
     named = [*trees.leaves(inputs, f"{dataset_part} inputs"), *trees.leaves(targets, f"{dataset_part} targets")]
     for name, array in named:
@@ -108,21 +108,21 @@ def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
 
 
 def check_alike(train: Tree, test: Tree, what: str) -> None:
-    """Refuse parts whose examples differ in structure, shape or dtype.
+    """Check that training and test examples have the same structure, shapes and dtypes.
 
     Args:
-        train: a tree of arrays, converted.
-        test: the same of the other part.
-        what: ``inputs`` or ``targets``.
+        train: a tree of converted arrays.
+        test: a tree of converted arrays.
+        what: ``inputs`` or ``targets``, for messages.
 
     Raises:
-        UserError: they do.
+        UserError: they differ.
     """
     one, other = (dict(trees.leaves(tree, what)) for tree in (train, test))
     if list(one) != list(other):
         raise UserError(
-            f"test {what}: they hold {_listed(other)}, and the train {what} {_listed(one)}; give both "
-            "parts one structure"
+            f"test {what}: their arrays are {_listed(other)}, but those in train are {_listed(one)}; "
+            "give both parts one structure"
         )
     for name, array in one.items():
         if (array.dtype, array.shape[1:]) != (other[name].dtype, other[name].shape[1:]):
@@ -133,18 +133,15 @@ def check_alike(train: Tree, test: Tree, what: str) -> None:
 
 
 def count_classes(train: Tree, test: Tree, count: int | None) -> int:
-    """Count the classes of targets.
+    """Return the number of classes, or 0 unless targets are one class per example (int32 ``[n]``).
 
     Args:
-        train: targets, converted.
-        test: the same of the other part.
-        count: the number that the user gives; 0 says that the targets are no classes, None asks to look.
-
-    Returns:
-        The number of classes where targets are one class an example (int32 ``[n]``), else 0.
+        train: converted training targets.
+        test: converted test targets.
+        count: number of classes from the user; 0 if targets are not classes, None to infer it from the labels.
 
     Raises:
-        UserError: targets that are no classes, or out of range.
+        UserError: the number is invalid, does not fit the targets, or a label is out of range.
     """
     parts = {"train": train, "test": test}
     are_labels = all(
@@ -154,64 +151,67 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
         return 0
     if not are_labels:
         raise UserError(
-            f"num_classes: {shown(count)} was given, but the targets are {_described(train)} and not one whole number "
-            "an example; leave it out, or give one class an example"
+            f"num_classes: {shown(count)} was given, but the targets are {_described(train)}, not one whole number per "
+            "example; leave it out, or give one class per example"
         )
     largest = max(int(labels.max()) for labels in parts.values())
     if count is None:
         count = largest + 1
         if count > max(1000, sum(map(len, parts.values()))):
             raise UserError(
-                f"targets: a label of {largest} in {sum(map(len, parts.values()))} examples is hardly a class; give "
-                "num_classes if it is one, or num_classes=0 if these numbers are no classes"
+                f"targets: label {largest} in only {sum(map(len, parts.values()))} examples does not look like a "
+                "class; give num_classes if it is one, or num_classes=0 if these numbers are not classes"
             )
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise UserError(f"num_classes: {shown(count)} is no number of classes; give a whole number of at least 1, or 0")
+        raise UserError(f"num_classes: {shown(count)} is not a number of classes; give a whole number of at least 0")
     for part, labels in parts.items():
         check_range(f"{part} targets", labels, int(count))
     return int(count)
 
 
 def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
-    """Refuse labels outside ``0 .. num_classes - 1``.
+    """Check that labels are in ``0 .. num_classes - 1``.
 
     Args:
-        name: whose they are.
+        name: name of the labels in messages.
         labels: int ``[n]``.
         num_classes: C.
 
     Raises:
-        UserError: one is.
+        UserError: a label is out of range.
     """
     outside = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if len(outside):
         raise UserError(
             f"{name}: label {labels[outside[0]]} of example {outside[0]} is not in 0 to {num_classes - 1}; number the "
-            "classes from 0, or give num_classes (0 where targets are no classes)"
+            "classes from 0, or give num_classes (0 if targets are not classes)"
         )
 
 
 def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
-    """Convert names or numbers of natural clients to integers.
+    """Convert the IDs of natural clients to integers.
 
     Args:
-        client_ids: one a training example: whole numbers, which stay, or texts, which are numbered in sorted order.
+        client_ids: one ID per training example: whole numbers, which are kept, or strings, which are numbered in sorted
+            order.
         num_examples: n.
 
     Returns:
         int64 ``[n]``.
 
     Raises:
-        UserError: of another length, or neither numbers nor texts.
+        UserError: the length is not n, or the IDs are neither whole numbers nor strings.
     """
-    _refuse_masked("client_ids", client_ids)
+    _reject_masked("client_ids", client_ids)
     try:
         array = np.asarray(client_ids)
-    except Exception as problem:  # whatever a foreign array raises
-        raise UserError(f"client_ids: no array ({reason(problem)}); give one number or name an example") from problem
+    except Exception as problem:  # third-party arrays may raise anything
+        raise UserError(
+            f"client_ids: not an array ({reason(problem)}); give one number or name per example"
+        ) from problem
     if array.shape != (num_examples,):
         raise UserError(
-            f"client_ids: shape {array.shape} for {num_examples} training examples; give one number or name an example"
+            f"client_ids: shape {array.shape} for {num_examples} training examples; give one number or name per example"
         )
     if array.dtype.kind == "O" and all(isinstance(name, str) for name in array):
         array = array.astype(str)
@@ -219,47 +219,47 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
         array = np.unique(array, return_inverse=True)[1]
     if array.dtype.kind not in "iu":
         raise UserError(
-            f"client_ids: {array.dtype} is neither whole numbers nor texts; give one number or name an example"
+            f"client_ids: {array.dtype} is neither whole numbers nor texts; give one number or name per example"
         )
     return array.astype(np.int64)
 
 
 def reason(problem: Exception) -> str:
-    """Return the first sentence of a foreign exception, to stand within one of ours."""
+    """Return the first sentence of a third-party exception, to quote in a message."""
     return texts.first_line(problem).partition(". ")[0].rstrip(".") or type(problem).__name__
 
 
 def _pictures(part: str, value: Any) -> Any:
-    """Return a list of pictures as arrays of pixels, and anything else as it is."""
+    """Convert a list of pictures to arrays of pixels; return all other values unchanged."""
     if not (isinstance(value, list) and any(map(is_picture, value))):
         return value
     return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
 
 
 def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
-    """Convert a tensor, a picture or a number of one example.
+    """Convert one example's tensor, picture or number to an array.
 
     Args:
-        name: which example, for messages.
+        name: name of the example in messages.
         value: the value.
-        is_input: whether a picture stands for what it shows; in targets, such as masks of segments, its stored numbers
-            are the classes.
+        is_input: True for inputs, whose pictures become displayed pixels. Pictures in targets, such as segmentation
+            masks, keep their stored numbers, which are the classes.
 
     Returns:
         The array.
 
     Raises:
-        UserError: it cannot be converted.
+        UserError: the value cannot be converted.
     """
     try:
-        for method in ("detach", "cpu"):  # a tensor that needs gradients, or lies on a device, does not convert itself
+        for method in ("detach", "cpu"):  # NumPy cannot convert tensors that require gradients or lie on a device
             if hasattr(value, method):
                 value = getattr(value, method)()
         return pixels(name, value) if is_input and is_picture(value) else np.asarray(value)
     except UserError:
         raise
-    except Exception as problem:  # a picture's file is read only now
-        raise UserError(f"{name} cannot be read ({reason(problem)}); mend the data set") from problem
+    except Exception as problem:  # Pillow reads a picture's file only here
+        raise UserError(f"{name} cannot be read ({reason(problem)}); fix the data set") from problem
 
 
 def _convert(part: str, tree: Tree, convert: Any) -> Tree:
@@ -275,7 +275,7 @@ def _check_keys(part: str, tree: Tree) -> None:
     if isinstance(tree, dict):
         for key, child in tree.items():
             if not isinstance(key, str):
-                raise UserError(f"{part}: the key {shown(key)} of a dict is no text; name arrays by texts")
+                raise UserError(f"{part}: the key {shown(key)} of a dict is not a string; name arrays by strings")
             _check_keys(f"{part}[{key!r}]", child)
     elif isinstance(tree, tuple):
         for position, child in enumerate(tree):
@@ -283,16 +283,18 @@ def _check_keys(part: str, tree: Tree) -> None:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    _refuse_masked(name, value)
+    _reject_masked(name, value)
     try:
         array = np.asarray(value)
-    except Exception as problem:  # ragged lists, tensors on another device, whatever a foreign array raises
-        raise UserError(f"{name}: no array ({reason(problem)}); give rows of one length as a NumPy array") from problem
+    except Exception as problem:  # ragged lists, tensors on a device; third-party arrays may raise anything
+        raise UserError(
+            f"{name}: not an array ({reason(problem)}); give rows of one length as a NumPy array"
+        ) from problem
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
         raise UserError(
-            f"{name}: {array.dtype} cannot be computed with; "
+            f"{name}: dtype {array.dtype} is not supported; "
             + (
                 "number the texts alike in all parts, as np.searchsorted(np.unique(train_labels), labels) does"
                 if array.dtype.kind in "US" or (array.dtype == object and {*map(type, array.flat)} <= {str, np.str_})
@@ -306,13 +308,11 @@ def _array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _refuse_masked(name: str, value: Any) -> None:
-    """Refuse what NumPy says is missing: an array without its mask would show what is behind it."""
+def _reject_masked(name: str, value: Any) -> None:
+    """Reject masked arrays, since their conversion would expose the masked numbers."""
     for rows in value if isinstance(value, list | tuple) else [value]:
         if np.ma.is_masked(rows):
-            raise UserError(
-                f"{name}: {np.ma.count_masked(rows):,} of its numbers are masked; replace or leave out what is missing"
-            )
+            raise UserError(f"{name}: {np.ma.count_masked(rows):,} of its numbers are masked; replace or remove them")
 
 
 def _number(name: str, array: np.ndarray) -> np.ndarray:
@@ -325,9 +325,7 @@ def _number(name: str, array: np.ndarray) -> np.ndarray:
     finite = np.isfinite(converted)
     if not finite.all():
         place = tuple(int(axis) for axis in np.argwhere(~finite)[0])
-        raise UserError(
-            f"{name}: {array[place]} of example {place[0]} is no finite float32; replace or leave out what is missing"
-        )
+        raise UserError(f"{name}: {array[place]} of example {place[0]} is not a finite float32; replace or remove it")
     return converted
 
 

@@ -1,9 +1,9 @@
-"""A federation on the device: the arrays of a data set, and tables that say which client holds which examples.
+"""Device-side federations: the arrays of a data set, and tables of the examples that each client holds.
 
-Everything here is an argument of the compiled program, never a constant inside it.
+A federation is an argument of the compiled program, never a constant inside it.
 
-Shapes: S replicates (seeds), N clients, n training examples, C classes (0 without). Inputs and targets, called images
-and labels, may be trees of arrays [n, ...]; the shapes here are those of images with classes.
+Shapes: S replicates (seeds), N clients, n training examples, C classes (0 without classes). Inputs and targets, called
+images and labels, may be trees of arrays [n, ...]; the documented shapes assume images with classes.
 """
 
 from collections.abc import Sequence
@@ -22,27 +22,27 @@ from fedjax_sel.errors import UserError
 
 
 class Federation(NamedTuple):
-    """Inputs, targets and who holds them. `order[s, starts[s, k] :]` lists client k's examples, held-out ones last."""
+    """Inputs, targets and their clients. `order[s, starts[s, k] :]` lists client k's examples, held-out ones last."""
 
     images: Images  # uint8 [n, H, W, channels], on the device or in host memory
     labels: Tree  # int32 [n]
     test_images: Tree  # uint8 [m, H, W, channels]
     test_labels: Tree  # int32 [m]
-    server_images: Tree  # uint8 [v, H, W, channels]: the server's own, v = 0 without
+    server_images: Tree  # uint8 [v, H, W, channels], the server's examples; v = 0 if it holds none
     server_labels: Tree  # int32 [v]
-    scale: Any  # float32 [channels]: normalised = pixel * scale + shift; None in the place of what is no images
+    scale: Any  # float32 [channels], normalized = pixel * scale + shift; None for inputs that are not images
     shift: Any  # float32 [channels], or None
-    order: jax.Array  # int32 [S, W], W >= n: clients may share examples; entries of nobody come last
+    order: jax.Array  # int32 [S, W], W >= n since clients may share examples; unassigned examples come last
     starts: jax.Array  # int32 [S, N]
     train_sizes: jax.Array  # int32 [S, N]
     holdout_sizes: jax.Array  # int32 [S, N]
-    owner: jax.Array  # int32 [S, W]: the client that trains on that entry of `order`, N for none
-    label_counts: jax.Array  # int32 [S, N, C], training and held-out
-    reachable: jax.Array | None = None  # bool [T or more, N]: who can be reached in each round, where a trace says so
+    owner: jax.Array  # int32 [S, W], the client that trains on each entry of `order`; N if no client does
+    label_counts: jax.Array  # int32 [S, N, C], training and held-out examples
+    reachable: jax.Array | None = None  # bool [T or more, N], available clients in each round; None without a trace
 
     @property
     def sizes(self) -> jax.Array:
-        """All examples of each client, int32 [S, N]."""
+        """Numbers of training and held-out examples per client, int32 [S, N]."""
         return self.train_sizes + self.holdout_sizes
 
 
@@ -51,7 +51,7 @@ PER_REPLICATE = ("order", "starts", "train_sizes", "holdout_sizes", "owner", "la
 
 
 class Segment(NamedTuple):
-    """A part of one client's examples: `size` entries of `order[replicate]` from `start`."""
+    """A range of one client's examples: `size` entries of `order[replicate]`, beginning at `start`."""
 
     replicate: jax.Array
     start: jax.Array
@@ -66,26 +66,26 @@ def build(
     on_host: bool = False,
     reachable: np.ndarray | None = None,
 ) -> Federation:
-    """Lay the data out as clients hold them.
+    """Build a federation from a data set and its partitions.
 
     Args:
         dataset: inputs and targets.
-        partitions: one a replicate, of equal numbers of clients.
-        holdout: share of each client's examples that is kept from training.
-        seeds: one a replicate, for drawing the held-out examples.
-        on_host: whether the training images stay in host memory.
-        reachable: bool [T, N], or None without a trace.
+        partitions: one partition per replicate, with equal numbers of clients.
+        holdout: share of held-out examples per client.
+        seeds: one seed per replicate, which draws the held-out examples.
+        on_host: True to keep the training images in host memory.
+        reachable: availability trace, bool [T, N], or None.
 
     Returns:
         A federation of NumPy arrays; put it on devices with `jax.device_put`.
 
     Raises:
-        UserError: inputs that are no images were to stay in host memory.
+        UserError: `on_host` is set, but the inputs are not one array of images.
     """
     if on_host and not (trees.is_array(dataset.train_images) and examples.is_images(dataset.train_images)):
         raise UserError(
-            "--host-images: only a data set whose inputs are one array of uint8 images can stay in host memory; leave "
-            "this flag out"
+            "--host-images: only a data set whose inputs are one array of uint8 images can stay in host memory; remove "
+            "this flag"
         )
     tables = [_tables(dataset, partition, holdout, seed) for partition, seed in zip(partitions, seeds, strict=True)]
     width = max(len(table["order"]) for table in tables)
@@ -110,7 +110,7 @@ def build(
 
 
 def _affine(dataset: Dataset) -> tuple[Any, Any]:
-    """Return what pixels are multiplied by, and what is then added; None in the places of what is no images."""
+    """Return the scale and the shift of pixels, with None for inputs that are not images."""
 
     def scale(_: Any, std: Any) -> Any:
         return None if std is None else 1.0 / (255.0 * np.asarray(std, np.float32))
@@ -132,7 +132,7 @@ def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -
     holdout_sizes = np.array([len(held) for _, held in parts], np.int32)
     sizes = train_sizes + holdout_sizes
     order = np.concatenate([*(examples for part in parts for examples in part), partition.remainder])
-    # each client's block reads: its own number for what it trains on, then N for what it holds out
+    # Each client's block holds its ID once per training example, then N once per held-out example.
     numbers = np.stack([np.arange(num_clients), np.full(num_clients, num_clients)], axis=1).reshape(-1)
     owner = np.repeat(numbers, np.stack([train_sizes, holdout_sizes], axis=1).reshape(-1))
     return {
@@ -156,7 +156,14 @@ def all_parts(federation: Federation, replicate: jax.Array, client: jax.Array) -
 
 
 def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, loss_on: str) -> Segment:
-    """Return the examples that a client's loss is on: train, holdout (train where that is empty), or all."""
+    """Return the examples that a client evaluates its loss on.
+
+    Args:
+        federation: the data.
+        replicate: index of the replicate.
+        client: index of the client.
+        loss_on: ``train``, ``holdout`` (falls back to ``train`` if empty), or ``all``.
+    """
     if loss_on == "all":
         return all_parts(federation, replicate, client)
     train = train_part(federation, replicate, client)
@@ -168,15 +175,15 @@ def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, l
 
 
 def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tuple[Any, Any]:
-    """Return inputs (images normalised) and targets at positions of a segment; beyond its end its last example's.
+    """Return inputs and targets at positions of a segment, with images normalized.
 
     Args:
         federation: the data.
-        segment: whose.
-        positions: int32 [B].
+        segment: the examples.
+        positions: int32 [B]; positions beyond the end repeat the last example.
 
     Returns:
-        Such as float32 [B, H, W, channels] and int32 [B].
+        Inputs such as float32 [B, H, W, channels], and targets such as int32 [B].
     """
     inside = jnp.minimum(positions, segment.size - 1)
     rows = federation.order[segment.replicate, segment.start + inside]
@@ -185,19 +192,19 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
 
 
 def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> Any:
-    """Return `size` inputs in a row as a model takes them, [size, ...].
+    """Return `size` consecutive inputs with images normalized, [size, ...].
 
     Args:
-        federation: for the normalisation.
-        inputs: [n, ...].
-        start: the first, int32 scalar.
-        size: how many.
+        federation: source of the normalization.
+        inputs: inputs [n, ...].
+        start: first position, int32 scalar.
+        size: number of inputs.
     """
     return normalise(federation, host_images.block(inputs, start, size))
 
 
 def normalise(federation: Federation, images: Any) -> Any:
-    """Normalise uint8 pixels to float32, by the data set's mean and standard deviation; leave other inputs alone."""
+    """Normalize uint8 pixels to float32 by the data set's mean and standard deviation; keep all other inputs."""
     if federation.scale is None:
         return images
     return jax.tree.map(_normalised, images, federation.scale, federation.shift)

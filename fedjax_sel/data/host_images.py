@@ -1,8 +1,7 @@
-"""Inputs by number, from the device or from host memory; and images that stay in host memory, also as a mapped file.
+"""Indexing of inputs on the device or in host memory, including memory-mapped files.
 
-The latter is for federations that a device's memory does not hold: each batch is sent when a step needs it. The program
-asks for rows by number from within the compiled rounds; what it computes is the same, and each step waits for its batch
-(benchmarks/streaming.py measures how long).
+Images in host memory allow data sets larger than a device's memory. A callback inside the compiled rounds sends each
+batch to the device. Results are the same, but each step waits for its batch (benchmarks/streaming.py times it).
 """
 
 import dataclasses
@@ -17,13 +16,13 @@ from jax import lax
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True, eq=False)
 class HostImages:
-    """Stands in a Federation where an array of images would stand. Static: it has no leaves."""
+    """An array of images in host memory, in place of a device array in a Federation. Static: it has no leaves."""
 
     array: np.ndarray  # uint8 [n, H, W, channels]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the inputs, as of an array."""
+        """Shape of the array."""
         return self.array.shape
 
     def _rows(self, rows: Any) -> np.ndarray:
@@ -31,35 +30,35 @@ class HostImages:
 
 
 Images = Any
-"""HostImages, or a tree of arrays [n, ...] on the device: mostly one, uint8 [n, H, W, channels]."""
+"""HostImages, or a tree of arrays [n, ...] on the device, usually one uint8 array [n, H, W, channels]."""
 
 
 def take(images: Images, rows: jax.Array) -> Any:
-    """Return images, or other inputs, by number.
+    """Return the inputs at given positions.
 
     Args:
-        images: such as uint8 [n, H, W, channels].
-        rows: int32 [...].
+        images: inputs [n, ...].
+        rows: positions, int32 [...].
 
     Returns:
-        Such as uint8 [..., H, W, channels].
+        Inputs such as uint8 [..., H, W, channels].
     """
     return jax.tree.map(lambda array: _take(array, rows), images, is_leaf=_is_array)
 
 
 def block(images: Images, start: jax.Array, size: int) -> Any:
-    """Return `size` images, or other inputs, in a row, such as uint8 [size, H, W, channels].
+    """Return `size` consecutive inputs, such as uint8 [size, H, W, channels].
 
     Args:
-        images: such as uint8 [n, H, W, channels].
-        start: the first, int32 scalar.
-        size: how many.
+        images: inputs [n, ...].
+        start: first position, int32 scalar.
+        size: number of inputs.
     """
     return jax.tree.map(lambda array: _block(array, start, size), images, is_leaf=_is_array)
 
 
 def _is_array(node: Any) -> bool:
-    return isinstance(node, HostImages)  # which has no leaves, and would be passed over
+    return isinstance(node, HostImages)  # it has no leaves, so `jax.tree.map` would skip it
 
 
 def _take(images: jax.Array | HostImages, rows: jax.Array) -> jax.Array:
@@ -67,7 +66,7 @@ def _take(images: jax.Array | HostImages, rows: jax.Array) -> jax.Array:
     if isinstance(images, HostImages):
         wanted = jax.ShapeDtypeStruct((*rows.shape, *shape), jnp.uint8)
         return jax.pure_callback(images._rows, wanted, rows, vmap_method="broadcast_all")
-    # Rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
+    # Gather rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
     return images.reshape(images.shape[0], -1)[rows].reshape(*rows.shape, *shape)
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's `datasets` by their interface, without importing them: splits, columns, `with_format("numpy")`."""
+"""Conversion of Hugging Face `datasets` to arrays through their interface, without importing the package."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedjax_sel.errors import UserError
 _TEST_SPLITS = ("test", "validation")
 
 
-class Found(NamedTuple):
-    """What was read of a data set."""
+class Columns(NamedTuple):
+    """Inputs, targets and client IDs of a data set, not yet validated."""
 
     train: tuple[Tree, Tree]  # inputs, targets
     test: tuple[Tree, Tree]
-    client_ids: Any  # one a training example, or None
-    num_classes: int | None  # of a ClassLabel column
+    client_ids: Any  # one per training example, or None
+    num_classes: int | None  # classes of a ClassLabel column
 
 
 def read(
@@ -29,21 +29,21 @@ def read(
     targets: str | Iterable[str],
     client_column: str | None,
     channels_first: bool = False,
-) -> Found:
-    """Read columns of two splits as arrays, through a transform where the user has set one.
+) -> Columns:
+    """Read columns of two splits as arrays, through the user's transform if there is one.
 
     Args:
         data: a mapping from splits to data sets, or a pair of data sets.
-        inputs: column, or columns, which then are a dict.
-        targets: column, or columns.
-        client_column: whose each training example is, or None.
-        channels_first: whether inputs [channels, H, W] that are no pictures become [H, W, channels].
+        inputs: name of a column, or names of several, which form a dict.
+        targets: name of a column, or names of several.
+        client_column: name of the column with the client of each training example, or None.
+        channels_first: True to transpose [channels, H, W] inputs other than pictures to [H, W, channels].
 
     Returns:
-        Arrays as the package gives them, not yet checked.
+        Arrays of the two splits, not yet validated.
 
     Raises:
-        UserError: no such split or column, or something else than such data sets.
+        UserError: a split or column is missing, or `data` has another type.
     """
     train, test = _splits(data)
     inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
@@ -55,7 +55,7 @@ def read(
         wanted += [client_column] if client_column is not None and part == "train" else []
         parts.append(_read(part, split, list(dict.fromkeys(wanted)), _names(inputs), channels_first))
     of_train, of_test = parts
-    return Found(
+    return Columns(
         (_chosen(of_train, inputs), _chosen(of_train, targets)),
         (_chosen(of_test, inputs), _chosen(of_test, targets)),
         None if client_column is None else of_train[client_column],
@@ -73,24 +73,24 @@ def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels
             if column not in names:
                 raise UserError(f"{part}: no column {shown(column)}; {did_you_mean(str(column), map(str, names))}")
         stored = split if transformed else split.select_columns(columns).with_format(None)
-        # Of pictures NumPy's format gives the stored numbers, such as positions in a palette.
+        # Pictures are read row by row: NumPy's format returns their stored numbers, such as palette indices.
         by_rows = columns if transformed else [c for c in columns if c in inputs and _holds_pictures(stored[0][c])]
-        found = {}
+        arrays = {}
         if whole := [column for column in columns if column not in by_rows]:
-            found = dict(stored.select_columns(whole).with_format("numpy")[:])
+            arrays = dict(stored.select_columns(whole).with_format("numpy")[:])
         if channels_first:
-            found |= {column: pytorch.channels_last(found[column], 4) for column in found if column in inputs}
+            arrays |= {column: pytorch.channels_last(arrays[column], 4) for column in arrays if column in inputs}
         if by_rows:
             items = []
             for position, row in enumerate(stored if transformed else stored.select_columns(by_rows)):
                 name = f"{part}: example {position}"
                 items.append({c: pytorch.arrays(name, row[c], c in inputs, channels_first) for c in by_rows})
-            found |= pytorch.stacked(part, items)
+            arrays |= pytorch.stacked(part, items)
     except UserError:
         raise
-    except Exception as problem:  # a picture that cannot be decoded, whatever the package or a transform raises
+    except Exception as problem:  # the package, Pillow and the user's transform may raise anything
         raise _unreadable(part, columns, problem) from problem
-    return found
+    return arrays
 
 
 def _is_transformed(split: Any) -> bool:
@@ -102,19 +102,19 @@ def _holds_pictures(value: Any) -> bool:
 
 
 def _check_classes(column: str, train: Any, test: Any) -> None:
-    """Refuse splits whose numbers stand for other classes; features are `ClassLabel`s, or sequences of such."""
+    """Check that both splits number the classes alike; features are `ClassLabel`s, or sequences of them."""
     while hasattr(train, "feature") and hasattr(test, "feature"):
         train, test = train.feature, test.feature
     one, other = (getattr(feature, "names", None) for feature in (train, test))
     if one is not None and other is not None and list(one) != list(other):
         raise UserError(
-            f"test: the classes of column {column} are {shown(', '.join(map(str, other)))}, and in train "
+            f"test: the classes of column {column} are {shown(', '.join(map(str, other)))}, but in train "
             f"{shown(', '.join(map(str, one)))}; number them alike with align_labels_with_mapping"
         )
 
 
 def _unreadable(part: str, columns: list[str], problem: Exception) -> UserError:
-    return UserError(f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); mend the data set")
+    return UserError(f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); fix the data set")
 
 
 def _splits(data: Any) -> tuple[Any, Any]:
@@ -123,7 +123,7 @@ def _splits(data: Any) -> tuple[Any, Any]:
         if "train" not in data or test is None:
             raise UserError(
                 f"data: splits {', '.join(map(str, data)) or 'none'}, but 'train' and 'test' (or 'validation') are "
-                "needed; give a pair of data sets (train, test)"
+                "required; give a pair of data sets (train, test)"
             )
         pair = (data["train"], data[test])
     elif isinstance(data, tuple | list) and len(data) == 2:
@@ -131,15 +131,15 @@ def _splits(data: Any) -> tuple[Any, Any]:
     else:
         raise UserError(
             f"data: a {type(data).__name__} is neither a DatasetDict nor a pair of data sets; split it, for instance "
-            "by train_test_split, and give both"
+            "with train_test_split, and give both parts"
         )
     for part, split in zip(("train", "test"), pair):
         if not all(hasattr(split, method) for method in ("column_names", "features", "select_columns", "with_format")):
             raise UserError(
-                f"data: a {type(split).__name__} is no Dataset of the package `datasets`; give two of those"
+                f"data: a {type(split).__name__} is not a Dataset of the package `datasets`; give two such data sets"
             )
         if not hasattr(split, "__len__"):
-            raise UserError(f"data: a {type(split).__name__} is read as a stream; load it without streaming")
+            raise UserError(f"data: a {type(split).__name__} is a stream; load it without streaming")
         if not len(split):
             raise UserError(f"{part}: the data set is empty; give at least one example")
     return pair

@@ -1,11 +1,11 @@
-"""LEAF's JSON: FEMNIST by writer and Shakespeare by role, with the natural clients that they are known for.
+"""Reader of LEAF's JSON: FEMNIST by writer and Shakespeare by role, with their natural clients.
 
-A folder holds `train/` and `test/` with files such as LEAF's preprocessing writes:
+LEAF's preprocessing writes files of this form into the folders `train/` and `test/`:
 
     {"users": ["f0_1", ...], "num_samples": [12, ...], "user_data": {"f0_1": {"x": [...], "y": [...]}, ...}}
 
-FEMNIST's x are lists of 784 shades from 0 to 1 (28 x 28, row by row) and its y whole numbers from 0 to 61;
-Shakespeare's x are texts of 80 characters and its y the character that follows.
+In FEMNIST, x holds lists of 784 gray levels from 0 to 1 (28 x 28, row by row), and y whole numbers from 0 to 61.
+In Shakespeare, x holds texts of 80 characters, and y the character that follows each.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 ALL_LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""LEAF's 80 characters; a character's class, or token, is its position.
+"""LEAF's 80 characters. The token (class) of a character is its position.
 
 Source: LEAF's `models/utils/language_utils.py`.
 """
 
-WINDOW = 80  # characters of an example
+WINDOW = 80  # characters per example
 
 _NAME = "leaf"
 _SIDE, _NUM_FEMNIST_CLASSES = 28, 62
-_MOST_BYTES = 2**32  # of a file: LEAF writes a hundred writers into one, some 300 MB
+_MOST_BYTES = 2**32  # per file; LEAF writes files of about 300 MB, with a hundred users each
 _TARGETS = ("next", "sequence")
-_UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing writes a blank where there is no character
+_UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing also pads with blanks
 _TOKENS = np.full(256, -1, np.int32)
 _TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(ALL_LETTERS))
 
@@ -50,38 +50,36 @@ class _Kind(NamedTuple):
     name: str
     num_classes: int
     is_text: bool
-    read: Callable[[list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]  # a user's x and y
+    read: Callable[[list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]  # a user's (x, y) -> (inputs, targets)
 
 
 class _Split(NamedTuple):
-    """One folder of files, read."""
+    """The examples of one split."""
 
     kind: _Kind
     inputs: np.ndarray
     targets: np.ndarray
-    users: np.ndarray  # int64 [n], whose each example is, by first appearance
+    users: np.ndarray  # int64 [n], the user of each example, numbered by first appearance
 
 
 class _DamageError(ValueError):
-    """What is wrong with a file, as half a sentence."""
+    """A user's examples are invalid; the message completes the sentence "of user NAME ..."."""
 
 
 def load(description: str, parent: Path | None = None) -> Dataset:
     """Load a folder in LEAF's format.
 
     Args:
-        description: ``FOLDER`` or ``FOLDER,targets=sequence``: with the option, Shakespeare's targets are the inputs
-            shifted by one, ``[n, 80]``, for models that predict every character; without, the one class that LEAF's
-            models predict, ``[n]``.
-        parent: where FOLDER lies; by default the current folder.
+        description: ``FOLDER`` or ``FOLDER,targets=sequence``. The option makes Shakespeare's inputs shifted by one the
+            targets, ``[n, 80]``, for models that predict each character. The default is the next character, ``[n]``.
+        parent: folder that contains FOLDER; default: the current folder.
 
     Returns:
-        FEMNIST as uint8 ``[n, 28, 28, 1]``, shades rounded to 256 levels (which LEAF's are), or Shakespeare as int32
-        ``[n, 80]``; in both cases each user of the training files is a client. What was read once is kept as a copy in
-        the cache.
+        FEMNIST as uint8 ``[n, 28, 28, 1]``, or Shakespeare as int32 ``[n, 80]``. Rounding to 256 gray levels is exact
+        for LEAF's files. Each user of the training files is a client. The cache keeps a decoded copy.
 
     Raises:
-        UserError: no such folder, or a file of another format.
+        UserError: the folder does not exist, or a file has another format.
 
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings".
     """
@@ -91,7 +89,7 @@ def load(description: str, parent: Path | None = None) -> Dataset:
 
 
 def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
-    """Identify the contents of all files: to hash them takes a hundredth of the time that it takes to read them."""
+    """Return a digest of all files, which takes a hundredth of the time of parsing them."""
     digest = hashlib.sha256(f"{form}\n".encode())
     for part, files_of_part in paths.items():
         for path in files_of_part:
@@ -110,8 +108,7 @@ def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
         train = _split(paths["train"], None, advance)
         if form == "sequence" and not train.kind.is_text:
             raise UserError(
-                f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; leave the option "
-                "out"
+                f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; remove the option"
             )
         test = _split(paths["test"], train.kind, advance)
     dataset = Dataset.from_arrays(
@@ -133,7 +130,7 @@ def _pair(split: _Split, form: str) -> tuple[np.ndarray, np.ndarray]:
 def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
     """Return the folder and the form of targets.
 
-    A comma may be part of a folder's name, only `name=value` after one is an option.
+    Folder names may contain commas; only a comma before `name=value` starts an option.
     """
     name, form = description, "next"
     while match := re.fullmatch(r"(.*),\s*(\w+)\s*=([^,/\\]*)", name, re.DOTALL):
@@ -150,7 +147,7 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
     try:
         folder = Path(name).expanduser()
     except RuntimeError as problem:
-        raise UserError(f"data set 'leaf': {name}: there is no such home folder; write the whole path") from problem
+        raise UserError(f"data set 'leaf': {name}: there is no such home folder; give the absolute path") from problem
     return (folder if parent is None else parent / folder), form
 
 
@@ -164,14 +161,12 @@ def _json_files(folder: Path, part: str) -> list[Path]:
             "train/ and test/"
         ) from problem
     if not found:
-        raise UserError(
-            f"data set 'leaf': {folder / part} has no .json files; let LEAF's preprocess.sh write them there"
-        )
+        raise UserError(f"data set 'leaf': {folder / part} has no .json files; create them with LEAF's preprocess.sh")
     return found
 
 
 def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]) -> _Split:
-    """Read one part's files; without a kind the first example tells which of the two sets it is."""
+    """Read the files of one split; if `kind` is None, infer it from the first example."""
     inputs, targets, users, numbers = [], [], [], {}
     for path in paths:
         for user, (x, y) in _users(path).items():
@@ -193,30 +188,28 @@ def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]
 
 
 def _users(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
-    """Read each user's x and y, of equal and promised length."""
+    """Return each user's x and y; check that their lengths equal num_samples."""
     try:
         content = files.read_json(path, _MOST_BYTES)
     except (OSError, ValueError) as problem:
         raise _foreign(path, f"it cannot be read ({problem})") from problem
     if not isinstance(content, dict):
-        raise _foreign(path, f"it holds a {type(content).__name__} and no object")
+        raise _foreign(path, f"it holds a {type(content).__name__}, not an object")
     names, sizes, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(names, list) and isinstance(sizes, list) and isinstance(data, dict)):
         raise _foreign(path, "users, num_samples and user_data are not two lists and an object")
     if len(names) != len(sizes):
-        raise _foreign(path, f"it has {len(names)} users and {len(sizes)} num_samples")
-    found = {}
+        raise _foreign(path, f"it has {len(names)} users, but {len(sizes)} num_samples")
+    by_user = {}
     for name, size in zip(names, sizes):
         own = data.get(name) if isinstance(name, str) else None
         x, y = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
         if not (isinstance(x, list) and isinstance(y, list)):
             raise _foreign(path, f"user {shown(name)} has no lists x and y in user_data")
         if not len(x) == len(y) == size:
-            raise _foreign(
-                path, f"user {shown(name)} has {len(x)} x and {len(y)} y, where num_samples promises {shown(size)}"
-            )
-        found[name] = (x, y)
-    return found
+            raise _foreign(path, f"user {shown(name)} has {len(x)} x and {len(y)} y, but num_samples is {shown(size)}")
+        by_user[name] = (x, y)
+    return by_user
 
 
 def _femnist(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -225,32 +218,32 @@ def _femnist(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     except (ValueError, TypeError, OverflowError):
         shades = np.empty(0)
     if shades.shape != (len(x), _SIDE**2):
-        raise _DamageError(f"x are neither lists of {_SIDE**2} numbers (FEMNIST) nor texts (Shakespeare)")
+        raise _DamageError(f"x holds neither lists of {_SIDE**2} numbers (FEMNIST) nor texts (Shakespeare)")
     if not ((shades >= 0) & (shades <= 1)).all():
-        raise _DamageError("x has shades outside 0 to 1")
+        raise _DamageError("x has gray levels outside 0 to 1")
     for label in y:
         if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < _NUM_FEMNIST_CLASSES:
-            raise _DamageError(f"y has {shown(label)} and not a class from 0 to {_NUM_FEMNIST_CLASSES - 1}")
+            raise _DamageError(f"y has {shown(label)}, not a class from 0 to {_NUM_FEMNIST_CLASSES - 1}")
     return np.rint(shades * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1), np.array(y, np.int32)
 
 
 def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     for text in x:
         if not isinstance(text, str) or len(text) != WINDOW:
-            raise _DamageError(f"x has {shown(text)} and not a text of {WINDOW} characters")
+            raise _DamageError(f"x has {shown(text)}, not a text of {WINDOW} characters")
     for text in y:
         if not isinstance(text, str) or len(text) != 1:
-            raise _DamageError(f"y has {shown(text)} and not one character")
+            raise _DamageError(f"y has {shown(text)}, not one character")
     return _tokens("".join(x)).reshape(-1, WINDOW), _tokens("".join(y))
 
 
 def _tokens(text: str) -> np.ndarray:
     tokens = _TOKENS[np.frombuffer(text.encode("latin-1", "replace"), np.uint8)]
-    # "replace" writes a question mark, which is one of the 80.
+    # encode() replaces characters beyond latin-1 by a question mark, which is a valid token; UTF-32 reveals them.
     foreign = (tokens < 0) | (np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) > 255)
     if foreign.any():
         example = text[int(np.flatnonzero(foreign)[0])]
-        warnings.warn(f"characters that LEAF's 80 lack, such as {example!r}, are read as blanks", stacklevel=2)
+        warnings.warn(f"characters outside LEAF's 80, such as {example!r}, are read as blanks", stacklevel=2)
         tokens = np.where(foreign, _UNKNOWN, tokens)
     return tokens.astype(np.int32)
 
@@ -261,6 +254,6 @@ _SHAKESPEARE = _Kind("Shakespeare", len(ALL_LETTERS), True, _shakespeare)
 
 def _foreign(path: Path, what: str) -> UserError:
     return UserError(
-        f"data set 'leaf': {path} is not what LEAF writes for FEMNIST or Shakespeare: {what}; make it again "
-        "with LEAF's preprocess.sh"
+        f"data set 'leaf': {path} is not LEAF's JSON of FEMNIST or Shakespeare: {what}; recreate it with LEAF's "
+        "preprocess.sh"
     )

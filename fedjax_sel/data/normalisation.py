@@ -1,11 +1,11 @@
-"""Mean and standard deviation that the pixels of images are normalised with."""
+"""Mean and standard deviation for normalizing pixels."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# FedCor's code normalises Fashion-MNIST with MNIST's constants and CIFAR-10 with one half (specification, 2.8).
-# The accuracy targets of the papers depend on it, so these sets do not get statistics of their own.
+# FedCor's code normalizes Fashion-MNIST with MNIST's constants and CIFAR-10 with one half. The papers' accuracy targets
+# depend on these constants, so they take precedence over the data's own statistics.
 _PUBLISHED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "mnist": ((0.1307,), (0.3081,)),
     "fashion_mnist": ((0.1307,), (0.3081,)),
@@ -16,17 +16,15 @@ _CHUNK = 4096  # examples
 
 
 def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation per channel that inputs are normalised with.
+    """Return the mean and standard deviation per channel for normalizing images.
 
     Args:
-        name: name of the data set; three sets have published constants.
-        *images: uint8 ``[n, H, W, C]``, in one part or several; read in chunks, so that a memory map stays one.
+        name: name of the data set; three data sets have published constants, from FedCor's code.
+        *images: one or more uint8 arrays ``[n, H, W, C]``; read in chunks, so that memory maps are not loaded whole.
 
     Returns:
-        Means and standard deviations, one a channel, of pixels scaled to [0, 1].
-        A constant channel gets standard deviation 1.
-
-    Source: the constants are those of FedCor's code.
+        Per-channel means and standard deviations of pixels scaled to [0, 1]. A constant channel has standard
+        deviation 1.
     """
     channels = images[0].shape[-1]
     if name in _PUBLISHED and len(_PUBLISHED[name][0]) == channels:

@@ -1,4 +1,4 @@
-"""The official files of four data sets: where they are, what they must be, and how to parse them."""
+"""Addresses, checksums and parsers of the official files of four data sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedjax_sel.data.dataset import Dataset
 
 
 class RemoteFile(NamedTuple):
-    """A file to download: its name in the folder, its address, its bytes and their SHA-256."""
+    """A file to download: its name in the folder, its address, its size and its SHA-256."""
 
     name: str
     url: str
@@ -34,7 +34,7 @@ _CIFAR_SHAPE = (3, 32, 32)
 
 
 class _Cifar(NamedTuple):
-    """An archive of the CIFAR family: its batches, and how many labels stand before an image (the last counts)."""
+    """An archive of the CIFAR family: its batches, and the number of labels before each image (the last is used)."""
 
     archive: str
     train: tuple[str, ...]
@@ -55,7 +55,7 @@ def _file(base: str, name: str, num_bytes: int, sha256: str) -> RemoteFile:
     return RemoteFile(name, base + name, num_bytes, sha256)
 
 
-# Source: the checksums that tensorflow-datasets 4.9.10 registers for these files.
+# Source of the checksums: tensorflow-datasets 4.9.10.
 OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
     "mnist": (
         _file(_MNIST, _TRAIN_IMAGES, 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
@@ -93,13 +93,13 @@ OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
 
 
 def fingerprint(dataset: str) -> str:
-    """Identify the official files of a data set.
+    """Return the fingerprint of a data set's official files.
 
     Args:
         dataset: a name in ``OFFICIAL``.
 
     Returns:
-        ``official_`` and 16 hexadecimal digits.
+        ``official_`` followed by 16 hexadecimal digits.
     """
     digests = "\n".join(file.sha256 for file in OFFICIAL[dataset])
     return OFFICIAL_PREFIX + hashlib.sha256(digests.encode()).hexdigest()[:16]
@@ -110,13 +110,13 @@ def parse(dataset: str, folder: Path) -> Dataset:
 
     Args:
         dataset: a name in ``OFFICIAL``.
-        folder: where its files lie, under their official names.
+        folder: folder with the files under their official names.
 
     Returns:
         The data set, in memory.
 
     Raises:
-        ValueError: a file is not what its name says.
+        ValueError: a file has invalid contents.
     """
     num_classes = 10
     if dataset in _CIFARS:
@@ -152,9 +152,9 @@ def _parse_idx(path: Path) -> np.ndarray:
 
 
 def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Parse CIFAR binary: rows of a byte a label and 3 x 32 x 32 pixels, red first."""
+    """Parse CIFAR binary: rows of one byte per label and 3 x 32 x 32 pixels, red first."""
     batches = {}
-    # Members are read into memory by their base name: nothing is extracted, so no path in the archive matters.
+    # Members are read into memory by base name. Nothing is extracted, so paths in the archive are harmless.
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for member in tar:
             base = Path(member.name).name

@@ -1,4 +1,4 @@
-"""Who holds what: deals the training examples of a data set to clients."""
+"""Partitions: the assignment of a data set's training examples to clients."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SCHEMES: dict[str, Callable[..., Assignment]] = {
 }
 
 SCHEMES: tuple[str, ...] = tuple(_SCHEMES)
-"""Names that ``make`` accepts."""
+"""Names of the schemes that ``make`` accepts."""
 
 WITHOUT_LABELS: tuple[str, ...] = ("iid", "natural")
-"""Those that do not look at labels, and so deal any targets."""
+"""Schemes that ignore labels, and therefore accept any targets."""
 
 HANDMADE = "indices"
-"""What a partition from lists of indices calls its scheme."""
+"""Scheme name of a partition made by `Partition.from_indices`."""
 
-# One stream of random numbers a purpose, so that asking for a hold-out changes nothing else.
+# One random stream per purpose, so that a hold-out does not change the assignment.
 _DEAL, _ORDER, _HOLDOUT = range(3)
 
 
@@ -44,10 +44,9 @@ class Partition:
     """The examples of each client.
 
     Attributes:
-        indices: one int64 array a client: positions of its examples in the training set; in random order where a scheme
-            dealt them.
+        indices: one int64 array per client, the positions of its examples in the training set. Schemes shuffle them.
         remainder: int64, positions that no client holds, ascending.
-        scheme: the name it was made by.
+        scheme: name of the scheme.
         num_examples: size of the training set.
     """
 
@@ -58,24 +57,24 @@ class Partition:
 
     @classmethod
     def from_indices(cls, indices: Sequence[Any], num_examples: int) -> Partition:
-        """Make a partition by hand.
+        """Make a partition from lists of positions.
 
-        Clients may share examples, and examples may stay with nobody. Which of a client's examples are held out, and in
-        which order it trains on the others, is drawn all the same.
+        Clients may share examples, and examples may remain unassigned. The held-out examples and the order of training
+        are still drawn at random.
 
         Args:
-            indices: for each client the positions of its examples in the training set, in an order that is kept.
-            num_examples: size n of the training set: of the clients' part, where the server keeps some.
+            indices: per client, the positions of its examples in the training set; their order is kept.
+            num_examples: size n of the training set, without the server's examples.
 
         Returns:
             The partition.
 
         Raises:
-            UserError: no client, a client without examples or with one twice, or a position out of range.
+            UserError: there is no client, a client has no examples or one example twice, or a position is out of range.
         """
         num_examples = schemes.whole_number("num_examples", num_examples, 1)
         if not isinstance(indices, Sequence | np.ndarray) or isinstance(indices, str) or not len(indices):
-            raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions a client")
+            raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions per client")
         positions = [_positions(client, own, num_examples) for client, own in enumerate(indices)]
         unassigned = np.ones(num_examples, bool)
         unassigned[np.concatenate(positions)] = False
@@ -88,14 +87,14 @@ class Partition:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Examples a client, int64 ``[N]``."""
+        """Number of examples per client, int64 ``[N]``."""
         return np.array([len(own) for own in self.indices], np.int64)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the contents, the order inside each client included.
+        """Return the SHA-256 of the contents, including the order within each client.
 
         Returns:
-            64 hexadecimal digits, equal on every machine for equal partitions.
+            64 hexadecimal digits, equal on all machines for equal partitions.
         """
         digest = hashlib.sha256(b"fedjax_sel partition 1\n")
         for array in (np.array([self.num_examples, self.num_clients]), self.sizes, *self.indices, self.remainder):
@@ -107,7 +106,7 @@ class Partition:
 
         Args:
             labels: int ``[n]``, the training labels.
-            num_classes: number of labels; 0 where targets are no classes.
+            num_classes: number of labels; 0 for targets that are not classes.
 
         Returns:
             int64 ``[N, C]``.
@@ -121,22 +120,20 @@ class Partition:
 
 
 def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any) -> Partition:
-    """Deal the examples of a training set to clients.
+    """Assign the examples of a training set to clients.
 
     Args:
-        scheme: one of ``SCHEMES``; each is described at its function.
+        scheme: one of ``SCHEMES``; the scheme's function documents it and its paper.
         labels: int ``[n]``, the training labels; for ``iid`` and ``natural`` any targets.
         num_clients: number of clients N.
-        seed: non-negative; the same seed gives the same partition on every machine.
-        **options: the scheme's own (see ``options``); an option of None keeps its default.
+        seed: non-negative seed; the same seed gives the same partition on all machines.
+        **options: options of the scheme (see ``options``); None keeps the default.
 
     Returns:
         The partition.
 
     Raises:
-        UserError: no such scheme or option, a value out of range, or data that cannot be dealt so.
-
-    Source: each scheme's own function names its paper.
+        UserError: the scheme or an option is unknown, a value is out of range, or the data do not fit the scheme.
     """
     check_options(scheme, options)
     labels = _labels(scheme, labels)
@@ -149,7 +146,7 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
 
 
 def _labels(scheme: str, targets: Tree) -> np.ndarray:
-    """Return what a scheme deals by: int [n]; zeros for one that does not look at them."""
+    """Return the labels for a scheme, int [n]; zeros for a scheme that ignores labels."""
     if scheme in WITHOUT_LABELS:
         arrays = [np.asarray(array) for _, array in trees.leaves(targets)]
         if not arrays or not arrays[0].ndim or not len(arrays[0]):
@@ -159,15 +156,15 @@ def _labels(scheme: str, targets: Tree) -> np.ndarray:
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
         found = "several arrays" if labels is None else f"{labels.dtype} of shape {labels.shape}"
         raise UserError(
-            f"labels must be a non-empty list of integers for scheme {scheme!r}, not {found}: give classes as whole "
-            f"numbers, one an example, choose {' or '.join(WITHOUT_LABELS)}, or make a partition with "
+            f"labels must be a non-empty list of integers for scheme {scheme!r}, not {found}: give one whole number "
+            f"per example, choose {' or '.join(WITHOUT_LABELS)}, or make a partition with "
             "Partition.from_indices"
         )
     return labels
 
 
 def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
-    """Return one client's positions as int64, checked."""
+    """Check one client's positions and return them as int64."""
     try:
         own = np.asarray(indices)
     except ValueError:
@@ -181,46 +178,46 @@ def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
     outside = own[(own < 0) | (own >= num_examples)]
     if len(outside):
         raise UserError(
-            f"indices: position {outside[0]} of client {client} is not in 0 to {num_examples - 1}, the training set; "
-            "give positions in it"
+            f"indices: position {outside[0]} of client {client} is not in 0 to {num_examples - 1}; give positions in "
+            "the training set"
         )
     positions, counts = np.unique(own, return_counts=True)
     if counts.max() > 1:
         raise UserError(
-            f"indices: client {client} has position {positions[counts.argmax()]} twice, and could train on what it "
-            "holds out; give it each position once"
+            f"indices: client {client} has position {positions[counts.argmax()]} twice, so it could train on "
+            "held-out examples; give each position once"
         )
     return own.astype(np.int64)
 
 
 def check_options(scheme: str, names: Iterable[str]) -> None:
-    """Refuse a scheme, or names of options, that do not exist; needs no data.
+    """Reject unknown schemes and options, without any data.
 
     Args:
-        scheme: what should be one of ``SCHEMES``.
-        names: what should be options of it.
+        scheme: name of a scheme.
+        names: names of its options.
 
     Raises:
-        UserError: one of them is not.
+        UserError: the scheme or an option is unknown.
     """
-    known = options(scheme)
+    valid_options = options(scheme)
     for name in names:
-        if name not in known:
-            offer = did_you_mean(name, known) if known else "it takes none"
-            raise UserError(f"partition scheme {scheme!r} has no option {name!r}: {offer}")
+        if name not in valid_options:
+            hint = did_you_mean(name, valid_options) if valid_options else "it takes none"
+            raise UserError(f"partition scheme {scheme!r} has no option {name!r}: {hint}")
 
 
 def options(scheme: str) -> dict[str, Any]:
-    """Return the options of a scheme, with their defaults.
+    """Return the options of a scheme.
 
     Args:
         scheme: one of ``SCHEMES``.
 
     Returns:
-        Option name to default value.
+        Default values by option name.
 
     Raises:
-        UserError: no such scheme.
+        UserError: the scheme is unknown.
     """
     if scheme not in _SCHEMES:
         raise UserError(f"unknown partition scheme {scheme!r}: {did_you_mean(str(scheme), SCHEMES)}")
@@ -229,22 +226,21 @@ def options(scheme: str) -> dict[str, Any]:
 
 
 def holdout_size(size: int, fraction: float) -> int:
-    """Return how many of `size` examples a client holds out: floor(fraction * size), but it trains on at least one."""
+    """Return the number of held-out examples: floor(fraction * size), with at least one example left for training."""
     # The small term undoes binary rounding: 0.29 * 100 is 28.999999999999996.
     return min(int(fraction * size + 1e-9), max(size - 1, 0))
 
 
 def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Keep a share of each client's examples apart.
+    """Hold out a share of each client's examples.
 
     Args:
-        partition: who holds what.
-        fraction: share that is held out, in [0, 1).
-        seed: non-negative.
+        partition: the partition.
+        fraction: share of held-out examples, in [0, 1).
+        seed: non-negative seed.
 
     Returns:
-        For each client (train, holdout): int64 positions in random order; the hold-out has ``floor(fraction * n_k)``
-        examples, but at least one example stays for training.
+        Per client (train, holdout), int64 positions in random order. `holdout_size` gives the size of the hold-out.
 
     Raises:
         UserError: the fraction is outside [0, 1).
@@ -273,7 +269,7 @@ def _generator(seed: int, purpose: int) -> np.random.Generator:
 
 
 def _grouped(assignment: Assignment, num_clients: int, seed: int, scheme: str, num_examples: int) -> Partition:
-    # One shuffle of all examples, then a stable sort by owner: each client's part is shuffled, without a loop.
+    # One shuffle of all examples and a stable sort by owner shuffle each client's part without a loop.
     order = _generator(seed, _ORDER).permutation(len(assignment.examples))
     order = order[np.argsort(assignment.owners[order], kind="stable")]
     examples = assignment.examples[order].astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a partition looks like: numbers, a heat map in text, and a figure."""
+"""Previews of a partition: summary numbers, a heat map in text, and a figure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _GEMD_COHORTS = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Numbers that describe a partition.
+    """Summary numbers of a partition.
 
     Attributes:
-        sizes: smallest, median and largest number of examples a client.
-        labels_per_client: smallest, mean and largest number of labels that a client holds.
-        total_variation: mean distance (0 to 1) of a client's label distribution from that of all data.
+        sizes: smallest, median and largest number of examples per client.
+        labels_per_client: smallest, mean and largest number of distinct labels per client.
+        total_variation: mean total-variation distance (0 to 1) between the label distributions of a client and of all
+            data.
         random_gemd: expected GEMD of a uniformly random cohort (0 to 2, lower is more diverse).
         num_selected: size of that cohort.
     """
@@ -39,18 +40,16 @@ class Summary:
 
 
 def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: int, seed: int) -> Summary:
-    """Describe a partition by numbers.
+    """Compute the summary numbers of a partition.
 
     Args:
-        label_counts: int ``[N, C]``, examples of each label at each client.
-        population: int ``[C]``, examples of each label in the whole training set.
+        label_counts: int ``[N, C]``, number of examples per client and label.
+        population: int ``[C]``, number of examples per label in the whole training set.
         num_selected: clients in a cohort.
-        seed: for the random cohorts.
+        seed: seed of the random cohorts.
 
     Returns:
-        The summary.
-
-    Source: GEMD is Eq. 15 of FL-DP3S; its expectation is over 2,000 random cohorts.
+        The summary. The expected GEMD (FL-DP3S Eq. 15) is a mean over 2,000 random cohorts.
     """
     sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
     reference = population / population.sum()
@@ -70,11 +69,11 @@ def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: in
 
 
 def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
-    """Draw a line a client, a character a label: the darker, the larger the label's share of the client's data.
+    """Draw a heat map of labels (columns) by client (rows); darker means a larger share of the client's data.
 
     Args:
         label_counts: int ``[N, C]``.
-        max_clients: of more clients, so many are shown, evenly spaced; the heading says so.
+        max_clients: largest number of rows; a larger federation shows evenly spaced clients.
 
     Returns:
         Several lines of text.
@@ -86,26 +85,26 @@ def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
     if len(shown) < num_clients:
         heading += f"; {len(shown)} of {num_clients} clients"
     margin = max(6, len(str(num_clients - 1)))
-    # The last digit of each label is enough to count columns by.
+    # The last digit of each label suffices to count columns.
     lines = [heading, " " * margin + " " + "".join(f"{label % 10:>{width}}" for label in range(num_classes))]
     for client in shown:
         size = label_counts[client].sum()
         shares = label_counts[client] / max(size, 1)
-        # Rounded up, so that a blank always means "none at all".
+        # Round up, so that a blank always means a share of zero.
         shades = np.minimum(np.ceil(shares * (len(_SHADES) - 1) - 1e-12).astype(int), len(_SHADES) - 1)
         lines.append(f"{client:>{margin}} " + "".join(_SHADES[shade] * width for shade in shades) + f" {size}")
     return "\n".join(lines)
 
 
 def figure(label_counts: np.ndarray, title: str) -> Figure:
-    """Draw who holds what, as stacked bars or as a heat map where many do, and the client sizes.
+    """Draw the labels of each client, as stacked bars or (for many clients) a heat map, and the client sizes.
 
     Args:
         label_counts: int ``[N, C]``.
-        title: printed above.
+        title: title of the figure.
 
     Returns:
-        A matplotlib figure, not attached to any window.
+        A matplotlib figure, not attached to a window.
     """
     drawing = _drawing((11, 4.5), title)
     left, right = drawing.subplots(1, 2, width_ratios=(3.2, 1))
@@ -118,14 +117,14 @@ def figure(label_counts: np.ndarray, title: str) -> Figure:
 
 
 def figure_of_sizes(sizes: np.ndarray, title: str) -> Figure:
-    """Draw the client sizes alone, for data without labels.
+    """Draw only the client sizes, for data without labels.
 
     Args:
-        sizes: int ``[N]``, examples a client.
-        title: printed above.
+        sizes: int ``[N]``, number of examples per client.
+        title: title of the figure.
 
     Returns:
-        A matplotlib figure, not attached to any window.
+        A matplotlib figure, not attached to a window.
     """
     drawing = _drawing((5, 4.5), title)
     _draw_sizes(drawing.subplots(), sizes)
@@ -133,14 +132,14 @@ def figure_of_sizes(sizes: np.ndarray, title: str) -> Figure:
 
 
 def save(drawing: Figure, path: Path) -> None:
-    """Write a figure.
+    """Write a figure to a file.
 
     Args:
         drawing: the figure.
-        path: where to; the ending chooses the format.
+        path: path of the file; its suffix chooses the format.
 
     Raises:
-        UserError: the file cannot be written there, or the format is unknown.
+        UserError: the file cannot be written, or the format is unknown.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,13 +160,13 @@ def _drawing(size: tuple[float, float], title: str) -> Figure:
 
 def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
     axes.hist(sizes, bins=min(30, max(5, int(np.ptp(sizes)) + 1)), color="0.45")
-    axes.set(xlabel="examples a client", ylabel="clients", title="client sizes")
+    axes.set(xlabel="examples per client", ylabel="clients", title="client sizes")
     for axis in (axes.xaxis, axes.yaxis):
         axis.get_major_locator().set_params(integer=True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _colours(num_classes: int) -> Any:
+def _colors(num_classes: int) -> Any:
     import matplotlib
 
     return matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors[:num_classes]  # pyright: ignore[reportAttributeAccessIssue]
@@ -176,11 +175,11 @@ def _colours(num_classes: int) -> Any:
 def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
     num_clients, num_classes = label_counts.shape
     bottoms = np.zeros(num_clients)
-    for label, colour in enumerate(_colours(num_classes)):
-        axes.bar(np.arange(num_clients), label_counts[:, label], 0.9, bottoms, color=colour, label=str(label))
+    for label, color in enumerate(_colors(num_classes)):
+        axes.bar(np.arange(num_clients), label_counts[:, label], 0.9, bottoms, color=color, label=str(label))
         bottoms += label_counts[:, label]
     axes.set(xlabel="client", ylabel="examples", title="examples of each label", xlim=(-0.6, num_clients - 0.4))
-    # Bars pin their upper limit to the tallest one, which then looks cut off.
+    # By default the axis ends at the tallest bar, which then looks cut off.
     axes.set_ylim(0, 1.03 * max(bottoms.max(), 1))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -189,7 +188,7 @@ def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
 
 def _draw_heat_map(drawing: Any, axes: Any, label_counts: np.ndarray) -> None:
     shares = label_counts / np.maximum(label_counts.sum(axis=1, keepdims=True), 1)
-    # By main label: in the order of their numbers, thousands of clients would look like noise.
+    # Sort clients by main label: in ID order, thousands of clients look like noise.
     order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
     image = axes.imshow(shares[order].T, aspect="auto", interpolation="nearest", cmap="viridis", vmin=0, vmax=1)
     axes.set(xlabel="client, sorted by main label", ylabel="label", title="share of each label in each client")

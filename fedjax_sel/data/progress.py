@@ -16,12 +16,12 @@ _PATIENCE_SECONDS = 1.0
 
 @contextlib.contextmanager
 def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """Show progress once the work has taken a second and somebody is watching a terminal.
+    """Show a progress bar on a terminal once the work has taken a second.
 
     Args:
-        title: what is being done.
+        title: label of the bar.
         total: number of steps (examples or bytes).
-        in_bytes: print amounts as bytes.
+        in_bytes: True to print amounts as bytes.
 
     Yields:
         ``advance(steps)``, to call after each piece of work.
@@ -44,7 +44,7 @@ def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[
 
 
 def _start(title: str, total: int, in_bytes: bool) -> Progress:
-    from rich import progress  # late, because it takes 0.1 s
+    from rich import progress  # deferred, since the import takes 0.1 s
     from rich.console import Console
 
     amount = progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn()

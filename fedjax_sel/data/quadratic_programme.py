@@ -1,4 +1,4 @@
-"""Client sizes from a quadratic programme: the most even sizes that use up every label exactly."""
+"""Client sizes from a quadratic program: the most even sizes that assign all examples of each label."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _SMALLEST_STEP = 1e-10
 
 
 def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarray | None:
-    """Minimise ``|x|^2 / 2`` subject to ``proportions @ x = totals`` and ``x >= lower``.
+    """Minimize ``|x|^2 / 2`` subject to ``proportions @ x = totals`` and ``x >= lower``.
 
-    The minimiser is ``x = max(lower, proportions.T @ multipliers)``, where the multipliers maximise a concave,
-    piecewise quadratic dual; Newton's method with backtracking finds them with C x C systems only, so N may be large.
+    The minimizer is ``x = max(lower, proportions.T @ multipliers)``, where the multipliers maximize a concave,
+    piecewise quadratic dual. Newton's method with backtracking solves only C x C systems, so N may be large.
 
     Args:
-        proportions: float ``[C, N]``, each column a client's label distribution (it sums to one).
-        totals: float ``[C]``, examples of each label.
-        lower: the smallest size allowed, at least 0.
+        proportions: float ``[C, N]``, label distribution of each client; columns sum to one.
+        totals: float ``[C]``, number of examples per label.
+        lower: smallest size, at least 0.
 
     Returns:
-        Sizes, float64 ``[N]``, or None where no sizes satisfy the constraints.
+        Sizes, float64 ``[N]``, or None if no sizes satisfy the constraints.
 
-    Source: the programme is FedCor's (``src/sampling.py``), which solves it with cvxopt.
+    Source: FedCor's ``src/sampling.py``, which solves the program with cvxopt.
     """
     num_labels, num_clients = proportions.shape
     total = float(totals.sum())
@@ -32,8 +32,8 @@ def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarr
         return None
     scale = float(totals.max())
     ridge = 1e-12 * float(np.einsum("cn,cn->", proportions, proportions)) / num_labels * np.eye(num_labels)
-    # Columns sum to one, so feasible sizes sum to the total and cost at most half its square. A dual value above that
-    # proves that there are none (weak duality), and the dual grows without bound in exactly that case.
+    # Columns sum to one, so feasible sizes sum to the total, and their cost is at most half its square. By weak duality
+    # a larger dual value proves infeasibility; exactly then the dual is unbounded.
     infeasible_above = 0.5 * total**2 * (1.0 + _FEASIBLE)
 
     def sizes_at(multipliers: np.ndarray) -> np.ndarray:
@@ -58,7 +58,7 @@ def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarr
         slope, step = float(residual @ direction), 1.0
         while step > _SMALLEST_STEP:
             candidate = multipliers + step * direction
-            # Near the solution the dual is flat to rounding; there a smaller residual is the better sign of progress.
+            # Near the solution the dual is flat up to rounding, so a smaller residual also counts as progress.
             if dual(candidate) >= value + 1e-4 * step * slope or np.abs(residual_at(candidate)).max() < error / 2:
                 break
             step /= 2

@@ -1,4 +1,4 @@
-"""The plain partition schemes (shards, iid, natural), and what all schemes share."""
+"""The partition schemes shards, iid and natural, and helpers of all schemes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedjax_sel.errors import UserError
 
 
 class Assignment(NamedTuple):
-    """Which client holds which example, as two arrays of one length.
+    """Pairs of an example and its client.
 
     Attributes:
         examples: int ``[m]``, positions in the training set.
-        owners: int ``[m]``, the client that holds each.
+        owners: int ``[m]``, client of each example.
     """
 
     examples: np.ndarray
@@ -24,19 +24,19 @@ class Assignment(NamedTuple):
 
 
 def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: int = 1) -> Assignment:
-    """Deal label-sorted shards: s of them a client, at random without replacement (1SPC, 2SPC).
+    """Assign s label-sorted shards to each client, at random without replacement (1SPC, 2SPC).
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         labels: int ``[n]``.
         num_clients: N.
-        shards_per_client: s; the N * s shards have ``n // (N s)`` examples each, and the rest is left over.
+        shards_per_client: s; each of the N * s shards has ``n // (N s)`` examples, and the remainder is unassigned.
 
     Returns:
         The assignment.
 
     Raises:
-        UserError: more shards than examples.
+        UserError: there are more shards than examples.
 
     Source: FedCor's ``src/sampling.py``.
     """
@@ -45,7 +45,7 @@ def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, sh
     if num_shards > len(labels):
         raise UserError(
             f"{num_clients} clients with shards_per_client {shards_per_client} need {num_shards} shards, but there "
-            f"are only {len(labels)} training examples: lower num_clients or shards_per_client"
+            f"are {len(labels)} training examples: lower num_clients or shards_per_client"
         )
     shard_size = len(labels) // num_shards
     by_label = np.argsort(labels, kind="stable")[: num_shards * shard_size].reshape(num_shards, shard_size)
@@ -54,10 +54,10 @@ def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, sh
 
 
 def iid(rng: np.random.Generator, labels: np.ndarray, num_clients: int) -> Assignment:
-    """Deal equal random parts of ``n // N`` examples; the rest is left over.
+    """Assign ``n // N`` random examples to each client; the remainder is unassigned.
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         labels: int ``[n]``.
         num_clients: N.
 
@@ -76,52 +76,52 @@ def natural(
     client_ids: np.ndarray | None = None,
     min_size: int = 5,
 ) -> Assignment:
-    """Deal to the clients that the data set itself names, such as the writers of FEMNIST.
+    """Use the natural clients of the data set, such as the writers of FEMNIST.
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         labels: int ``[n]``.
-        num_clients: how many of them to take, at random.
-        client_ids: int ``[n]``, required: whose each example is.
-        min_size: clients with fewer examples are never taken.
+        num_clients: number of natural clients to draw at random.
+        client_ids: int ``[n]``, natural client of each example; required.
+        min_size: smallest number of examples per drawn client.
 
     Returns:
-        The assignment; the examples of all others are left over.
+        The assignment; the examples of all other clients are unassigned.
 
     Raises:
-        UserError: no client ids, or fewer clients than asked for.
+        UserError: `client_ids` is missing, or there are fewer than `num_clients` clients.
 
     Source: LEAF.
     """
     if client_ids is None or np.shape(client_ids) != labels.shape:
         raise UserError(
-            "partition scheme 'natural' needs client_ids, one a training example, which this data set does not have: "
-            "choose another scheme, or a data set with clients such as 'synthetic:num_writers=100' or 'leaf:FOLDER'"
+            "partition scheme 'natural' needs client_ids, one per training example, which this data set lacks: choose "
+            "another scheme, or a data set with clients such as 'synthetic:num_writers=100' or 'leaf:FOLDER'"
         )
     min_size = whole_number("min_size", min_size, 1)
-    _, whose, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)
+    _, client_of_example, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)
     large_enough = np.flatnonzero(sizes >= min_size)
     if num_clients > len(large_enough):
         raise UserError(
-            f"{num_clients} clients were asked for, but only {len(large_enough)} of {len(sizes)} have at least "
-            f"{min_size} examples: lower num_clients or the smallest size allowed"
+            f"{num_clients} clients were requested, but only {len(large_enough)} of {len(sizes)} have at least "
+            f"{min_size} examples: lower num_clients or min_size"
         )
     owner_of = np.full(len(sizes), -1)
     owner_of[rng.choice(large_enough, num_clients, replace=False)] = np.arange(num_clients)
-    owners = owner_of[whose]
+    owners = owner_of[client_of_example]
     examples = np.flatnonzero(owners >= 0)
     return Assignment(examples, owners[examples])
 
 
 def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
-    """Return the examples of each label that occurs, in random order.
+    """Return the positions of each label's examples, in random order.
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         labels: int ``[n]``.
 
     Returns:
-        One int array a label, by ascending label.
+        One int array per label that occurs, by ascending label.
     """
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
@@ -130,12 +130,12 @@ def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
 
 
 def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
-    """Deal so many examples of each label to each client.
+    """Assign given numbers of examples per client and label.
 
     Args:
-        counts: int ``[N, C]``.
-        label_pools: one array a label. Where a pool is too small it is gone through again from its start, so that
-            clients share examples; a client never gets an example twice unless it takes more than the whole pool.
+        counts: int ``[N, C]``, number of examples per client and label.
+        label_pools: positions of each label's examples, one array per label. An exhausted pool is reused from its
+            start, so clients may share examples. A client receives an example twice only if its count exceeds the pool.
 
     Returns:
         The assignment.
@@ -150,15 +150,15 @@ def whole_number(name: str, value: Any, least: int) -> int:
     """Check an integer option.
 
     Args:
-        name: the option, for the message.
-        value: what was given.
-        least: the smallest value allowed.
+        name: name of the option in messages.
+        value: the user's value.
+        least: smallest valid value.
 
     Returns:
         The value as an int.
 
     Raises:
-        UserError: not an integer, or too small.
+        UserError: the value is not an integer, or is too small.
     """
     try:
         number = operator.index(value)
@@ -170,17 +170,17 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def positive_number(name: str, value: Any) -> float:
-    """Check a real option that must be above zero.
+    """Check a positive option.
 
     Args:
-        name: the option, for the message.
-        value: what was given.
+        name: name of the option in messages.
+        value: the user's value.
 
     Returns:
         The value as a float.
 
     Raises:
-        UserError: not a finite number above zero.
+        UserError: the value is not a finite number above zero.
     """
     try:
         number = float(value)

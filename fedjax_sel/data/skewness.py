@@ -1,4 +1,4 @@
-"""The skewness partition of FL-DP3S: one main label a client, and how much of the client it makes up."""
+"""The skewness partition of FL-DP3S: one main label per client, with a given share of the client's examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAINS = ("balanced", "random")
 
 
 class _Plan(NamedTuple):
-    """Labels of each client: its main one, the others in its order of preference, and its partner under "H"."""
+    """Labels of each client: the main label, the others in order of preference, and the second label under "H"."""
 
     main: np.ndarray
     others: np.ndarray
@@ -31,24 +31,24 @@ def skewness(
     skewness: float | str = 1.0,
     main: str = "balanced",
 ) -> Assignment:
-    """Deal each client a share of examples of its main label, and the rest evenly over the others.
+    """Give each client a share of examples of its main label, and spread the rest evenly over the other labels.
 
     Args:
-        rng: source of randomness.
+        rng: random generator.
         labels: int ``[n]``.
         num_clients: N.
-        skewness: the share, in (0, 1]: 1, 0.8 and 0.5 in the paper; or ``"H"``, half of each of two labels.
-        main: ``balanced``: each label is the main one of equally many clients (the numbers differ by at most one),
-            label totals are balanced, and no example is used twice. All clients have one size: the largest, up to
-            ``n // N``, for which no label runs short (542 and not 600 for MNIST, N = 100, skewness 1).
-            ``random``: main labels at random; a label that runs out is gone through again, so that clients share
-            examples.
+        skewness: share of the main label, in (0, 1] (1, 0.8 and 0.5 in the paper); or ``"H"``, half of each of two
+            labels.
+        main: ``balanced``: labels are main labels equally often (to within one client), label totals are balanced, and
+            clients share no examples. All clients have the largest size, at most ``n // N``, for which no label is
+            exhausted (542 instead of 600 for MNIST with N = 100 and skewness 1).
+            ``random``: main labels are drawn at random; exhausted labels are reused, so clients share examples.
 
     Returns:
-        The assignment; examples beyond the equal sizes are left over.
+        The assignment; all clients have one size, and the remaining examples are unassigned.
 
     Raises:
-        UserError: a value out of range, or too few examples.
+        UserError: a value is out of range, or there are too few examples.
 
     Source: FL-DP3S section 4; flsim's ``load_data.py``.
     """
@@ -63,20 +63,20 @@ def skewness(
 
     def fits(size: int) -> bool:
         counts = _counts(plan, size, share)
-        # With random mains only a single client must not need an example twice.
+        # With random main labels clients may share examples, but no client may hold one twice.
         return bool((counts.sum(axis=0) <= available).all() if main == "balanced" else (counts <= available).all())
 
     size = _largest(fits, len(labels) // num_clients)
     if size < 1 or (share is None and size < 2):
         raise UserError(
-            f"{num_clients} clients of skewness {skewness} run short of the rarest label, which has "
-            f"{available.min()} examples: lower num_clients, or draw main labels at random"
+            f"{num_clients} clients of skewness {skewness} need more than the {available.min()} examples of the "
+            "rarest label: lower num_clients, or set main to 'random'"
         )
     return schemes.deal(_counts(plan, size, share), label_pools)
 
 
 def _parse(skewness: float | str) -> float | None:
-    """Return the share as a float, None for "H"."""
+    """Return the share as a float, or None for "H"."""
     if isinstance(skewness, str) and skewness.strip().upper() == "H":
         return None
     try:
@@ -89,9 +89,9 @@ def _parse(skewness: float | str) -> float | None:
 
 
 def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, halves: bool) -> _Plan:
-    """Plan rounds of one client a label, in which the i-th preferences of all clients are all labels once.
+    """Plan groups of one client per main label, in which the i-th preferences of the clients are all distinct.
 
-    So whatever the first preferences are used for, each label's total is the same after each whole round.
+    Within each full group all labels therefore have equal totals, for any number of preferences in use.
     """
     num_rounds = -(-num_clients // num_labels)
     positions = np.arange(num_labels)
@@ -103,14 +103,14 @@ def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, 
     if halves:
         derangements = np.stack([_derangement(rng, num_labels) for _ in range(num_rounds)])
         partner = np.take_along_axis(names, derangements, axis=1)
-    # The last round may be cut short, and clients must not be sorted by round.
+    # The last group may be incomplete, and clients must not be sorted by group.
     chosen = rng.permutation(num_clients)
     flat = (names.reshape(-1), others.reshape(names.size, num_labels - 1), partner.reshape(-1))
     return _Plan(*(part[chosen] for part in flat))
 
 
 def _random_plan(rng: np.random.Generator, num_clients: int, num_labels: int, halves: bool) -> _Plan:
-    del halves  # the first preference is already a random other label
+    del halves  # under "H" the first preference, already a random other label, is the second label
     main = rng.integers(num_labels, size=num_clients)
     offsets = 1 + rng.permuted(np.tile(np.arange(num_labels - 1), (num_clients, 1)), axis=1)
     others = (main[:, None] + offsets) % num_labels
@@ -118,7 +118,7 @@ def _random_plan(rng: np.random.Generator, num_clients: int, num_labels: int, ha
 
 
 def _derangement(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Draw a uniformly random permutation without a fixed point, by rejection (about e tries)."""
+    """Draw a uniformly random permutation without fixed points, by rejection (about e tries)."""
     while True:
         permutation = rng.permutation(size)
         if (permutation != np.arange(size)).all():
@@ -126,7 +126,7 @@ def _derangement(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
-    """Return how many examples of each label each client gets, int64 ``[N, C]``, rows sum to ``size``."""
+    """Return the number of examples per client and label, int64 ``[N, C]``; rows sum to ``size``."""
     num_clients, num_others = plan.others.shape
     clients = np.arange(num_clients)
     counts = np.zeros((num_clients, num_others + 1), np.int64)
@@ -143,7 +143,7 @@ def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
-    """Return the largest size up to ``most`` that fits, by bisection, 0 if none; needs grow with the size."""
+    """Return the largest size up to ``most`` that fits, by bisection, or 0; larger sizes need more examples."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

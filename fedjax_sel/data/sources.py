@@ -1,4 +1,4 @@
-"""From the name of a data set to its arrays: which source is used, in which order."""
+"""Loading of data sets by name, and the order in which sources are searched."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 def names() -> tuple[str, ...]:
     """Return the names of data sets that need no prepared folder.
 
-    Returns:
-        The names; beside them, any image-classification set that is prepared for TFDS can be loaded by its name, and
-        ``leaf:FOLDER`` reads LEAF's JSON.
+    `load` also accepts the name of any image-classification set that TFDS has prepared, and ``leaf:FOLDER``.
     """
     return _NAMES
 
@@ -29,21 +27,21 @@ def names() -> tuple[str, ...]:
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a data set by name.
 
-    ``digits`` and ``synthetic`` need no files. All others are looked for in this order: in ``data_dir``, if given, and
-    nowhere else; in TFDS_DATA_DIR; in ~/tensorflow_datasets; among the decoded copies of the cache; and the official
-    files of four sets are downloaded. What was decoded once is kept as a copy that loads without TFDS.
+    ``digits`` and ``synthetic`` need no files. If ``data_dir`` is given, only that folder is searched. Otherwise the
+    order is TFDS_DATA_DIR, ~/tensorflow_datasets, and the cache of decoded copies; four data sets are then downloaded
+    from their official addresses. Decoded data are cached, and load from the cache without TFDS.
 
     Args:
         name: one of ``names()``, ``synthetic:option=value,...``, ``leaf:FOLDER`` (see `leaf.load`), or a TFDS name
             (``name`` or ``name/config``).
-        data_dir: folder in TFDS layout, or of decoded copies; for four sets also an empty folder to download into; for
-            ``leaf`` the folder that FOLDER lies in.
+        data_dir: folder in TFDS layout, or folder of decoded copies. For four data sets it may be empty and receives
+            the download. For ``leaf`` it is the folder that contains FOLDER.
 
     Returns:
         The data set; its images may be memory-mapped.
 
     Raises:
-        UserError: no such data set, no such folder, a damaged one, or offline.
+        UserError: the data set or the folder does not exist or is damaged, or a download fails.
     """
     base, _, options = name.partition(":")
     if data_dir is not None:
@@ -54,7 +52,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         return leaf.load(options, None if data_dir is None else _existing_folder(data_dir, "data folder"))
     if options:
         raise UserError(
-            f"data set {base!r} takes no options, but {options!r} was given: only 'synthetic' and 'leaf' have some"
+            f"data set {base!r} has no options, but {options!r} was given: only 'synthetic' and 'leaf' have options"
         )
     if base == "digits":
         return builtin.digits()
@@ -92,12 +90,12 @@ def _from_usual_places(name: str) -> Dataset:
         return _from_cache_or_official_files(name, searched)
     try:
         return _from_prepared(name, prepared)
-    except tfds_reader.UnavailableError as problem:  # nobody named this folder; is there another way?
+    except tfds_reader.UnavailableError as problem:  # the user did not name this folder, so try the other sources
         try:
             dataset = _from_cache_or_official_files(name, searched)
         except UserError:
             raise problem from None
-        warnings.warn(f"{prepared} is passed over: {problem}", stacklevel=2)
+        warnings.warn(f"{prepared} is skipped: {problem}", stacklevel=2)
         return dataset
 
 
@@ -111,7 +109,7 @@ def _from_cache_or_official_files(name: str, searched: Path) -> Dataset:
 
 
 def _home() -> Path:
-    """Return the user's home folder; where there is none, its sign, under which there is nothing."""
+    """Return the user's home folder, or the nonexistent path "~" without one."""
     try:
         return Path.home()
     except RuntimeError:
@@ -119,7 +117,7 @@ def _home() -> Path:
 
 
 def _usable(folder: Path, name: str) -> Path | None:
-    """Return a prepared set in a folder that nobody named: one that cannot be read is passed over without complaint."""
+    """Return the prepared data set in a default folder, or None if it is missing or unreadable."""
     try:
         prepared = tfds_folder.find(folder, name)
         if prepared is not None:
@@ -147,7 +145,7 @@ def _from_official_files(name: str, parent: Path, damage: str) -> Dataset:
 
 
 def _from_copies(name: str, parent: Path) -> tuple[Dataset | None, str]:
-    """Return the first sound copy, or what is wrong with the others."""
+    """Return the first intact copy, or None and the damage of the last one."""
     damage = ""
     for copy in cache.find(parent, name):
         try:
@@ -161,9 +159,9 @@ def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:
     try:
         folder = Path(path).expanduser()
     except RuntimeError as problem:
-        raise UserError(f"{what} {path}: there is no such home folder: write the whole path") from problem
-    if not os.path.isdir(folder):  # not Path.is_dir: it raises where a folder above may not be entered
-        problem = "is not a folder" if os.path.exists(folder) else "does not exist, or may not be entered"
+        raise UserError(f"{what} {path}: there is no such home folder: give the absolute path") from problem
+    if not os.path.isdir(folder):  # not Path.is_dir, which raises if a parent folder is not accessible
+        problem = "is not a folder" if os.path.exists(folder) else "does not exist, or is not accessible"
         raise UserError(f"{what} {folder} {problem}: create it, or name the folder that holds the prepared data sets")
     return folder
 
@@ -171,8 +169,8 @@ def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:
 def _missing(name: str, places: str, folder: Path, damage: str) -> UserError:
     if damage:
         return UserError(
-            f"the decoded copy of {name!r} is damaged ({damage}) and its source is not here to make it again: "
-            "delete it, and give --data-dir a folder with the prepared data set"
+            f"the decoded copy of {name!r} is damaged ({damage}), and its source is missing: "
+            "delete it, and set --data-dir to a folder with the prepared data set"
         )
     hint = did_you_mean(name, [*_NAMES, *tfds_folder.listing(folder)])
     return UserError(

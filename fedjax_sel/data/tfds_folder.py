@@ -1,4 +1,4 @@
-"""Finds data sets that tensorflow-datasets has prepared in a folder, without importing it."""
+"""Search for data sets that tensorflow-datasets (TFDS) has prepared, without importing TFDS."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ def find(data_dir: Path, name: str) -> Path | None:
         name: ``name`` or ``name/config``.
 
     Returns:
-        The version's folder; None where there is no sign of the data set.
+        The version's folder, or None if the data set is missing.
 
     Raises:
-        UserError: the data set is there, but was not prepared to the end, or has several configurations.
+        UserError: the data set was not fully prepared, or has several configurations.
     """
     base = data_dir / name
-    if not os.path.isdir(base):  # nor where a folder above may not be entered
+    if not os.path.isdir(base):  # False also if a parent folder is not accessible
         return None
     versions = _versions(base)
     if not versions and "/" not in name:
         configs = sorted(entry.name for entry in base.iterdir() if entry.is_dir() and _versions(entry))
         if len(configs) > 1:
-            offer = ", ".join(f"{name}/{config}" for config in configs)
-            raise UserError(f"data set {name!r} in {data_dir} has several configurations: name one of {offer}")
+            choices = ", ".join(f"{name}/{config}" for config in configs)
+            raise UserError(f"data set {name!r} in {data_dir} has several configurations: name one of {choices}")
         if configs:
             versions = _versions(base / configs[0])
     if not versions:
         if any("incomplete" in entry.name for entry in base.rglob("*")):
-            raise UserError(f"{base} was not prepared to the end: delete it and prepare {name!r} again")
+            raise UserError(f"{base} was not fully prepared: delete it and prepare {name!r} again")
         return None
     complete = [version for version in versions if (version / _INFO).is_file()]
     if not complete:
         raise UserError(
-            f"{versions[-1]} has no {_INFO}, so {name!r} was not prepared to the end: delete it and prepare again"
+            f"{versions[-1]} has no {_INFO}, so {name!r} was not fully prepared: delete it and prepare again"
         )
     return complete[-1]
 
@@ -58,7 +58,7 @@ def info(folder: Path) -> dict[str, Any]:
     """Return the contents of dataset_info.json.
 
     Args:
-        folder: a version's folder.
+        folder: folder of a version.
 
     Returns:
         The decoded JSON.
@@ -76,10 +76,10 @@ def info(folder: Path) -> dict[str, Any]:
 
 
 def check_readable(folder: Path) -> None:
-    """Refuse record formats that cannot be read without TensorFlow.
+    """Reject record formats that require TensorFlow.
 
     Args:
-        folder: a version's folder.
+        folder: folder of a version.
 
     Raises:
         UserError: the record files are not array_record.
@@ -93,13 +93,13 @@ def check_readable(folder: Path) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Identify the contents of a prepared folder, cheaply.
+    """Return a fingerprint of a prepared folder without reading the record files in full.
 
-    Large record files are not hashed as a whole, for they may lie on a slow network drive: their names, their sizes
-    and samples over their whole length are. Sizes alone would not do, because they are multiples of 64 KiB.
+    Record files may be large and lie on a slow network drive, so only their names, sizes and evenly spaced samples are
+    hashed. Sizes alone would not suffice, because they are multiples of 64 KiB.
 
     Args:
-        folder: a version's folder.
+        folder: folder of a version.
 
     Returns:
         16 hexadecimal digits.
@@ -121,13 +121,10 @@ def fingerprint(folder: Path) -> str:
 
 
 def listing(data_dir: Path) -> list[str]:
-    """Return the names of the data sets that are prepared in a folder.
+    """Return the sorted names (``name`` or ``name/config``) of the prepared data sets in a folder.
 
     Args:
         data_dir: folder in TFDS layout.
-
-    Returns:
-        Sorted names, ``name`` or ``name/config``.
     """
     try:
         found = {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/{_INFO}")}

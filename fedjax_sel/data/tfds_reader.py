@@ -1,4 +1,4 @@
-"""Decodes a data set that tensorflow-datasets has prepared as array_record, without TensorFlow."""
+"""Decoder of data sets that tensorflow-datasets (TFDS) has prepared as array_record, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fedjax_sel.errors import UserError
 _CHUNK_EXAMPLES = 2048
 _JPEG_MAGIC = b"\xff\xd8"
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-# Sets that are published as exact pixels: JPEG records of these are somebody's re-encoding.
+# Data sets published as exact pixels; JPEG records of these are lossy copies.
 _PUBLISHED_EXACTLY = ("mnist", "fashion_mnist", "kmnist", "emnist", "cifar10", "cifar100", "svhn_cropped")
 
 
 class UnavailableError(UserError):
-    """What reads prepared folders is missing or broken; the folder may well be whole."""
+    """A package for reading prepared folders is missing or broken; the folder itself may be intact."""
 
 
 class _Keys(NamedTuple):
@@ -44,19 +44,18 @@ def read(folder: Path, name: str) -> Dataset:
     """Decode both splits of a prepared data set.
 
     Args:
-        folder: the version's folder, with ``dataset_info.json``.
-        name: the name to give the data set.
+        folder: folder of a version, with ``dataset_info.json``.
+        name: name of the returned data set.
 
     Returns:
-        The data set, in memory. Its test split is ``test``, or ``validation`` where there is no ``test``.
+        The data set, in memory. Its test split is ``test``, or ``validation`` if ``test`` is missing.
 
     Raises:
-        UserError: the folder is damaged or half-written, is not array_record, or does not hold images of one shape
-            with one integer label each.
+        UserError: the folder is damaged or incomplete, is not array_record, or does not hold images of one shape with
+            one integer label each.
         UnavailableError: tensorflow-datasets, array_record or Pillow cannot be imported.
-
-    Source: TFDS's raw-bytes data source, then Pillow on each image: two to three times as fast as TFDS's own decoding.
     """
+    # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
     tfds_folder.check_readable(folder)
     tfds_trust.check(folder)
     tfds, formats = _import_tfds()
@@ -110,12 +109,12 @@ def _shards(split_info: Any) -> _Shards:
 
 
 def _check_shards(shards: _Shards) -> None:
-    """Count each shard's records before anything is decoded; a file cut short opens without complaint and has none."""
+    """Check the number of records in each shard; a truncated file opens without error, but holds no records."""
     from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
     for path, length in zip(shards.paths, shards.lengths, strict=True):
         if not path.is_file():
-            raise UserError(f"{path} is missing, so the folder is damaged or half-written: prepare the data set again")
+            raise UserError(f"{path} is missing, so the folder is damaged or incomplete: prepare the data set again")
         try:
             reader = array_record_module.ArrayRecordReader(str(path))
             found = reader.num_records()
@@ -124,7 +123,7 @@ def _check_shards(shards: _Shards) -> None:
             found = 0
         if found != length:
             raise UserError(
-                f"{path} holds {found} records instead of {length}, so the folder is damaged or half-written: "
+                f"{path} holds {found} records instead of {length}, so the folder is damaged or incomplete: "
                 "prepare the data set again"
             )
 
@@ -132,7 +131,7 @@ def _check_shards(shards: _Shards) -> None:
 def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
     features = info.features
     if not isinstance(features, tfds.features.FeaturesDict):
-        raise UserError(f"{folder} does not hold labelled images: use an image-classification data set")
+        raise UserError(f"{folder} does not hold labeled images: use an image-classification data set")
     images = [key for key, feature in features.items() if isinstance(feature, tfds.features.Image)]
     labels = [key for key, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)]
     if isinstance(info.supervised_keys, tuple) and len(info.supervised_keys) == 2:
@@ -141,11 +140,11 @@ def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
         labels = [label] if label in labels else labels
     if len(images) != 1 or len(labels) != 1:
         raise UserError(
-            f"{folder} must hold one image and one integer class label an example, but has the features "
+            f"{folder} must hold one image and one integer class label per example, but has the features "
             f"{', '.join(sorted(features))}: use an image-classification data set"
         )
     image = features[images[0]]
-    # np_dtype, because dtype imports TensorFlow.
+    # np_dtype, since the attribute dtype imports TensorFlow.
     if np.dtype(image.np_dtype) != np.uint8 or image.shape[-1] not in _PILLOW_MODES:
         raise UserError(
             f"{folder} has images of type {image.np_dtype}, shape {image.shape}: only uint8 images are supported"
@@ -174,9 +173,7 @@ def _decode(
                     images = np.empty((size, *pixels.shape), np.uint8)
                     jpeg = encoded.startswith(_JPEG_MAGIC)
                 if pixels.shape != images.shape[1:]:
-                    raise UserError(
-                        f"{folder} has images of different sizes: only sets with one image size can be used"
-                    )
+                    raise UserError(f"{folder} has images of different sizes: use a data set with one image size")
                 images[position] = pixels
                 labels[position] = feature[keys.label].int64_list.value[0]
             advance(len(positions))
@@ -186,8 +183,8 @@ def _decode(
         raise _damaged(folder, problem) from problem
     if labels.min() < 0 or labels.max() >= keys.num_classes:
         raise UserError(
-            f"the {split!r} split of {folder} has labels from {labels.min()} to {labels.max()} where 0 to "
-            f"{keys.num_classes - 1} are allowed: use a labelled data set"
+            f"the {split!r} split of {folder} has labels from {labels.min()} to {labels.max()}, outside 0 to "
+            f"{keys.num_classes - 1}: use a labeled data set"
         )
     return images, labels, jpeg
 
@@ -209,10 +206,10 @@ def _says_jpeg(folder: Path, image_key: str) -> bool:
 
 
 def _damaged(folder: Path, problem: Exception) -> UserError:
-    if isinstance(problem, ImportError):  # of a part that is imported later still
+    if isinstance(problem, ImportError):  # TFDS imports some of its parts lazily
         return _unavailable(problem)
     reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-    return UserError(f"{folder} is damaged or half-written ({reason}): delete it and prepare the data set again")
+    return UserError(f"{folder} is damaged or incomplete ({reason}): delete it and prepare the data set again")
 
 
 def _unavailable(problem: Exception) -> UnavailableError:
@@ -221,7 +218,7 @@ def _unavailable(problem: Exception) -> UnavailableError:
     else:
         reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
     return UnavailableError(
-        "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, and "
+        "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but "
         f"{reason}; pip install --upgrade tensorflow-datasets array_record pillow"
     )
 
@@ -236,16 +233,16 @@ def _import_tfds() -> tuple[Any, _Formats]:
             from tensorflow_datasets.core.decode import DeserializeMethod
             from tensorflow_datasets.proto import tf_example_pb2
 
-            # Parts of them are imported when they are first used: here, so that what fails later is the folder's fault.
+            # Trigger the packages' lazy imports here, so that later errors are due to the folder.
             _ = PIL.Image.open, tfds.builder_from_directory, tfds.features.Image, array_record_module.ArrayRecordReader
-        except Exception as problem:  # a package that does not go with another one raises anything
+        except Exception as problem:  # incompatible versions may raise anything
             raise _unavailable(problem) from problem
     return tfds, _Formats(tf_example_pb2, DeserializeMethod.RAW_BYTES)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the logger "absl", through which TFDS and absl say nothing that helps somebody who wants images."""
+    """Silence the logger "absl" of TFDS, whose messages do not help users."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Pytrees of arrays without JAX: an array, or a dict or tuple of such, all with one leading axis of examples."""
+"""Pytrees of NumPy arrays, without JAX. All arrays of a tree share the leading axis of examples."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Tree = Any
-"""An array, or a dict (keys are strings) or a tuple of trees; lists are no containers but arrays to be."""
+"""An array, or a dict (with string keys) or tuple of trees. Lists are not containers but array data."""
 
 
 def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every array with its path, dicts by sorted key as in JAX.
+    """Yield each array with its path; dicts in sorted key order, as in JAX.
 
     Args:
         tree: the tree.
-        name: stands before each path.
+        name: prefix of each path.
 
     Yields:
-        Path such as ``name['a'][0]``, and array.
+        Pairs of a path, such as ``name['a'][0]``, and an array.
     """
     if isinstance(tree, dict):
         for key in sorted(tree):
@@ -30,15 +30,15 @@ def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def transform(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
-    """Apply a function to every array.
+    """Apply a function to each array, like `jax.tree.map`.
 
     Args:
-        function: of an array, and of what stands in its place in each of the others.
-        tree: decides the structure.
-        *others: trees of the same structure, whatever stands in the places of arrays.
+        function: function of an array of `tree` and the values at its path in `others`.
+        tree: tree that defines the structure.
+        *others: trees of the same structure, with any values as leaves.
 
     Returns:
-        The tree of what the function returns.
+        The tree of results.
     """
     if isinstance(tree, dict):
         return {key: transform(function, tree[key], *(other[key] for other in others)) for key in sorted(tree)}
@@ -49,15 +49,15 @@ def transform(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
 
 
 def num_examples(tree: Tree) -> int:
-    """Return the length of the leading axis, that of the first array."""
+    """Return the length of the first array's leading axis."""
     return len(next(leaves(tree))[1])
 
 
 def take(tree: Tree, rows: Any) -> Tree:
-    """Index the leading axis of every array: by a slice, a mask or positions."""
+    """Index the leading axis of each array by a slice, a mask or positions."""
     return transform(lambda array: array[rows], tree)
 
 
 def is_array(tree: Tree) -> bool:
-    """Return whether the tree is one array and no container."""
+    """Return whether the tree is a single array."""
     return not isinstance(tree, dict | tuple)

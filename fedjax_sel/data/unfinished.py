@@ -1,8 +1,8 @@
-"""Folders that a writer fills and then renames, and what is left of them where the writer was killed.
+"""Temporary folders that a writer fills and then renames, and the removal of folders that killed writers left.
 
-A writer at work holds a lock on its folder, which the system lets go of when the process ends, however it ends. Folders
-whose name says so and that nobody holds can therefore be removed at once. Where there are no locks (Windows, some file
-systems) only age tells.
+A writer locks its folder, and the system releases the lock when the process ends for any reason. Unlocked folders with
+the prefix `.writing-held-` can therefore be removed at once. Without file locks (Windows, some file systems) folders
+are removed after a day.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ABANDONED_AFTER_SECONDS = 24 * 3600.0
 
 @contextlib.contextmanager
 def folder(parent: Path) -> Iterator[Path]:
-    """Make a temporary folder, and remove it in the end if it is still there.
+    """Create a temporary folder, and remove it on exit unless it was renamed.
 
     Args:
         parent: an existing folder.
@@ -36,12 +36,12 @@ def folder(parent: Path) -> Iterator[Path]:
         The folder, which may be renamed.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     handle = _hold(made)
     try:
-        if handle is not None:  # only now: whoever sees the new name may try the lock
+        if handle is not None:  # rename only after locking, since `sweep` removes unlocked folders of this name
             made = made.rename(made.with_name(made.name.replace(_PREFIX, _HELD_PREFIX, 1)))
         yield made
     finally:
@@ -51,10 +51,10 @@ def folder(parent: Path) -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the temporary folders of writers that died.
+    """Remove the temporary folders of dead writers.
 
     Args:
-        parent: where they may lie; need not exist.
+        parent: folder to search; need not exist.
     """
     for entry in parent.glob(f"{_PREFIX}*"):
         if not entry.name.startswith(_HELD_PREFIX):
@@ -67,7 +67,7 @@ def sweep(parent: Path) -> None:
 
 
 def _hold(path: Path) -> int | None:
-    """Take the lock on a folder; None where somebody has it or there are no locks."""
+    """Lock a folder and return the handle; None if another process holds the lock or locks are not supported."""
     if fcntl is None:
         return None
     try:

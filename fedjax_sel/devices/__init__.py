@@ -1,9 +1,9 @@
-"""Many independent pieces of work over all devices: the one place that knows how many there are.
+"""Distribution of independent jobs over all devices.
 
-The devices form a mesh with two axes. Groups of replicates (seeds) live along the first: each group's state is on its
-own devices alone, and groups never talk to each other. Along the second, the devices of a group share its pairs
-(replicate, client), or (replicate, block of examples): the pairs are laid out as one axis, padded to a multiple of the
-devices and dealt out, and the results are gathered. Everything else is done by every device of a group alike.
+The devices form a mesh with two axes. The first axis holds groups of replicates (seeds). The state of a group is only
+on its own devices, and groups do not communicate. Along the second axis, the devices of a group share its jobs, which
+are pairs (replicate, client) or (replicate, block of examples). Jobs form one axis, padded to a multiple of the
+devices, and their results are gathered. All other computations are replicated within a group.
 """
 
 from fedjax_sel.devices.mesh import (

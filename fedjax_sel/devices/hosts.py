@@ -1,7 +1,7 @@
-"""Several machines as one: JAX's own distributed runtime, and the few things that one machine does for all.
+"""Runs on several machines with JAX's distributed runtime, and actions of the first machine on behalf of all.
 
-Every machine runs the same program on the same configuration and reads the same data. The first one owns the folder
-and the terminal; what it finds or refuses there, all of them find or refuse.
+All machines run the same program with the same configuration and data. Only the first machine accesses the run folder
+and the terminal; it broadcasts the results and errors of these actions.
 """
 
 import io
@@ -23,11 +23,11 @@ ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PR
 def start() -> None:
     """Join the other machines, once.
 
-    TPU pods, SLURM, Open MPI and Kubernetes are recognised by JAX; elsewhere three variables of the environment say
-    where the first machine listens, how many there are, and which one this is (docs/devices.md).
+    JAX recognizes TPU pods, SLURM, Open MPI and Kubernetes. Elsewhere three environment variables set the address of
+    the first machine, the number of machines, and the index of this one (docs/devices.md).
 
     Raises:
-        UserError: nothing says so, or the others cannot be reached.
+        UserError: the cluster is not configured, or the other machines cannot be reached.
     """
     if jax.distributed.is_initialized():
         return
@@ -45,34 +45,35 @@ def start() -> None:
 def _number(name: str) -> int | None:
     text = os.environ.get(name)
     if text is not None and not text.isdecimal():
-        raise UserError(f"--distributed: {name}={text!r} is not a whole number")
+        raise UserError(f"--distributed: {name}={text!r} is not a whole number; set it to one")
     return None if text is None else int(text)
 
 
 def is_first() -> bool:
-    """Return whether this is the machine that owns the folder and the terminal."""
+    """Return whether this is the machine with access to the run folder and the terminal."""
     return _alone() or jax.process_index() == 0
 
 
 def _alone() -> bool:
     """Return whether there are no other machines.
 
-    Does not start JAX's devices, after which `devices.use_every_core` is too late.
+    This must not start JAX's devices, since `devices.use_every_core` has no effect after that.
     """
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 
 def on_first(action: Callable[[], Any]) -> Any:
-    """Do something on the first machine alone.
+    """Run an action only on the first machine, and return its result on all machines.
 
     Args:
-        action: what to do; its result consists of dictionaries, lists, plain values and NumPy arrays.
+        action: function whose result consists of dictionaries, lists, plain values and NumPy arrays.
 
     Returns:
-        Its result, on every machine.
+        The result of the action.
 
     Raises:
-        UserError: it raised one there; it is raised on every machine. So is DamagedRunError.
+        UserError: the action raised it; all machines raise it.
+        DamagedRunError: the action raised it; all machines raise it.
     """
     if _alone():
         return action()
@@ -93,7 +94,7 @@ def on_first(action: Callable[[], Any]) -> Any:
 
 
 def _encode(value: Any) -> bytes:
-    """Encode arrays as NumPy stores them, the rest as JSON."""
+    """Encode arrays in NumPy's format and all other values as JSON."""
     arrays: dict[str, np.ndarray] = {}
 
     def set_apart(leaf: Any) -> Any:
@@ -115,12 +116,12 @@ def _decode(content: bytes) -> Any:
 
 
 _ARRAY, _TEXT = "__array__", "text"
-MOST_AT_ONCE = 2**28  # bytes that go to other machines in one piece
+MOST_AT_ONCE = 2**28  # bytes per broadcast
 
 
 def _broadcast(message: bytes) -> bytes:
     """Return the first machine's bytes."""
-    parts = np.array(divmod(len(message), MOST_AT_ONCE), np.int32)  # a length of more than 2 GiB is no int32
+    parts = np.array(divmod(len(message), MOST_AT_ONCE), np.int32)  # lengths over 2 GiB exceed int32
     whole, rest = (int(part) for part in multihost_utils.broadcast_one_to_all(parts))
     content = np.frombuffer(message, np.uint8) if is_first() else np.zeros(whole * MOST_AT_ONCE + rest, np.uint8)
     received = [
@@ -131,7 +132,7 @@ def _broadcast(message: bytes) -> bytes:
 
 
 def anybody(wish: bool) -> bool:
-    """Return whether any machine wishes something; all of them must ask at the same time."""
+    """Return whether `wish` is True on any machine; all machines must call this together."""
     if _alone():
         return wish
     return bool(np.any(multihost_utils.process_allgather(np.bool_(wish))))

@@ -1,4 +1,4 @@
-"""Bytes: of arrays, of programs, and of devices."""
+"""Memory of arrays, compiled programs and devices, in bytes."""
 
 import math
 import os
@@ -11,19 +11,19 @@ from jax.experimental import multihost_utils
 
 
 def of_arrays(tree: Any) -> int:
-    """Return the bytes of all arrays in a pytree, or of what has their shapes and dtypes.
+    """Return the bytes of all arrays in a pytree.
 
     Args:
-        tree: arrays or `jax.ShapeDtypeStruct`.
+        tree: a pytree of arrays or `jax.ShapeDtypeStruct`.
     """
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def of_program(compiled: Any) -> int:
-    """Return the bytes that a compiled program needs at once: arguments, results not donated, temporaries.
+    """Return the memory of a compiled program: arguments, results without donated buffers, and temporaries.
 
     Args:
-        compiled: from `jitted.lower(...).compile()`.
+        compiled: result of `jitted.lower(...).compile()`.
     """
     memory = compiled.memory_analysis()
     return (
@@ -35,21 +35,20 @@ def of_program(compiled: Any) -> int:
 
 
 def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
-    """Return the bytes of all that a function computes on its way: above what its compiled program holds at once.
+    """Return the bytes of all intermediate results of a function, an upper bound of its compiled program's memory.
 
     Args:
-        function: traceable.
-        *arguments: their shapes.
+        function: traceable function.
+        *arguments: arguments of the function, as arrays or shapes.
     """
     equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
     return sum(of_arrays([variable.aval for variable in equation.outvars]) for equation in equations)
 
 
 def of_device() -> int | None:
-    """Return the bytes that the smallest device of all machines has for a program; None if one is silent.
+    """Return the smallest memory of a device on any machine, in bytes; None if a device does not report it.
 
-    Every machine must come to the same answer, since it decides how the work is laid out. The cores of a CPU share its
-    memory.
+    The result is equal on all machines, since it decides the layout of the work. The cores of a CPU share its memory.
     """
     own = _of_own_device()
     if jax.process_count() == 1:

@@ -1,4 +1,4 @@
-"""The devices as groups of seeds x shares of their clients, and arrays on them."""
+"""The device mesh, groups of seeds x shares of their clients, and the placement of arrays on it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,23 +13,23 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedjax_sel.errors import UserError
 
 SEEDS, CLIENTS = "seeds", "clients"
-WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # the same on all devices; split along the leading axis [S]
+WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # replicated on all devices; split along the leading axis [S]
 
 
 def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:
-    """Lay the devices out as groups of seeds x shares of their clients.
+    """Make the mesh, groups of seeds x shares of their clients.
 
-    By default the shape in which a round takes the fewest turns, and of those the one with the most groups; no more
-    devices than end the work in as many turns.
+    The default shape minimizes the number of sequential jobs per device in a round; ties go to the most groups. It
+    omits devices that would not reduce that number.
 
     Args:
         num_seeds: S.
-        num_selected: K; a round trains S K clients.
-        num_blocks: blocks of examples that a round evaluates for each seed.
-        wanted: an explicit shape.
+        num_selected: K; a round trains S * K clients.
+        num_blocks: blocks of examples that a round evaluates per seed.
+        wanted: explicit shape, or None for the default.
 
     Raises:
-        UserError: the explicit shape cannot be had.
+        UserError: the explicit shape is invalid.
     """
     available = jax.devices()
     if wanted is not None:
@@ -46,7 +46,7 @@ def in_words(mesh: Mesh) -> str:
 
 
 def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
-    """Return groups of seeds, and devices of a group; with `need_all` every machine, so every device, takes part."""
+    """Return the number of groups and of devices per group; `need_all` (several machines) uses all devices."""
 
     def turns(groups: int, jobs: int) -> int:
         return -(-(num_seeds // groups) * jobs // (most // groups))
@@ -62,31 +62,31 @@ def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, n
 
 
 def check_shape(shape: tuple[int, int], num_seeds: int, num_selected: int, num_devices: int | None = None) -> None:
-    """Refuse a mesh that cannot be had.
+    """Check the shape of a mesh.
 
     Args:
-        shape: devices along seeds and along clients.
+        shape: numbers of devices along seeds and along clients.
         num_seeds: S.
         num_selected: K.
-        num_devices: how many there are; None: not known yet.
+        num_devices: number of available devices; None if not known yet.
 
     Raises:
-        UserError: with the nearest shape that works.
+        UserError: the shape is invalid; the message names the nearest valid shape.
     """
     groups, share = shape
-    why = []
+    problems = []
     if num_seeds % groups:
-        why.append(f"{num_seeds} seeds cannot be split into {groups} equal groups")
+        problems.append(f"{num_seeds} seeds cannot be split into {groups} equal groups")
     if num_selected % share:
-        why.append(f"{num_selected} clients a round cannot be split into {share} equal shares")
+        problems.append(f"{num_selected} clients per round cannot be split into {share} equal shares")
     if num_devices is not None and groups * share > num_devices:
-        why.append(f"{groups * share} devices are more than the {num_devices} there are")
-    if why:
+        problems.append(f"{groups * share} devices exceed the {num_devices} available")
+    if problems:
         most = groups * share if num_devices is None else num_devices
         fitting = [(g, c) for g in _divisors(num_seeds) for c in _divisors(num_selected) if g * c <= most]
         nearest = min(fitting, key=lambda s: (abs(s[0] - groups) + abs(s[1] - share), -s[0] * s[1]))
         raise UserError(
-            f"--mesh seeds={groups},clients={share}: {' and '.join(why)}; "
+            f"--mesh seeds={groups},clients={share}: {' and '.join(problems)}; "
             f"give seeds={nearest[0]},clients={nearest[1]}, or leave it out"
         )
 
@@ -96,15 +96,15 @@ def _divisors(number: int) -> list[int]:
 
 
 def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-    """Make of a function of some replicates one of all: each group of devices runs it on its own.
+    """Map a function of a group's replicates over all groups of devices.
 
     Args:
         mesh: the devices.
-        function: pure; within it `spread` shares work among the devices of a group.
-        in_specs: for each argument WHOLE or PER_SEED, or a pytree of them.
-        out_specs: likewise for its result.
+        function: pure function; `spread` inside it shares work among the devices of a group.
+        in_specs: WHOLE or PER_SEED per argument, or a pytree of them.
+        out_specs: WHOLE or PER_SEED for the result, or a pytree of them.
     """
-    # check_vma=False: the compiler cannot see that gathered results are the same on all devices of a group
+    # check_vma=False: JAX cannot infer that gathered results are equal on all devices of a group.
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
@@ -113,19 +113,19 @@ def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
 
     Args:
         mesh: the devices.
-        tree: arrays.
+        tree: a pytree of arrays.
         specs: WHOLE or PER_SEED, or a pytree of them that is a prefix of `tree`.
     """
     return jax.device_put(tree, jax.tree.map(partial(sharding, mesh), specs))
 
 
 def sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    """Return where arrays lie."""
+    """Return the sharding of a partition spec on the mesh."""
     return NamedSharding(mesh, spec)
 
 
 def fetch(tree: Any) -> Any:
-    """Fetch arrays of all devices, also of other machines', into host memory: on every machine the same."""
+    """Fetch arrays from the devices of all machines into the host memory of each machine."""
     leaves = jax.tree.leaves(tree)
     if all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
         return jax.device_get(tree)
@@ -133,5 +133,5 @@ def fetch(tree: Any) -> Any:
 
 
 def of_all_seeds(mesh: Mesh, tree: Any, axis: int) -> Any:
-    """Join, within `over_seeds`, what the groups hold, one after another along an axis, on every device."""
+    """Concatenate the arrays of all groups along an axis, on all devices; for use inside `over_seeds`."""
     return lax.all_gather(tree, SEEDS, axis=axis, tiled=True) if mesh.shape[SEEDS] > 1 else tree

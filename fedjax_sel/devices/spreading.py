@@ -1,4 +1,4 @@
-"""Jobs of a group, a client's training or a block of examples, shared among its devices."""
+"""Distribution of a group's jobs (training of a client, evaluation of a block of examples) among its devices."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,17 +14,17 @@ from fedjax_sel.devices.mesh import CLIENTS
 
 
 def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:
-    """Run a function on every job of a group within `over_seeds`, shared among the group's devices.
+    """Run a function on each job of a group, distributed among the group's devices; for use inside `over_seeds`.
 
     Args:
         mesh: the devices.
         function: (shared, job) -> result, pure.
-        shared: a pytree that every job sees whole.
+        shared: a pytree that all jobs receive.
         jobs: a pytree of arrays with leading axis [J].
-        at_once: jobs that a device runs as one `vmap`; 0 for all of its share, 1 for one after another.
+        at_once: number of jobs per `vmap` on a device; 0 for all of its share, 1 for sequential execution.
 
     Returns:
-        The results with leading axis [J], whole on every device of the group.
+        The results with leading axis [J], on all devices of the group.
     """
     own, places, num_jobs = _own_share(mesh, jobs)
     one_job = partial(function, shared)
@@ -44,21 +44,21 @@ def spread_and_add(
     at_once: int,
     weights: Any,
 ) -> tuple[Any, Any]:
-    """Run a function on every job as `spread` does, and sum a weighted part of the results over a replicate's jobs.
+    """Run a function on each job as `spread` does, and compute weighted sums of its addends over each replicate's jobs.
 
-    Each device adds up those of its own jobs before any of it travels, and where jobs run one after another it never
-    holds two of them.
+    Each device sums the addends of its own jobs before communication. If jobs run sequentially, a device holds only one
+    addend at a time.
 
     Args:
         mesh: the devices.
         function: (shared, job) -> (result, addend), pure; addends must be finite.
-        shared: as for `spread`.
-        jobs: as for `spread`; those of a replicate lie together, as many for each, as `pairs` lays them out.
-        at_once: as for `spread`.
-        weights: float32 [S, jobs of a replicate], or a tuple of such arrays where addends are tuples of as many parts.
+        shared: a pytree that all jobs receive.
+        jobs: a pytree of arrays with leading axis [J], ordered by replicate with equal numbers, as from `pairs`.
+        at_once: number of jobs per `vmap`, as in `spread`.
+        weights: float32 [S, jobs per replicate], or a tuple of such arrays, one for each part of a tuple of addends.
 
     Returns:
-        The results with leading axis [J], and the sums with leading axis [S]: whole on every device of the group.
+        The results with leading axis [J], and the sums with leading axis [S], on all devices of the group.
     """
     num_owners, items = jax.tree.leaves(weights)[0].shape
     own, places, num_jobs = _own_share(mesh, jobs)
@@ -104,7 +104,7 @@ def spread_and_add(
 
 
 def _own_share(mesh: Mesh, jobs: Any) -> tuple[Any, jax.Array, int]:
-    """Return this device's jobs; their places among all, from J on where empty and a job repeated; and J."""
+    """Return this device's jobs, their positions among all jobs, and J; positions from J on are repeated padding."""
     num_jobs, share = jax.tree.leaves(jobs)[0].shape[0], mesh.shape[CLIENTS]
     if share == 1:
         return jobs, jnp.arange(num_jobs), num_jobs
@@ -114,7 +114,7 @@ def _own_share(mesh: Mesh, jobs: Any) -> tuple[Any, jax.Array, int]:
 
 
 def _gather(mesh: Mesh, results: Any, num_jobs: int) -> Any:
-    """Gather what the devices of a group hold, on all of them, without the padding."""
+    """Gather the results of a group's devices on all of them, without the padding."""
     if mesh.shape[CLIENTS] == 1:
         return results
     return jax.tree.map(lambda leaf: leaf[:num_jobs], lax.all_gather(results, CLIENTS, tiled=True))
@@ -125,18 +125,18 @@ def _in_turn(places: jax.Array, at_once: int) -> bool:
 
 
 def _shapes(function: Callable[[Any], Any], jobs: Any) -> Any:
-    """Return the shapes and dtypes of the result of one job."""
+    """Return the shapes and dtypes of one job's result."""
     return jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], jobs))
 
 
 def _unless_empty(
     mesh: Mesh, function: Callable[[Any], Any], jobs: Any, num_jobs: int
 ) -> Callable[[jax.Array, Any], Any]:
-    """Return (place, job) -> the job's result, or zeros in an empty place, which uneven dealing leaves to a device."""
+    """Return (place, job) -> the job's result, or zeros for padding."""
     if num_jobs % mesh.shape[CLIENTS] == 0:
         return lambda place, job: function(job)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _shapes(function, jobs))
-    return lambda place, job: lax.cond(place < num_jobs, function, lambda job: nothing, job)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _shapes(function, jobs))
+    return lambda place, job: lax.cond(place < num_jobs, function, lambda job: zeros, job)
 
 
 def _together(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:
@@ -147,11 +147,11 @@ def _together(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:
 
 
 def pairs(num_replicates: int, per_replicate: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return all (replicate, item) pairs as two flat axes, int32 [S * items] each.
+    """Return all (replicate, item) pairs as two flat arrays, int32 [S * items] each.
 
     Args:
         num_replicates: S.
-        per_replicate: the items, [items] for all replicates or [S, items].
+        per_replicate: items, [items] for all replicates or [S, items].
     """
     items = jnp.broadcast_to(per_replicate, (num_replicates, per_replicate.shape[-1]))
     replicates = jnp.repeat(jnp.arange(num_replicates), items.shape[1])
@@ -159,16 +159,16 @@ def pairs(num_replicates: int, per_replicate: jax.Array) -> tuple[jax.Array, jax
 
 
 def unflatten(tree: Any, num_replicates: int) -> Any:
-    """Reshape every leaf from [S * items, ...] to [S, items, ...]."""
+    """Reshape each leaf from [S * items, ...] to [S, items, ...]."""
     return jax.tree.map(lambda leaf: leaf.reshape(num_replicates, -1, *leaf.shape[1:]), tree)
 
 
 def stacked(*leaves: Any) -> Any:
-    """Stack a leaf of all replicates in host memory, [...] -> [S, ...]; random keys, which NumPy has not, by JAX."""
+    """Stack a leaf of all replicates in host memory, [...] -> [S, ...]; random keys are stacked by JAX."""
     are_keys = jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key)
     return jnp.stack(leaves) if are_keys else np.stack(leaves)
 
 
 def of_replicate(tree: Any, replicate: jax.Array | int) -> Any:
-    """Return the replicate's slice of every leaf: [S, ...] -> [...]."""
+    """Return the replicate's slice of each leaf: [S, ...] -> [...]."""
     return jax.tree.map(lambda leaf: leaf[replicate], tree)

@@ -1,4 +1,4 @@
-"""What is run: a configuration's names become values, and values the problem that the compiled rounds work on."""
+"""Experiments: from a configuration and Python values to the problem that the compiled rounds solve."""
 
 from fedjax_sel.experiment.values import VALUE, Deal, Experiment, experiment_of, is_value
 

@@ -1,4 +1,4 @@
-"""What can be said of an experiment without its data: its strategy, optimizers and task, or one sentence why not."""
+"""Checks of an experiment that need no data, and the construction of its strategy, optimizers and task."""
 
 from typing import NamedTuple
 
@@ -17,18 +17,18 @@ from fedjax_sel.strategies import contract, data_needs
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
 
-SERVER_SHARE = 0.05  # of the training set, where a strategy needs the server to hold some and nothing else is said
+SERVER_SHARE = 0.05  # default fraction of the training set for the server, if the strategy needs validation data
 
 
 def server_validation(config: Config, strategy: Strategy) -> float:
-    """Return the share of the training set that the server keeps."""
+    """Return the fraction of the training set that the server keeps."""
     if config.data.server_validation is not None:
         return config.data.server_validation
     return SERVER_SHARE if any(map(data_needs.needs_validation, strategy.requests)) else 0.0
 
 
 class Checked(NamedTuple):
-    """What an experiment names that needs no data."""
+    """An experiment's parts that need no data."""
 
     strategy: Strategy
     optimizers: Optimizers
@@ -36,11 +36,11 @@ class Checked(NamedTuple):
 
 
 def check(experiment_or_config: Experiment | Config) -> Checked:
-    """Check an experiment as far as that needs no data, and build its strategy, optimizers and task.
+    """Check an experiment without reading data, and build its strategy, optimizers and task.
 
     Raises:
-        UserError: a value that cannot work, or a strategy that refuses its hyperparameters, asks for too much, or
-            breaks the contract.
+        UserError: a setting is invalid, or a strategy or an optimizer rejects its hyperparameters or breaks the
+            contract.
     """
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
@@ -65,7 +65,7 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     contract.check(strategy, *shape, everyone_available=everyone)
     if config.training.aggregation == "unbiased" and not contract.knows_inclusion(strategy, *shape, everyone):
         raise UserError(
-            f"--aggregation: 'unbiased' needs to know how often each client is selected, which {strategy.name} with "
-            "these parameters cannot say; choose another rule, or --algo random, fl_dp3s or clustered"
+            f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "
+            "not provide with these parameters; choose another rule, or --algo random, fl_dp3s or clustered"
         )
     return Checked(strategy, optimizers, task)

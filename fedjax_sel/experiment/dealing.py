@@ -1,4 +1,4 @@
-"""The data of an experiment: read, shared with the server, dealt out to clients, and who can be reached when."""
+"""Data of an experiment: loading, the server's share, the partition among clients, and the availability trace."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,22 +20,22 @@ from fedjax_sel.experiment.values import VALUE, ByHand, Deal, Experiment, experi
 
 
 class Given(NamedTuple):
-    """The data of a configuration: examples, who holds which, and who can be reached when."""
+    """An experiment's data: examples, partitions, and availability trace."""
 
     dataset: Dataset
-    partitions: tuple[Partition, ...]  # one a replicate
-    reachable: np.ndarray | None = None  # bool [T or more, N] from a trace
+    partitions: tuple[Partition, ...]  # one per seed
+    reachable: np.ndarray | None = None  # availability trace, bool [T or more, N]
 
 
 def gather(experiment_or_config: Experiment | Config, server_share: float) -> Given:
-    """Read an experiment's data and deal them out.
+    """Load an experiment's data and partition it among the clients.
 
     Args:
         experiment_or_config: the experiment.
-        server_share: of the training set, which the server keeps.
+        server_share: fraction of the training set that the server keeps.
 
     Raises:
-        UserError: the trace or the data cannot be read, or cannot be dealt so.
+        UserError: the trace or the data cannot be read, or the data cannot be partitioned as requested.
     """
     experiment = experiment_of(experiment_or_config)
     reachable = trace(experiment)
@@ -44,14 +44,14 @@ def gather(experiment_or_config: Experiment | Config, server_share: float) -> Gi
 
 
 def load_data(experiment_or_config: Experiment | Config, share: float) -> Dataset:
-    """Load the data set, of which the server keeps a share for itself.
+    """Load the data set, and set the server's share of the training set aside.
 
     Args:
-        experiment_or_config: holds it or names it.
-        share: of the training set.
+        experiment_or_config: experiment that holds or names the data set.
+        share: fraction of the training set that the server keeps.
 
     Raises:
-        UserError: there is no such data set, or the share is less than one example.
+        UserError: the data set does not exist, or the share is less than one example.
     """
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
@@ -59,8 +59,8 @@ def load_data(experiment_or_config: Experiment | Config, share: float) -> Datase
     dataset = whole.give_server(share, config.run.data_seed or 0)
     if share > 0 and not dataset.num_server_examples:
         raise UserError(
-            f"--server-validation: {share:g} of {whole.num_train_examples:,} training examples is none; give at least "
-            f"{1 / whole.num_train_examples:.2g}"
+            f"--server-validation: {share:g} of {whole.num_train_examples:,} training examples is less than one "
+            f"example; give at least {1 / whole.num_train_examples:.2g}"
         )
     return dataset
 
@@ -70,42 +70,45 @@ def _whole_dataset(config: Config) -> Dataset:
     if name in config.plugins():
         return DATASETS.make(name, **arguments)
     if arguments:
-        raise UserError(f"--dataset-args: {name!r} takes none; they are for --dataset mypackage.module:factory")
+        raise UserError(f"--dataset-args: {name!r} takes none; use them with --dataset mypackage.module:factory")
     return data.load(name, config.data.data_dir)
 
 
 def trace(experiment: Experiment) -> np.ndarray | None:
-    """Return who can be reached in each round, bool [T or more, N], where a file says so.
+    """Return the availability trace, bool [T or more, N]; None if availability is random.
 
     Raises:
-        UserError: the file is not such a trace.
+        UserError: the trace is invalid or too short.
     """
     config = experiment.config
     if experiment.reachable is not None:
         table, wanted = experiment.reachable, (config.run.rounds, config.partition.num_clients)
         if table.shape[0] < wanted[0] or table.shape[1] != wanted[1]:
-            raise UserError(f"available: a table of shape {table.shape} for {wanted[0]} rounds of {wanted[1]} clients")
+            raise UserError(
+                f"available: the table has shape {table.shape}, but the run has {wanted[0]} rounds and {wanted[1]} "
+                "clients; give one row per round and one column per client"
+            )
     elif config.selection.available_share is not None:
         return None
     else:
         table = availability.load(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
     if not table[: config.run.rounds].any():
         raise UserError(
-            f"available: no client can be reached in any of the {config.run.rounds} rounds; give 1 where one can be"
+            f"available: no client is available in any of the {config.run.rounds} rounds; mark available clients with 1"
         )
     return table
 
 
 def deal(experiment_or_config: Experiment | Config, dataset: Dataset, seed: int) -> Partition:
-    """Deal one replicate's partition.
+    """Make the partition of one seed.
 
     Raises:
-        UserError: it cannot be made, or leaves a client without data.
+        UserError: the partition is impossible, or leaves a client without data.
     """
     experiment = experiment_of(experiment_or_config)
     config, settings = experiment.config, experiment.config.partition
     data_seed = seed if config.run.data_seed is None else config.run.data_seed
-    own = _dealer(config) if experiment.partition is None else experiment.partition
+    own = _plugin_function(config) if experiment.partition is None else experiment.partition
     if own is not None:
         return _own_partition(own, config, dataset, data_seed)
     options: dict[str, dict[str, Any]] = {
@@ -145,35 +148,37 @@ def deal(experiment_or_config: Experiment | Config, dataset: Dataset, seed: int)
     return part
 
 
-def _dealer(config: Config) -> Deal | None:
-    """Return the function of a plug-in that deals the data; None where a scheme does."""
+def _plugin_function(config: Config) -> Deal | None:
+    """Return a plug-in's partition function; None if the configuration names a scheme."""
     name, arguments = config.partition.partition, dict(config.partition.partition_args)
     if not plugins.is_plugin(name):
         if arguments:
-            raise UserError(f"--partition-args: {name!r} takes none; they are for --partition mypackage.module:factory")
+            raise UserError(
+                f"--partition-args: {name!r} takes none; use them with --partition mypackage.module:factory"
+            )
         return None
     made = PARTITIONS.make(name, **arguments)
     if not callable(made):
         raise UserError(
-            f"--partition {name}: it returned a value of type {type(made).__name__}; return a function of data set, "
-            "number of clients and seed"
+            f"--partition {name}: the factory returned a value of type {type(made).__name__}; return a function of "
+            "data set, number of clients and seed"
         )
     return made
 
 
-def _refuse_positions_of_all(own: Partition | Deal, config: Config, dataset: Dataset) -> None:
-    """Refuse positions in a training set of which the strategy has the server keep a part that nobody spoke of."""
-    counted = own.num_examples if isinstance(own, Partition) else None  # lists do not say in how many they count
+def _check_position_base(own: Partition | Deal, config: Config, dataset: Dataset) -> None:
+    """Reject fixed example positions if the strategy implicitly reserves a part of the training set for the server."""
+    counted = own.num_examples if isinstance(own, Partition) else None  # lists do not state the size of their data set
     fixed = isinstance(own, Partition | ByHand) and counted != dataset.num_train_examples
     if fixed and config.data.server_validation is None and dataset.num_server_examples:
         raise UserError(
-            f"partition: {config.selection.algo.removeprefix(VALUE)} has the server keep {100 * SERVER_SHARE:g} % of "
-            "the training examples, and positions count in those that are left; give "
-            f"server_validation={SERVER_SHARE} and positions that count so, or a function of the data set"
+            f"partition: {config.selection.algo.removeprefix(VALUE)} reserves {100 * SERVER_SHARE:g} % of the training "
+            f"examples for the server, and positions refer to the rest; give server_validation={SERVER_SHARE} and "
+            "such positions, or a function of the data set"
         )
 
 
-def _dealt(deal: Deal, config: Config, dataset: Dataset, seed: int) -> Any:
+def _call(deal: Deal, config: Config, dataset: Dataset, seed: int) -> Any:
     try:
         return deal(dataset, config.partition.num_clients, seed)
     except UserError:
@@ -181,33 +186,33 @@ def _dealt(deal: Deal, config: Config, dataset: Dataset, seed: int) -> Any:
     except RAISED_BY_PLUGINS as error:
         name = config.partition.partition.removeprefix(VALUE)
         raise UserError(
-            f"--partition {name}: dealing with seed {seed} raised {texts.reason(error)}; mend that"
+            f"--partition {name}: dealing with seed {seed} raised {texts.reason(error)}; fix the function"
         ) from error
 
 
 def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed: int) -> Partition:
-    _refuse_positions_of_all(own, config, dataset)
-    made: Any = own if isinstance(own, Partition) else _dealt(own, config, dataset, seed)
+    _check_position_base(own, config, dataset)
+    made: Any = own if isinstance(own, Partition) else _call(own, config, dataset, seed)
     if isinstance(made, Sequence | np.ndarray):
         made = Partition.from_indices(list(made), dataset.num_train_examples)
     if not isinstance(made, Partition):
         raise UserError(
-            f"partition: it dealt a value of type {type(made).__name__}; return a Partition, or for each client the "
-            "positions of its examples"
+            f"partition: the function returned a value of type {type(made).__name__}; return a Partition, or a list of "
+            "example positions per client"
         )
     if made.num_clients != config.partition.num_clients:
         raise UserError(
-            f"partition: it has {made.num_clients} clients, and num_clients is {config.partition.num_clients}; make "
-            "them the same"
+            f"partition: it has {made.num_clients} clients, but num_clients is {config.partition.num_clients}; make "
+            "them equal"
         )
     if made.num_examples != dataset.num_train_examples:
         raise UserError(
-            f"partition: it deals {made.num_examples:,} examples, and clients share {dataset.num_train_examples:,}; "
-            "deal those"
+            f"partition: it is for {made.num_examples:,} examples, but the clients share "
+            f"{dataset.num_train_examples:,}; partition those"
         )
     if not made.sizes.min():
         raise UserError(
-            f"partition: client {int(np.argmin(made.sizes))} has no example; give every client one, or make fewer "
-            "clients"
+            f"partition: client {int(np.argmin(made.sizes))} has no example; assign at least one to each client, or "
+            "use fewer clients"
         )
     return made

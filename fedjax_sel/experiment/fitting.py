@@ -1,4 +1,4 @@
-"""Whether model, task, strategy and data go together, before anything is compiled."""
+"""Compatibility checks of model, task, strategy and data, before compilation."""
 
 from functools import partial
 
@@ -16,11 +16,11 @@ from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
 
 
-def check_that_they_fit(config: Config, dataset: Dataset, model: Model, task: Task, strategy: Strategy) -> None:
-    """Refuse a model, a task and a strategy that do not go with the data or with each other.
+def check_compatibility(config: Config, dataset: Dataset, model: Model, task: Task, strategy: Strategy) -> None:
+    """Check that model, task, strategy and data are compatible.
 
     Raises:
-        UserError: one sentence with the part, its value and the way out.
+        UserError: two of them are incompatible.
     """
     inputs, targets = shapes(dataset.train_images), shapes(dataset.train_labels)
     try:
@@ -34,27 +34,27 @@ def check_that_they_fit(config: Config, dataset: Dataset, model: Model, task: Ta
         raise cannot_take(model.name, dataset, error) from error
     if task.of_classes and not dataset.has_classes:
         raise UserError(
-            f"--task {task.name}: targets of {dataset.name} are not one class an example; give whole numbers [n], or "
-            f"another --task, one of {', '.join(tasks.TABLE)}, or tasks.Task of your own"
+            f"--task {task.name}: targets of {dataset.name} are not one class per example; give integer targets [n], "
+            f"or choose another --task: {', '.join(tasks.TABLE)}, or your own tasks.Task"
         )
-    complaint = task_contract.answer(
+    complaint = task_contract.evaluate(
         task, "complaint", lambda: task.complaint(prediction, targets, dataset.num_classes or None)
     )
     for labels in (dataset.train_labels, dataset.test_labels):
         own = partial(task.complaint_of_values, prediction, labels)
-        complaint = complaint or task_contract.answer(task, "complaint_of_values", own)
+        complaint = complaint or task_contract.evaluate(task, "complaint_of_values", own)
     if complaint is not None:
-        raise UserError(f"--task {task.name}: it {complaint}; give another task, model or data set")
+        raise UserError(f"--task {task.name}: it {complaint}; choose another task, model or data set")
     task_contract.check(task, prediction, targets, dataset.train_labels)
     for request in strategy.requests:
         if request.kind == "label_histogram" and not dataset.has_classes:
             raise UserError(
-                f"--algo {config.selection.algo}: it asks for histograms of labels, and {dataset.name} has no classes; "
+                f"--algo {config.selection.algo}: it requests label histograms, but {dataset.name} has no classes; "
                 "choose another strategy"
             )
         if request.kind == "profile" and not model.profile_size:
             raise UserError(
-                f"--algo {config.selection.algo}: it asks for profiles, and {model.name} has no fully-connected layer "
-                "that was found; name a layer with profile_layer= of models.from_flax(...) or models.from_nnx(...), or "
+                f"--algo {config.selection.algo}: it requests profiles, but no fully-connected layer was found in "
+                f"{model.name}; name a layer with profile_layer= of models.from_flax(...) or models.from_nnx(...), or "
                 "choose another strategy"
             )

@@ -1,4 +1,4 @@
-"""From a model's name, plug-in or value to the model, for the inputs of the data."""
+"""Model construction from a name, a plug-in or a value, for the inputs of the data."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from fedjax_sel.data import trees
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.registries import MODELS
-from fedjax_sel.experiment.values import OF_OUR_MODELS, Experiment
+from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, Experiment
 from fedjax_sel.models import Model, blueprint
 
 
 def choose(experiment: Experiment, dataset: Dataset) -> Model:
-    """Return the experiment's model, for the inputs of the data.
+    """Return the experiment's model, built for the inputs of the data.
 
     Raises:
-        UserError: its name, parameters or inputs do not go together.
+        UserError: the name, the parameters or the inputs are invalid for the model.
     """
     settings, inputs = experiment.config.model, shapes(dataset.train_images)
     if experiment.model is not None:
@@ -30,18 +30,18 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
         made = blueprint.of(MODELS.make(settings.model, **arguments))
         if made is None:
             raise UserError(
-                f"--model {settings.model}: it returned no module of flax.linen or NNX, Blueprint or Model; return one"
+                f"--model {settings.model}: the factory must return a flax.linen or NNX module, a Blueprint or a Model"
             )
         return _built(made, inputs, dataset)
     if arguments:
-        raise UserError(f"--model-args: {settings.model!r} takes none; they are for --model mypackage.module:factory")
+        raise UserError(f"--model-args: {settings.model!r} takes none; use them with --model mypackage.module:factory")
     if not isinstance(inputs, jax.ShapeDtypeStruct):
-        raise UserError(f"--model {settings.model}: {dataset.name} has several inputs; give a model of your own")
+        raise UserError(f"--model {settings.model}: {dataset.name} has several inputs per example; give your own model")
     outputs = dataset.num_classes or _width(dataset)
     if settings.model in models.PLAIN:
-        _refuse_what_plain_models_lack(settings)
+        _check_plain_model_settings(settings)
         if settings.model == "char_lstm":
-            _refuse_unknown_characters(dataset)
+            _check_characters(dataset)
         return models.make_plain(settings.model, inputs, outputs)
     return models.make(
         settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
@@ -49,7 +49,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
 
 
 def _built(made: blueprint.Blueprint, inputs: Any, dataset: Dataset) -> Model:
-    """Return somebody's model for the inputs of the data; what it raises, in a sentence."""
+    """Build a user's model for the inputs of the data; raise a UserError for any exception in it."""
     try:
         return made.build(inputs)
     except UserError:
@@ -59,43 +59,43 @@ def _built(made: blueprint.Blueprint, inputs: Any, dataset: Dataset) -> Model:
 
 
 def cannot_take(name: str, dataset: Dataset, error: Exception) -> UserError:
-    """Return the error that says that a model is not made for the inputs of the data."""
+    """Return the error for a model that cannot process the inputs of the data."""
     return UserError(
-        f"model {name}: it cannot take inputs of shape {dataset.image_shape} ({texts.reason(error)}); "
-        "give another model or other data"
+        f"model {name}: cannot process inputs of shape {dataset.image_shape} ({texts.reason(error)}); "
+        "choose another model or data set"
     )
 
 
-def _refuse_unknown_characters(dataset: Dataset) -> None:
-    known = dataset.num_classes or _width(dataset)
+def _check_characters(dataset: Dataset) -> None:
+    num_characters = dataset.num_classes or _width(dataset)
     for inputs in (dataset.train_images, dataset.test_images):
         if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.integer):
             largest = int(inputs.max(initial=0))
-            if largest >= known:
+            if largest >= num_characters:
                 raise UserError(
-                    f"--model char_lstm: it reads the characters that it tells, 0 to {known - 1}, and inputs of "
-                    f"{dataset.name} hold a {largest}; give a model of your own"
+                    f"--model char_lstm: inputs of {dataset.name} contain {largest}, but the model reads characters 0 "
+                    f"to {num_characters - 1}, the number of classes; give your own model"
                 )
 
 
-def _refuse_what_plain_models_lack(settings: ModelConfig) -> None:
+def _check_plain_model_settings(settings: ModelConfig) -> None:
     usual = ModelConfig()
-    for name in OF_OUR_MODELS:
+    for name in BUILTIN_MODEL_SETTINGS:
         if getattr(settings, name) != getattr(usual, name):
             raise UserError(
-                f"--{name.replace('_', '-')}: {settings.model!r} is written in plain Flax and has it not; set it to "
-                f"{getattr(usual, name)}, or give a module of your own"
+                f"--{name.replace('_', '-')}: {settings.model!r} is a plain Flax module without this setting; give "
+                f"{getattr(usual, name)}, or give your own module"
             )
 
 
 def _width(dataset: Dataset) -> int:
-    """Return how many numbers a prediction of targets without classes has."""
+    """Return the size of a prediction for targets without classes: the size of one example's targets."""
     first = trees.leaves(dataset.train_labels, "targets")
     return next(int(np.prod(array.shape[1:])) for _, array in first)
 
 
 def shapes(arrays: Any) -> Any:
-    """Return the shapes [2, ...] of examples as a model or a task sees them: pixels are normalised to float32."""
+    """Return the shapes [2, ...] of two examples as a model or a task sees them: pixels become float32."""
 
     def shape_of(array: Any) -> jax.ShapeDtypeStruct:
         pixels = array.dtype == np.uint8

@@ -1,4 +1,4 @@
-"""From an experiment to what it asks for: data, partitions, model, task, strategy. Nothing is on a device yet."""
+"""Problems: an experiment's data, partitions, model, task and strategy, ready for the devices."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import model_choice
 from fedjax_sel.experiment.checking import check, server_validation
 from fedjax_sel.experiment.dealing import Given, gather
-from fedjax_sel.experiment.fitting import check_that_they_fit
+from fedjax_sel.experiment.fitting import check_compatibility
 from fedjax_sel.experiment.optimization import Optimizers
 from fedjax_sel.experiment.values import Experiment, experiment_of
 from fedjax_sel.models import Model
@@ -22,28 +22,28 @@ from fedjax_sel.tasks import Task
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What a configuration asks for, in host memory: data, partitions, model, strategy. Nothing is on a device yet."""
+    """An experiment's parts, built and checked; all data is in host memory."""
 
     config: Config
     dataset: Dataset
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]  # one per seed
     model: Model
     task: Task
     strategy: Strategy
     optimizers: Optimizers
-    reachable: np.ndarray | None = None  # bool [T or more, N] from a trace
+    reachable: np.ndarray | None = None  # availability trace, bool [T or more, N]
 
     @property
     def given(self) -> Given:
-        """The experiment's data as they were read and dealt out."""
+        """The experiment's data, partitions and availability trace."""
         return Given(self.dataset, self.partitions, self.reachable)
 
 
 def pose(experiment_or_config: Experiment | Config) -> Problem:
-    """Check an experiment, load the data and deal them out.
+    """Check an experiment, load its data, partition it among the clients, and build the model.
 
     Raises:
-        UserError: one sentence with the field, the value and the way out.
+        UserError: a setting is invalid, or the parts are incompatible.
     """
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
@@ -53,9 +53,9 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:
         raise UserError(
-            f"--batch-size: {config.training.batch_size} is more than the {usable} training examples of the largest "
-            f"client; choose at most that many, fewer --num-clients, or --full-batch"
+            f"--batch-size: {config.training.batch_size} exceeds the {usable} training examples of the largest client; "
+            f"choose at most {usable}, fewer --num-clients, or --full-batch"
         )
     model = model_choice.choose(experiment, dataset)
-    check_that_they_fit(config, dataset, model, task, strategy)
+    check_compatibility(config, dataset, model, task, strategy)
     return Problem(config, dataset, dealt, model, task, strategy, optimizers, reachable)

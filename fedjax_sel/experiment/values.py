@@ -1,7 +1,7 @@
-"""An experiment of values: whatever a configuration names may be given as a value instead.
+"""Experiments with Python values in place of the names of a configuration.
 
-A configuration can be written on a command line and in a file; data, models, losses and strategies of one's own cannot.
-Where one is given, its place in the configuration says `value:NAME`, so that a run folder knows what it was made of.
+A configuration fits on a command line and in a file; a user's own data, models, losses and strategies do not. For such
+a value, the configuration holds `value:NAME`, so that a run folder records which values it used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from fedjax_sel.config import PAIRS, VALUE, Config, is_value
 from fedjax_sel.config.typed import Settings
-from fedjax_sel.core import value_digests
+from fedjax_sel.core import hyperparameters
 from fedjax_sel.core.names import shown
 from fedjax_sel.data import Dataset, Partition
 from fedjax_sel.errors import UserError
@@ -24,11 +24,11 @@ from fedjax_sel.tasks import Task
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 Deal = Callable[[Dataset, int, int], Any]
-"""(data set, number of clients, seed) -> a Partition, or for each client the positions of its examples."""
+"""Function (data set, number of clients, seed) -> a Partition, or a list of example positions per client."""
 
 
 class Choices(Settings, total=False):
-    """What `Experiment.of` takes: all fields of a configuration, and values in the place of names."""
+    """Keyword arguments of `Experiment.of`: all fields of a configuration, with values in place of names."""
 
     dataset: str | Dataset
     partition: str | Partition | Deal | Sequence[Any]
@@ -41,29 +41,29 @@ class Choices(Settings, total=False):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByHand:
-    """For each client the positions of its examples, in a training set of whatever size."""
+    """A partition given as example positions per client, for a training set of any size."""
 
     positions: list[np.ndarray]
 
     def __call__(self, dataset: Dataset, num_clients: int, seed: int) -> Partition:
-        """Deal them, of every seed the same."""
+        """Return the partition, the same for all seeds."""
         del num_clients, seed
         return Partition.from_indices(self.positions, dataset.num_train_examples)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
-    """A configuration, and the values that stand in for what it names. See `of`.
+    """A configuration with Python values in place of some of its names. See `of`.
 
     Attributes:
-        config: everything that is a number or a name.
+        config: all settings; `value:NAME` for a part that is given as a value.
         dataset: the data.
-        partition: who holds what: of every seed the same, or dealt for each.
-        model: what makes one of inputs.
-        task: what is trained.
-        strategy: which clients train.
-        optimizer: what they step on, and what the server makes of it.
-        reachable: who can be reached in each round, bool [rounds or more, N].
+        partition: assignment of examples to clients: a Partition for all seeds, or a function that makes one per seed.
+        model: blueprint that builds the model for the shape of the inputs.
+        task: the loss and the measures.
+        strategy: the client selection strategy.
+        optimizer: the federated optimizer.
+        reachable: mask of available clients per round, bool [rounds or more, N].
     """
 
     config: Config = dataclasses.field(default_factory=Config)
@@ -79,42 +79,42 @@ class Experiment:
     def of(
         cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **choices: Unpack[Choices]
     ) -> Experiment:
-        """Make an experiment of a configuration, settings by their flat names, and values in the place of names.
+        """Build an experiment from a configuration, settings by their flat names, and Python values.
 
         Args:
-            config: to start from; None: the quickstart.
-            names: what a run folder calls values that have no name of their own, e.g. {"model": "resnet-1"}. Give
-                another name when the value changes: the folder of one is not taken for the other. A strategy or an
-                optimizer without one is called by its own name and digits that follow from its parameters.
-            **choices: settings, e.g. rounds=50; of these, names or values: `dataset` (a Dataset), `partition` (a
-                Partition, a list of positions for each client, or a function of data set, number of clients and seed),
-                `model` (a module of flax.linen or NNX, a Blueprint or a Model), `task`, `algo` (a Strategy),
+            config: base configuration; None: the quickstart.
+            names: names that identify values in a run folder, e.g. {"model": "resnet-1"}. Use a new name whenever the
+                value changes, so that two values do not share a folder. The default for a strategy or an optimizer is
+                its own name and a digest of its parameters.
+            **choices: settings, e.g. rounds=50. These take a name or a value: `dataset` (a Dataset), `partition` (a
+                Partition, a list of example positions per client, or a function of data set, number of clients and
+                seed), `model` (a flax.linen or NNX module, a Blueprint or a Model), `task`, `algo` (a Strategy),
                 `optimizer`, and `available` (bool [rounds, clients]).
 
         Returns:
             The experiment, for `fedjax_sel.run`.
 
         Raises:
-            UserError: a value of another kind, a name that does not exist, a model without a name for its folder, or
-                settings that a value in their part's place does not look at.
+            UserError: a value has the wrong type, a name does not exist, a value has no name for its run folder, or a
+                setting has no effect because its part is given as a value.
         """
         if config is not None and not isinstance(config, Config):
-            raise _no_config(config)
+            raise _not_a_config(config)
         return cls(config or Config()).replace(names=names, **choices)
 
     def replace(self, *, names: Mapping[str, str] | None = None, **choices: Unpack[Choices]) -> Experiment:
-        """Return the experiment with other settings, and other values in the place of names, as in `of`.
+        """Return a copy of the experiment with other settings and values, as in `of`.
 
         Args:
-            names: see `of`; also of values that stay.
-            **choices: see `of`. A name takes the place of a value that was there, and a value that of a name and its
-                parameters.
+            names: names of values, as in `of`, also of values that this call keeps.
+            **choices: settings and values, as in `of`. A name replaces an earlier value; a value replaces an earlier
+                name and its parameters.
 
         Raises:
-            UserError: see `of`.
+            UserError: as in `of`.
         """
         if not isinstance(names, Mapping | None):
-            raise UserError(f'names: {_a(names)} is no dict; give e.g. {{"model": "resnet-1"}}')
+            raise UserError(f'names: {_type_of(names)} is not a dict; give e.g. {{"model": "resnet-1"}}')
         names = dict(names or {})
         values: dict[str, Any] = {}
         settings: dict[str, Any] = {}
@@ -123,7 +123,7 @@ class Experiment:
                 part = _PARTS[field]
                 values[part.attribute], own_name = part.take(value)
                 settings[field] = f"{VALUE}{names.pop(field, own_name or '')}"
-                if (parameters := f"{field}_args") in PAIRS:  # those of a name that was there go with it
+                if (parameters := f"{field}_args") in PAIRS:  # parameters of the earlier name no longer apply
                     settings.setdefault(parameters, {})
             else:
                 settings[field] = value
@@ -136,7 +136,7 @@ class Experiment:
             settings.setdefault("num_clients", values["reachable"].shape[1])
         for field in names:
             if field in choices or field not in _PARTS or getattr(self, _PARTS[field].attribute) is None:
-                raise UserError(f"names: {field!r} is not given as a value; name only what is")
+                raise UserError(f"names: {field!r} is not given as a value; name only parts that are")
             settings[field] = f"{VALUE}{names[field]}"
         made = dataclasses.replace(self, config=self.config.replace(**settings), **values)
         made._check_settings()
@@ -144,17 +144,17 @@ class Experiment:
         return made
 
     def _check_settings(self) -> None:
-        """Refuse what only a name looks at where its part is a value."""
+        """Reject settings that have no effect on a part given as a value."""
         given, usual = self.config.flat(), Config().flat()
         for field, part in _PARTS.items():
             if getattr(self, part.attribute) is None:
                 continue
-            for name in (f"{field}_args", *(OF_OUR_MODELS if field == "model" else ())):
+            for name in (f"{field}_args", *(BUILTIN_MODEL_SETTINGS if field == "model" else ())):
                 if name in given and given[name] != usual[name]:
-                    told = dict(given[name]) if name in PAIRS else given[name]
+                    setting = dict(given[name]) if name in PAIRS else given[name]
                     raise UserError(
-                        f"{name}: {shown(told)} is for what a name stands for, and {field} is given as a value; make "
-                        f"the value so, and give {name}={usual[name]!r}"
+                        f"{name}: {shown(setting)} has no effect, since {field} is given as a value; set it in that "
+                        f"value, and give {name}={usual[name]!r}"
                     )
 
     def _check_names(self) -> None:
@@ -163,30 +163,30 @@ class Experiment:
         for field in _PARTS:
             if self.config.flat()[field] == VALUE:
                 raise UserError(
-                    f"{field}: it is a value without a name, and the folder {self.config.run.out} has to know it "
-                    f'again; add names={{"{field}": "mine-1"}}, another name when it changes, or leave out= away'
+                    f"{field}: the value has no name, which the run folder {self.config.run.out} needs to identify it; "
+                    f'add names={{"{field}": "mine-1"}} with a new name whenever the value changes, or omit out='
                 )
 
 
-OF_OUR_MODELS = ("model_dropout", "initializer", "precision")
-"""What only those of our own layers have: see `models.make`."""
+BUILTIN_MODEL_SETTINGS = ("model_dropout", "initializer", "precision")
+"""Settings of models that are built from this package's layers: see `models.make`."""
 
 
 def experiment_of(experiment_or_config: Experiment | Config) -> Experiment:
-    """Return an experiment of what may be a configuration alone.
+    """Return an experiment unchanged, or wrap a configuration in one.
 
     Raises:
-        UserError: it is neither, or a part of it was a value, which only Python has.
+        UserError: the argument is neither, or the configuration refers to a value that was given in Python.
     """
     if isinstance(experiment_or_config, Experiment):
         return experiment_or_config
     if not isinstance(experiment_or_config, Config):
-        raise _no_config(experiment_or_config)
+        raise _not_a_config(experiment_or_config)
     for field, text in experiment_or_config.flat().items():
         if field in _PARTS and isinstance(text, str) and is_value(text):
             raise UserError(
-                f"--{field}: {shown(text)} stands for a value that was given in Python; make the experiment there "
-                "again with fedjax_sel.Experiment.of"
+                f"--{field}: {shown(text)} refers to a value given in Python; build the experiment in Python with "
+                "fedjax_sel.Experiment.of"
             )
     return Experiment(experiment_or_config)
 
@@ -194,22 +194,22 @@ def experiment_of(experiment_or_config: Experiment | Config) -> Experiment:
 @dataclasses.dataclass(frozen=True)
 class _Part:
     attribute: str
-    take: Callable[[Any], tuple[Any, str | None]]  # value -> (as it is kept, its own name where it has one)
+    take: Callable[[Any], tuple[Any, str | None]]  # value -> (the stored value, its default name or None)
 
 
-def _taken(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
+def _check_type(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
     def take(value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, kind):
-            raise UserError(f"{field}: {_a(value)} is neither a name nor {wanted}")
+            raise UserError(f"{field}: {_type_of(value)} is neither a name nor {wanted}")
         return value, value.name  # pyright: ignore[reportAttributeAccessIssue]
 
     return take
 
 
-def _made_of_functions(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
+def _with_digest(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
     def take(value: Any) -> tuple[Any, str | None]:
-        taken, name = _taken(field, kind, wanted)(value)
-        return taken, f"{name}-{value_digests.digest(taken)}"  # pow_d is one of 8 candidates, or of 40
+        taken, name = _check_type(field, kind, wanted)(value)
+        return taken, f"{name}-{hyperparameters.digest(taken)}"  # the name alone does not identify the parameters
 
     return take
 
@@ -222,8 +222,8 @@ def _take_partition(value: Any) -> tuple[Any, str | None]:
     if isinstance(value, Sequence | np.ndarray) and len(value):
         return ByHand([np.asarray(own) for own in value]), "by-hand"
     raise UserError(
-        f"partition: {_a(value)} is no Partition, list of positions for each client, or function of data set, number "
-        "of clients and seed"
+        f"partition: {_type_of(value)} is not a Partition, a list of example positions per client, or a function of "
+        "data set, number of clients and seed; give one of these"
     )
 
 
@@ -231,7 +231,7 @@ def _take_model(value: Any) -> tuple[Any, str | None]:
     made = blueprint.of(value)
     if made is None:
         raise UserError(
-            f"model: {_a(value)} is no module of flax.linen or NNX; give one, or two functions by "
+            f"model: {_type_of(value)} is not a flax.linen or NNX module; give one, or two functions with "
             "models.from_functions(init, apply)"
         )
     return made, None
@@ -240,27 +240,29 @@ def _take_model(value: Any) -> tuple[Any, str | None]:
 def _take_reachable(value: Any) -> tuple[Any, str | None]:
     table = np.asarray(value)
     if table.ndim != 2 or np.ma.is_masked(value) or not np.isin(table, (0, 1)).all():
-        raise UserError(f"available: {shown(value)} is no table of 0 and 1, rounds by clients")
+        raise UserError(
+            f"available: {shown(value)} is not a table of 0 and 1, rounds by clients; give bool [rounds, clients]"
+        )
     return table.astype(bool), "trace"
 
 
-def _no_config(value: Any) -> UserError:
+def _not_a_config(value: Any) -> UserError:
     name = value if isinstance(value, str) else "quickstart"
-    return UserError(f"config: {shown(value)} is no configuration; give one, such as fedjax_sel.preset({name!r})")
+    return UserError(f"config: {shown(value)} is not a configuration; give one, such as fedjax_sel.preset({name!r})")
 
 
-def _a(value: Any) -> str:
+def _type_of(value: Any) -> str:
     return f"a value of type {type(value).__name__}"
 
 
 _PARTS: dict[str, _Part] = {
     "dataset": _Part(
-        "dataset", _taken("dataset", Dataset, "a fedjax_sel.data.Dataset, such as Dataset.from_arrays gives")
+        "dataset", _check_type("dataset", Dataset, "a fedjax_sel.data.Dataset, such as Dataset.from_arrays gives")
     ),
     "partition": _Part("partition", _take_partition),
     "model": _Part("model", _take_model),
-    "task": _Part("task", lambda value: (_taken("task", Task, "a fedjax_sel.tasks.Task")(value)[0], None)),
-    "algo": _Part("strategy", _made_of_functions("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
-    "optimizer": _Part("optimizer", _made_of_functions("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
+    "task": _Part("task", lambda value: (_check_type("task", Task, "a fedjax_sel.tasks.Task")(value)[0], None)),
+    "algo": _Part("strategy", _with_digest("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
+    "optimizer": _Part("optimizer", _with_digest("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
     "available": _Part("reachable", _take_reachable),
 }

@@ -1,7 +1,7 @@
-"""Runs followed in other tools: TensorBoard, Weights & Biases, MLflow, trackio. Each is a callback, and an extra.
+"""Callbacks that log runs to TensorBoard, Weights & Biases, MLflow or trackio, each an optional extra.
 
-A run here is a run there, a round a step, and `test_accuracy/seed_0` a curve; with several seeds `test_accuracy/mean`
-as well. A run that goes on after an interruption goes on there.
+One run of this package is one run of the tool, and one round is one step. Curves have names such as
+`test_accuracy/seed_0`; with several seeds there is also `test_accuracy/mean`. A resumed run continues its tool run.
 """
 
 import importlib
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "MLflow", "TensorBoard", "Trackio", "WandB", "make"]
 
 NAMES = {"tensorboard": "TensorBoard", "wandb": "WandB", "mlflow": "MLflow", "trackio": "Trackio"}
-"""What `--log` takes -> the callback."""
+"""Values of `--log`, and the class of each callback."""
 
 
 def make(names: str | Sequence[str], out: Path) -> list[Any]:
-    """Return a callback for each tool, once.
+    """Return one callback per distinct tool.
 
     Args:
-        names: of NAMES, one or several.
-        out: the run's folder; what a tool keeps beside runs lies in `OUT-log`.
+        names: one or several keys of NAMES.
+        out: folder of the run; tools write their own files to `OUT-log`.
 
     Raises:
-        UserError: there is no such tool, or its package is missing.
+        UserError: a tool is unknown, or its package is missing.
     """
     names = [names] if isinstance(names, str) else names
-    out = out.absolute()  # `.` has no name
+    out = out.absolute()  # `Path(".").name` is empty
     folder = out.with_name(f"{out.name}-log")
     return [_callback(NAMES[one_of("--log", name, NAMES)])(folder) for name in dict.fromkeys(names)]
 

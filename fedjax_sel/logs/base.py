@@ -1,4 +1,4 @@
-"""What all tools have in common: from chunks of rounds to numbers with names and steps."""
+"""Base class of the callbacks, which converts chunks of rounds to named metrics per step."""
 
 import contextlib
 import importlib
@@ -10,37 +10,37 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 
-PROJECT = "fedjax_sel"  # what runs are filed under, unless the tool's own settings say otherwise
+PROJECT = "fedjax_sel"  # default project name in the tools
 
 Step = tuple[int, dict[str, float]]
-"""A round, from 1, and what was measured in it."""
+"""A round, from 1, and its metrics by name."""
 
 
 class Log:
-    """Follows a run in a tool. A tool says what it needs, and how a run begins, goes on and ends there.
+    """Callback that logs a run to one tool. Subclasses implement `begin`, `write` and `finish`.
 
     Attributes:
-        tool: its name, as `--log` and the extra have it.
-        package: that is imported; empty: none.
-        writes_anew: whether a run that goes on is written from its first round.
+        tool: name of the tool in `--log` and of the extra.
+        package: package to import; empty: none.
+        rewrites: whether a resumed run is logged again from its first round.
     """
 
     tool = package = ""
-    writes_anew = False
+    rewrites = False
 
     def __init__(self, folder: str | Path, name: str | None = None):
-        """Make the callback.
+        """Create the callback.
 
         Args:
-            folder: for what has to be kept beside runs; is made where it is missing.
-            name: of the run there; None: that of the folder.
+            folder: folder for the tool's own files; created if missing.
+            name: name of the tool run; None: the folder's name without `-log`.
 
         Raises:
             UserError: the tool's package is missing.
         """
         self.folder = Path(folder)
         self.name = name or self.folder.name.removesuffix("-log")
-        self._begun = False
+        self._is_open = False
         try:
             self._module: Any = importlib.import_module(self.package) if self.package else None
         except ImportError as error:
@@ -50,33 +50,33 @@ class Log:
             ) from error
 
     def start(self, config: Any, rounds: int) -> None:
-        """Begin a run there, or go on with the one of the rounds before.
+        """Open a tool run, or continue the one of the earlier rounds.
 
         Raises:
-            UserError: the tool cannot be used.
+            UserError: the tool is not usable.
         """
-        note = self._noted() if rounds else {}
+        note = self._read_note() if rounds else {}
         before = note.get("run")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             identity = self.begin(_plain(config.flat()), before)
-            written = note.get("rounds", rounds) if note else 0  # an older note does not say how many
-            self._written = written if isinstance(written, int) and not self.writes_anew else 0
+            written = note.get("rounds", rounds) if note else 0  # notes of older versions have no `rounds`
+            self._written = written if isinstance(written, int) and not self.rewrites else 0
             self._identity = identity
-            self._remember()
+            self._write_note()
         except OSError as error:
             reason = error.strerror or error
             raise UserError(
-                f"--log {self.tool}: {self.folder} cannot be written ({reason}); give another --out"
+                f"--log {self.tool}: {self.folder} cannot be written ({reason}); choose another --out"
             ) from error
-        self._begun = True
+        self._is_open = True
 
     def resume(self, earlier: Any) -> None:
-        """Write the rounds that are behind and were not written there."""
+        """Log the earlier rounds that are missing in the tool."""
         self._add(steps(earlier, 0))
 
     def chunk(self, rounds: Any, first: int) -> None:
-        """Write a chunk's rounds."""
+        """Log the rounds of a chunk."""
         self._add(steps(rounds, first))
 
     def _add(self, found: list[Step]) -> None:
@@ -84,43 +84,43 @@ class Log:
         if new:
             self.write(new)
             self._written = new[-1][0]
-            with contextlib.suppress(OSError):  # then they come again
-                self._remember()
+            with contextlib.suppress(OSError):  # without the note, a resumed run logs these rounds twice
+                self._write_note()
 
     def end(self, result: Any) -> None:
-        """End the run there; nothing where it was only read here."""
-        if self._begun:
-            self._begun = False
+        """Close the tool run, if one is open."""
+        if self._is_open:
+            self._is_open = False
             self.finish(result.finished)
 
     def fail(self, error: BaseException) -> None:
-        """End the run there as one that was interrupted: a tool with a run in hand would take the next one for it."""
+        """Close the tool run as interrupted, because an open one would receive the next run's metrics."""
         del error
-        if self._begun:
-            self._begun = False
+        if self._is_open:
+            self._is_open = False
             self.finish(False)
 
     def begin(self, config: dict[str, Any], before: str | None) -> str | None:
-        """Begin a run there.
+        """Open a tool run.
 
         Args:
             config: plain values by flat name.
-            before: what identifies the run there that this one goes on with; None: a new one.
+            before: ID of the tool run to continue; None: a new one.
 
         Returns:
-            What identifies it; None where a tool does not need that.
+            ID of the tool run; None if the tool has no IDs.
         """
         raise NotImplementedError
 
     def write(self, found: list[Step]) -> None:
-        """Write rounds, in their order."""
+        """Log rounds in order."""
         raise NotImplementedError
 
     def finish(self, finished: bool) -> None:
-        """End the run there.
+        """Close the tool run.
 
         Args:
-            finished: whether all rounds were run.
+            finished: whether all rounds are complete.
         """
         raise NotImplementedError
 
@@ -128,11 +128,11 @@ class Log:
     def _note(self) -> Path:
         return self.folder / f"{self.tool}.json"
 
-    def _remember(self) -> None:
+    def _write_note(self) -> None:
         text = json.dumps({"run": self._identity, "rounds": self._written})
         self._note.write_text(f"{text}\n", encoding="utf-8")
 
-    def _noted(self) -> dict[str, Any]:
+    def _read_note(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
             note = json.loads(self._note.read_text(encoding="utf-8"))
             if isinstance(note, dict):
@@ -141,15 +141,15 @@ class Log:
 
 
 def steps(rounds: Any, first: int) -> list[Step]:
-    """Return what was measured in each round of a chunk.
+    """Return the metrics of each round of a chunk.
 
     Args:
         rounds: the chunk, a `Result`.
-        first: rounds before it.
+        first: number of earlier rounds.
 
     Returns:
-        By name: `MEASURE/seed_S`, with several seeds `MEASURE/mean`, and `round_seconds` where it is known, which it is
-        not in the first chunk of a process, that compiles.
+        Metrics by name: `METRIC/seed_S`, `METRIC/mean` if there are several seeds, and `round_seconds`. The first chunk
+        of a process has no `round_seconds`, because it includes compilation.
     """
     moved = {"megabytes_down": rounds.ledger.bytes_down / 1e6, "megabytes_up": rounds.ledger.bytes_up / 1e6}
     found = []
@@ -169,5 +169,5 @@ def steps(rounds: Any, first: int) -> list[Step]:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration as tools take it: numbers, truth values and texts."""
+    """Return a configuration with only numbers, Booleans and strings, the types that the tools accept."""
     return {name: value if isinstance(value, bool | int | float) else str(value) for name, value in values.items()}

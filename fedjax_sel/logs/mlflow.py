@@ -1,4 +1,4 @@
-"""MLflow: a server's store by MLFLOW_TRACKING_URI, else a file beside the runs."""
+"""MLflow callback; the store is MLFLOW_TRACKING_URI, or a file next to the runs."""
 
 import itertools
 import os
@@ -10,32 +10,32 @@ from typing import Any
 from fedjax_sel.errors import UserError
 from fedjax_sel.logs.base import PROJECT, Log, Step
 
-METRICS_A_CALL, PARAMETERS_A_CALL = 1000, 100  # what MLflow takes at once
+METRICS_A_CALL, PARAMETERS_A_CALL = 1000, 100  # MLflow's limits per call
 STORE = "mlflow.db"
 
 
 class MLflow(Log):
-    """Writes every measure of every seed to MLflow."""
+    """Callback that logs all metrics of each seed to MLflow."""
 
     tool = package = "mlflow"
 
     def __init__(self, folder: str | Path, name: str | None = None, tracking_uri: str | None = None):
-        """Make the callback; see `Log`.
+        """Create the callback; see `Log`.
 
         Args:
-            folder: for what has to be kept beside runs.
-            name: of the run there; None: that of the folder.
-            tracking_uri: MLflow's store; None: MLFLOW_TRACKING_URI, else `mlflow.db` beside the folder, which
-                `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db` shows.
+            folder: folder for the tool's own files.
+            name: name of the MLflow run; None: the folder's name without `-log`.
+            tracking_uri: MLflow's store; None: MLFLOW_TRACKING_URI, else `mlflow.db` next to the folder. View it with
+                `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`.
         """
         super().__init__(folder, name)
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Begin a run there, or go on with one.
+        """Open a new MLflow run, or reopen an earlier one.
 
         Raises:
-            UserError: the store cannot be used.
+            UserError: the store is not usable.
         """
         beside = self.folder.parent.resolve()
         artifacts = None if self._uri else (beside / "mlflow-artifacts").as_uri()
@@ -54,32 +54,32 @@ class MLflow(Log):
         except self._module.exceptions.MlflowException as error:
             reason = str(error).splitlines()[0].rstrip(".")
             raise UserError(
-                f"--log mlflow: the store cannot be used ({reason}); mend it, or set MLFLOW_TRACKING_URI to another"
+                f"--log mlflow: the store cannot be used ({reason}); repair it, or set MLFLOW_TRACKING_URI to another"
             ) from error
         return self._id
 
     def _describe(self, config: dict[str, Any]) -> None:
-        for some in _in_parts(config.items(), PARAMETERS_A_CALL):
-            parameters = [self._module.entities.Param(name, str(value)) for name, value in some]
+        for batch in _batches(config.items(), PARAMETERS_A_CALL):
+            parameters = [self._module.entities.Param(name, str(value)) for name, value in batch]
             self._client.log_batch(self._id, params=parameters)
 
     def write(self, found: list[Step]) -> None:
-        """Write rounds."""
+        """Log rounds."""
         now = int(1000 * time.time())
         metrics = (
             self._module.entities.Metric(name, value, now, step)
             for step, values in found
             for name, value in values.items()
         )
-        for some in _in_parts(metrics, METRICS_A_CALL):
-            self._client.log_batch(self._id, metrics=some)
+        for batch in _batches(metrics, METRICS_A_CALL):
+            self._client.log_batch(self._id, metrics=batch)
 
     def finish(self, finished: bool) -> None:
-        """End the run there; one that was interrupted counts as killed until it goes on."""
+        """Close the MLflow run; an interrupted one has the status KILLED until it is resumed."""
         self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
 
 
-def _in_parts(items: Iterable[Any], most: int) -> Iterator[list[Any]]:
+def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     iterator = iter(items)
-    while some := list(itertools.islice(iterator, most)):
-        yield some
+    while batch := list(itertools.islice(iterator, size)):
+        yield batch

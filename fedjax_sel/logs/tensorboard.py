@@ -1,4 +1,4 @@
-"""TensorBoard: files in the folder, for `tensorboard --logdir`."""
+"""TensorBoard callback; writes event files to the folder, for `tensorboard --logdir`."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ from fedjax_sel.logs.base import Log, Step
 
 
 class TensorBoard(Log):
-    """Writes every measure of every seed for TensorBoard; wants the package tensorboardX."""
+    """Callback that logs all metrics of each seed for TensorBoard; requires the package tensorboardX."""
 
     tool, package = "tensorboard", "tensorboardX"
-    writes_anew = True  # nobody knows how much of it was on the disk when a process was killed
+    rewrites = True  # a killed process may have lost buffered events
 
     def begin(self, config: dict[str, Any], before: str | None) -> None:
-        """Open a file; that of a run that goes on begins at its first round, and takes the place of those before it."""
-        again = {} if before is None else {"purge_step": 0}
-        self._writer = self._module.SummaryWriter(str(self.folder), **again)
+        """Open an event file; a resumed run replaces its earlier files and starts again at its first round."""
+        purge = {} if before is None else {"purge_step": 0}
+        self._writer = self._module.SummaryWriter(str(self.folder), **purge)
         self._writer.add_text("configuration", "\n".join(f"    {key}: {value}" for key, value in config.items()))
 
     def write(self, found: list[Step]) -> None:
-        """Write rounds."""
+        """Log rounds."""
         for step, values in found:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, step)

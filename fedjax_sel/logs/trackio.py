@@ -1,4 +1,4 @@
-"""trackio: curves in a local database, for `trackio show`."""
+"""Callback for trackio; writes curves to a local database, for `trackio show`."""
 
 import os
 import secrets
@@ -8,14 +8,14 @@ from fedjax_sel.logs.base import PROJECT, Log, Step
 
 
 class Trackio(Log):
-    """Writes every measure of every seed to trackio; its own variables (TRACKIO_DIR, TRACKIO_PROJECT, ...) count."""
+    """Callback that logs all metrics of each seed to trackio; reads TRACKIO_DIR, TRACKIO_PROJECT and so on."""
 
     tool = package = "trackio"
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Begin a run there, or go on with one.
+        """Open a new trackio run, or resume an earlier one.
 
-        trackio goes on with the newest run of a name, so every run gets a name that no other has.
+        trackio resumes the newest run with a given name. Each run therefore has a unique name.
         """
         self._run = self._module.init(
             project=os.environ.get("TRACKIO_PROJECT", PROJECT),
@@ -26,11 +26,11 @@ class Trackio(Log):
         return self._run.name
 
     def write(self, found: list[Step]) -> None:
-        """Write rounds."""
+        """Log rounds."""
         for step, values in found:
             self._run.log(values, step=step)
 
     def finish(self, finished: bool) -> None:
-        """End the run there."""
+        """Close the trackio run."""
         del finished
         self._run.finish()

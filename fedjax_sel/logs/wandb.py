@@ -1,4 +1,4 @@
-"""Weights & Biases; `WANDB_MODE=offline` keeps a run on this machine until `wandb sync`."""
+"""Weights & Biases callback; with `WANDB_MODE=offline`, a run stays on this machine until `wandb sync`."""
 
 import os
 from typing import Any
@@ -8,15 +8,15 @@ from fedjax_sel.logs.base import PROJECT, Log, Step
 
 
 class WandB(Log):
-    """Writes every measure of every seed to Weights & Biases; its own variables (WANDB_PROJECT, ...) count."""
+    """Callback that logs all metrics of each seed to Weights & Biases; reads WANDB_PROJECT and so on."""
 
     tool = package = "wandb"
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Begin a run there, or go on with one.
+        """Open a new run, or resume an earlier one.
 
         Raises:
-            UserError: it does not start, for want of a login for example.
+            UserError: Weights & Biases does not start, for example without a login.
         """
         wandb = self._module
         try:
@@ -25,7 +25,7 @@ class WandB(Log):
                 name=self.name,
                 id=before,
                 resume=None if before is None else "allow",
-                dir=str(self.folder.resolve()),  # its service has a working folder of its own
+                dir=str(self.folder.resolve()),  # the wandb service runs in another working directory
                 config=config,
                 settings=wandb.Settings(console="off"),
             )
@@ -38,10 +38,10 @@ class WandB(Log):
         return self._run.id
 
     def write(self, found: list[Step]) -> None:
-        """Write rounds."""
+        """Log rounds."""
         for step, values in found:
             self._run.log(values, step=step)
 
     def finish(self, finished: bool) -> None:
-        """End the run there; one that was interrupted counts as failed until it goes on."""
+        """Close the run; an interrupted one has the status "failed" until it is resumed."""
         self._run.finish(exit_code=0 if finished else 1)

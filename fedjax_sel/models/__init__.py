@@ -33,13 +33,13 @@ _CHANNELS = (1, 3)
 
 
 class Entry(NamedTuple):
-    """A model as listed."""
+    """A listed model built from the layers of this package."""
 
     module: Callable[..., nn.Module]
     about: str
-    smallest_image: int | None  # pixels a side, below which a layer would be empty; None: it sees any numbers
-    cpu_block: int  # images that a CPU core evaluates at once: what keeps the activations in its cache
-    cpu_micro_batch: int  # images whose gradient it computes at once
+    smallest_image: int | None  # pixels per side, below which a layer would be empty; None: inputs of any shape
+    cpu_block: int  # images per evaluation on a CPU core, few enough to keep the activations in its cache
+    cpu_micro_batch: int  # images per gradient on a CPU core
 
 
 TABLE: dict[str, Entry] = {
@@ -50,24 +50,24 @@ TABLE: dict[str, Entry] = {
 
 
 class Plain(NamedTuple):
-    """A model as listed that is written in plain Flax, as anybody's own would be."""
+    """A listed model written in plain Flax, like a user's own model."""
 
-    module: Callable[[int], nn.Module]  # of the number of classes
+    module: Callable[[int], nn.Module]  # number of classes -> module
     about: str
-    smallest_image: int | None = None  # pixels a side; None: it sees no images, or any numbers
+    smallest_image: int | None = None  # pixels per side; None: no images required
 
 
 PLAIN: dict[str, Plain] = {
     "logistic": Plain(Logistic, "one fully-connected layer"),
     "lenet": Plain(LeNet, "5x5 convolutions 6-16, FC 120-84 (LeCun et al. 1998)", 12),
-    "resnet8": Plain(resnet8, "8 layers, 16-32-64 channels, group normalisation (He et al. 2016)", 8),
-    "resnet18": Plain(resnet18, "18 layers, 64-128-256-512 channels, group normalisation (He et al. 2016)", 8),
+    "resnet8": Plain(resnet8, "8 layers, 16-32-64 channels, group normalization (He et al. 2016)", 8),
+    "resnet18": Plain(resnet18, "18 layers, 64-128-256-512 channels, group normalization (He et al. 2016)", 8),
     "char_lstm": Plain(CharLSTM, "2 LSTM layers of 256 over characters (LEAF, Shakespeare)"),
 }
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that `--model` takes."""
+    """Return the names that `--model` accepts."""
     return (*TABLE, *PLAIN)
 
 
@@ -75,18 +75,18 @@ def make_plain(name: str, inputs: Any, num_classes: int) -> Model:
     """Build a model that is written in plain Flax.
 
     Args:
-        name: one of PLAIN.
-        inputs: shapes of inputs [B, ...].
+        name: a name in PLAIN.
+        inputs: shapes and dtypes of inputs [B, ...].
         num_classes: C.
 
     Raises:
-        UserError: the inputs are not what it sees.
+        UserError: the model does not accept these inputs.
     """
     entry, shape = PLAIN[name], inputs.shape[1:]
     _check_images(name, shape, entry.smallest_image)
     if name == "char_lstm" and (len(shape) != 1 or not jnp.issubdtype(inputs.dtype, jnp.integer)):
         raise UserError(
-            f"model: 'char_lstm' reads sequences of characters, and inputs are {inputs.dtype} of shape {tuple(shape)}; "
+            f"model: 'char_lstm' reads sequences of characters, but inputs are {inputs.dtype} of shape {tuple(shape)}; "
             "choose another --model, or --dataset leaf:FOLDER"
         )
     return from_flax(entry.module(num_classes)).build(inputs)._replace(name=name)
@@ -101,16 +101,16 @@ def make(
     precision: str = "float32",
     convolution: str = DEFAULT_CONVOLUTION,
 ) -> Model:
-    """Build a model.
+    """Build a model from the layers of this package.
 
     Args:
-        name: one of TABLE.
-        input_shape: of one input: of an image, (height, width, channels).
-        num_classes: C, the numbers of a prediction.
+        name: a name in TABLE.
+        input_shape: shape of one input, (height, width, channels) for images.
+        num_classes: C.
         dropout: probability that a hidden unit is set to zero in training.
         initializer: one of `layers.INITIALIZERS`.
         precision: one of `products.PRECISIONS`.
-        convolution: one of `layers.CONVOLUTIONS`; which is fast depends on the machine, the results do not.
+        convolution: one of `layers.CONVOLUTIONS`, which differ in speed but not in results.
 
     Returns:
         The model.
@@ -128,25 +128,25 @@ def make(
 def _check_images(name: str, shape: tuple[int, ...], side: int | None) -> None:
     if side is None or (len(shape) == 3 and min(shape[:2]) >= side):
         return
-    advice = "choose --model mlp or logistic, which see any numbers"
+    advice = "choose --model mlp or logistic, which accept inputs of any shape"
     if len(shape) == 2:
-        advice = f"inputs[..., None] has an axis of channels, or {advice}"
+        advice = f"add an axis of channels with inputs[..., None], or {advice}"
     if len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) >= side:
-        advice = "channels come last, as in np.moveaxis(inputs, 1, -1)"
-    raise UserError(f"model: {name!r} needs images of at least {side}x{side} pixels, and an input is {shape}; {advice}")
+        advice = "move channels last with np.moveaxis(inputs, 1, -1)"
+    raise UserError(f"model: {name!r} needs images of at least {side}x{side} pixels, but an input is {shape}; {advice}")
 
 
 def of_module(
     name: str, module: nn.Module, input_shape: tuple[int, ...], cpu_block: int, cpu_micro_batch: int
 ) -> Model:
-    """Make a model of a Flax module of this package's layers, which is called with (inputs, train).
+    """Make a model from a Flax module of this package's layers.
 
     Args:
-        name: for messages.
-        module: returns an Output; all that it draws is what `layers.Dropout` does.
-        input_shape: of one input: of an image, (height, width, channels).
-        cpu_block: images that a CPU core evaluates at once.
-        cpu_micro_batch: images whose gradient it computes at once.
+        name: name of the model in messages.
+        module: module that maps (inputs, train) to an Output; only its `layers.Dropout` may draw random numbers.
+        input_shape: shape of one input, (height, width, channels) for images.
+        cpu_block: images per evaluation on a CPU core.
+        cpu_micro_batch: images per gradient on a CPU core.
 
     Returns:
         The model.
@@ -163,7 +163,7 @@ def of_module(
         return module.apply(variables, inputs, train=draws is not None)  # pyright: ignore
 
     def draw(key: jax.Array, size: int) -> Draws:
-        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # nothing is computed with them
+        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # the draws do not depend on them
         _, drawn = module.apply(
             {"params": params.trained}, inputs(size), train=True, rngs={"dropout": key}, mutable=[DRAWS]
         )
@@ -173,7 +173,7 @@ def of_module(
     example = inputs(1)
     output, layer = output_layer.find(lambda trained: apply(Weights(trained), example), shapes.trained)
     drawn = jax.eval_shape(lambda key: draw(key, 1), jax_settings.key(0))
-    draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # spares tracing the network for nothing
+    draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # avoids tracing the network without need
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     profile_size = output.profile.shape[-1]
     return Model(name, init, draws_of, apply, num_params, 0, profile_size, cpu_block, cpu_micro_batch, layer)

@@ -1,4 +1,4 @@
-"""A model before the shape of its inputs is known, from a module of any library or from two functions."""
+"""Models before the shapes of their inputs are known, from Flax modules or from two functions."""
 
 import functools
 import math
@@ -21,17 +21,17 @@ from fedjax_sel.models.pure_module import PureModule, zeros_of
 from fedjax_sel.models.training_flag import Flags
 from fedjax_sel.models.weights import Weights
 
-CPU_BLOCK = 100  # examples that a CPU core evaluates at once
-CPU_MICRO_BATCH = 50  # and whose gradient it computes at once, where a pass may be split
+CPU_BLOCK = 100  # examples per evaluation on a CPU core
+CPU_MICRO_BATCH = 50  # examples per gradient on a CPU core, if the pass may be split
 WHOLE_BATCH = 2**30
 
 
 class Blueprint(NamedTuple):
-    """What becomes a model once the shapes of its inputs are known.
+    """A model whose input shapes are not known yet.
 
     Attributes:
-        name: for messages and tables.
-        build: inputs [B, ...], as shapes -> the model.
+        name: name of the model in messages and tables.
+        build: shapes and dtypes of inputs [B, ...] -> model.
     """
 
     name: str
@@ -47,20 +47,20 @@ def from_flax(
 ) -> Blueprint:
     """Return the blueprint of an unmodified `flax.linen` module.
 
-    Dropout and other streams of random numbers are served by their names; batch statistics and other collections travel
-    with the weights and are averaged as they are.
+    Dropout and other random streams receive keys by name. Batch statistics and other collections travel with the
+    weights and are averaged like them.
 
     Args:
-        module: returns predictions; may take a flag such as `train` or `deterministic`, or any of
+        module: module that returns predictions. It may take a training flag, such as `train` or `deterministic`; see
             `training_flag.KNOWN`.
-        profile_layer: path of the layer whose mean output is a client's profile, e.g. "Dense_0"; None: the first
-            fully-connected one.
-        fast_convolutions: whether ours, equal up to rounding, stands in for XLA's, which is slow where every client has
-            a kernel of its own.
-        training_flags: flags of other names: arguments of its `__call__`, or else its fields, and what each is in
-            training and in evaluation, as `{"mode": ("train", "eval")}`. Once given, known names are not looked for,
-            and a module whose training pass changes no batch statistics, or drops nothing, is taken as it is: `{}`
-            where it has no flag. None: known names.
+        profile_layer: path of the layer whose mean output is a client's profile, such as "Dense_0". None: the first
+            fully-connected layer.
+        fast_convolutions: True to replace XLA's convolutions, which are slow with one kernel per client, by matrix
+            products; results are equal up to rounding.
+        training_flags: flags with other names, which are arguments of `__call__` or fields of the module, with their
+            values in training and in evaluation: `{"mode": ("train", "eval")}`. If given, known names are not searched,
+            and the training pass is not checked for frozen batch statistics or inactive dropout. Pass `{}` for a module
+            without flags. None: known names.
     """
     name = type(module).__name__
 
@@ -80,14 +80,15 @@ def from_nnx(
     """Return the blueprint of a Flax NNX module.
 
     Args:
-        module: makes one from `nnx.Rngs`, for every seed its own; or an instance, whose weights every seed starts from.
-        profile_layer: as of `from_flax`.
-        fast_convolutions: likewise.
-        training_flags: likewise, of arguments or else of attributes, its own and those of modules inside it; `train()`
-            and `eval()` are called in any case.
+        module: function or class that makes a module from `nnx.Rngs`, separately for each seed; or an instance, whose
+            weights are the initial weights of all seeds.
+        profile_layer: path of the profile layer, as in `from_flax`.
+        fast_convolutions: replacement of XLA's convolutions, as in `from_flax`.
+        training_flags: flags as in `from_flax`, which are arguments of `__call__` or attributes of the module and its
+            submodules. `train()` and `eval()` are always called.
     """
-    made_by = module.func if isinstance(module, functools.partial) else module
-    name = type(module).__name__ if isinstance(module, nnx.Module) else getattr(made_by, "__name__", "module")
+    factory = module.func if isinstance(module, functools.partial) else module
+    name = type(module).__name__ if isinstance(module, nnx.Module) else getattr(factory, "__name__", "module")
 
     def build(inputs: Any) -> Model:
         return _model(name, from_nnx_module(module, inputs, fast_convolutions, training_flags), inputs, profile_layer)
@@ -102,8 +103,8 @@ def from_functions(
 
     Args:
         init: key -> params, a pytree of float32 arrays.
-        apply: (params, inputs [B, ...]) -> prediction [B, ...].
-        name: for messages.
+        apply: (params, inputs [B, ...]) -> predictions [B, ...].
+        name: name of the model in messages.
     """
 
     def applied(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
@@ -111,28 +112,30 @@ def from_functions(
         return apply(trained, inputs), carried
 
     def no_layer(layer: str | None) -> Any:
-        raise UserError(f"model: {name} is made of functions, which have no layer {layer or ''}to take profiles of")
+        raise UserError(
+            f"model: {name} consists of functions, which have no profile layer{f' {layer}' if layer else ''}"
+        )
 
     pure = PureModule(lambda key: (init(key), {}), applied, no_layer)
     return Blueprint(name, lambda inputs: _model(name, pure, inputs, None))
 
 
 def of(value: Any) -> Blueprint | None:
-    """Return the blueprint of whatever a user takes for a model; None where it is none."""
+    """Return the blueprint of a user's model, or None if the value is not a model."""
     if isinstance(value, Blueprint):
         return value
     if isinstance(value, Model):
         return Blueprint(value.name, lambda inputs: value)
     if isinstance(value, nn.Module):
         return from_flax(value)
-    made_by = value.func if isinstance(value, functools.partial) else value
-    if isinstance(value, nnx.Module) or (isinstance(made_by, type) and issubclass(made_by, nnx.Module)):
+    factory = value.func if isinstance(value, functools.partial) else value
+    if isinstance(value, nnx.Module) or (isinstance(factory, type) and issubclass(factory, nnx.Module)):
         return from_nnx(value)
     return None
 
 
 def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) -> Model:
-    """Make a model of pure functions, for inputs of some shapes [B, ...]."""
+    """Make a model from pure functions, for inputs of given shapes [B, ...]."""
     trained, carried = jax.eval_shape(pure.init, jax_settings.key(0))
     _check_weights(name, trained, "weights")
     _check_weights(name, carried, "collections")
@@ -147,7 +150,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         return Weights(trained, carried if has_carried else ())
 
     def draw(key: jax.Array, size: int) -> Any:
-        del size  # one key serves the batch
+        del size  # the draws are one key for the whole batch
         return {"key": jax.random.key_data(key)} if draws_numbers else {}
 
     def applied(weights: Weights, inputs: Any, draws: Any | None) -> Output:
@@ -158,7 +161,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
                 jax.random.wrap_key_data(draws["key"], impl=jax_settings.PRNG) if draws_numbers else jax_settings.key(0)
             )
         carried_now = weights.carried if has_carried else carried
-        # What a layer leaves open is float32, as in our own models: left alone, accelerators multiply in less.
+        # Layers without a precision of their own multiply in float32; accelerators default to less.
         with jax.default_matmul_precision("highest"):
             output, after = apply(weights.trained, carried_now, inputs, key, train)
         prediction, layer = output if has_profile else (output, None)
@@ -187,7 +190,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
 
 
 def _in_float32(tree: Any) -> Any:
-    """Return floats of half the width as float32: sums over many examples of them would not be sums."""
+    """Convert floats to float32, since sums over many examples are inaccurate in half precision."""
 
     def cast(leaf: Any) -> Any:
         is_float = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
@@ -197,7 +200,7 @@ def _in_float32(tree: Any) -> Any:
 
 
 def _with_profile(pure: PureModule, profile_layer: str | None) -> tuple[Any, bool]:
-    """Return the function that gives the layer's output too, and whether there is such a layer."""
+    """Return the apply function with the profile layer's output, and whether that layer exists."""
     try:
         return pure.apply_with_layer(profile_layer), True
     except UserError:
@@ -210,8 +213,8 @@ def _check_weights(name: str, arrays: Any, what: str) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
         if leaf.dtype != jnp.float32:
             raise UserError(
-                f"model: {name} keeps {leaf.dtype} in its {what} at {jax.tree_util.keystr(path)}, and only float32 can "
-                "be averaged over clients; keep it as float32"
+                f"model: {name} keeps {leaf.dtype} in its {what} at {jax.tree_util.keystr(path)}, but only float32 can "
+                "be averaged over clients; convert it to float32"
             )
 
 
@@ -220,7 +223,7 @@ def _count(arrays: Any) -> int:
 
 
 def _reads_key(function: Callable[[jax.Array], Any]) -> bool:
-    """Return whether a function of a key does anything with it."""
+    """Return whether a function uses its key."""
     jaxpr = jax.make_jaxpr(lambda data: function(jax.random.wrap_key_data(data, impl=jax_settings.PRNG)))(
         jax.random.key_data(jax_settings.key(0))
     ).jaxpr

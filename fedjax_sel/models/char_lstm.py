@@ -1,4 +1,4 @@
-"""LEAF's model of Shakespeare's plays: which character comes next."""
+"""LEAF's next-character model of Shakespeare's plays."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ import jax
 class CharLSTM(nn.Module):
     """An embedding of 8, two LSTM layers of 256 units and a fully-connected layer (LEAF, Caldas et al. 2018).
 
-    Initialised as Flax does by default, but for the recurrent weights: Glorot's uniform ones, as TensorFlow's cell has
-    them. Flax's orthogonal ones are decomposed gate by gate, and many such decompositions at once, of several seeds,
-    can take minutes on a CPU.
+    The initialization is Flax's default, except that recurrent weights are Glorot-uniform as in TensorFlow's cell.
+    Flax's orthogonal initializer decomposes one matrix per gate, which can take minutes for several seeds on a CPU.
 
-    P = 817,872 with 80 characters: 640 in the embedding, 271,360 and 525,312 in the LSTM layers (one bias for each
-    gate, as TensorFlow's cell has), 20,560 in the last.
+    P = 817,872 with 80 characters: 640 in the embedding, 271,360 and 525,312 in the LSTM layers (one bias per gate, as
+    in TensorFlow's cell), and 20,560 in the last layer.
 
     Attributes:
-        num_classes: characters.
-        every_position: whether to predict the character after each one, or after the last only, as LEAF does.
-        features: of a character.
-        units: of an LSTM layer.
+        num_classes: number of characters.
+        every_position: True to predict the character after each position; False for the last position only, as in
+            LEAF.
+        features: width of the embedding.
+        units: units per LSTM layer.
     """
 
     num_classes: int = 80
@@ -30,7 +30,7 @@ class CharLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Map tokens, int32 [B, L], to logits of the next character [B, C], or [B, L, C] of every position's."""
+        """Map tokens, int32 [B, L], to logits of the next character, [B, C], or [B, L, C] for all positions."""
         x: Any = nn.Embed(self.num_classes, self.features)(tokens)
         for _ in range(2):
             cell = nn.OptimizedLSTMCell(self.units, recurrent_kernel_init=nn.initializers.glorot_uniform())

@@ -1,4 +1,4 @@
-"""The two convolutional networks of the papers. Pooling comes before the activation; no padding anywhere."""
+"""The two convolutional networks of the papers, without padding and with pooling before the activation."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ class CNN(nn.Module):
 
     Attributes:
         num_classes: C.
-        dropout: probability of zero, on the hidden layer.
+        dropout: dropout probability of the hidden layer.
         initializer: one of `layers.INITIALIZERS`.
         precision: one of `products.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`.
@@ -40,11 +40,13 @@ class CNN(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """FL-DP3S's network (assumed: flsim's for MNIST): 5x5 convolutions 20-50, both pooled, one hidden layer of 500.
+    """FL-DP3S's network: 5x5 convolutions 20-50, both pooled, one hidden layer of 500.
+
+    The paper does not specify it; this is flsim's network for MNIST.
 
     Attributes:
         num_classes: C.
-        dropout: probability of zero, on the hidden layer.
+        dropout: dropout probability of the hidden layer.
         initializer: one of `layers.INITIALIZERS`.
         precision: one of `products.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`.

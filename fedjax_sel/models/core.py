@@ -1,4 +1,4 @@
-"""What the simulator asks of a model."""
+"""The model interface of the simulator."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,23 +11,23 @@ from fedjax_sel.models.output_layer import Paths
 from fedjax_sel.models.weights import Weights
 
 Params = Any  # a pytree of float32 arrays
-Draws = Any  # a pytree of arrays: what one training pass draws, mostly [B, ...], for each of its examples
+Draws = Any  # a pytree of arrays: the random draws of one training pass, usually [B, ...]
 
 
 class Model(NamedTuple):
     """A model for inputs of one shape. Static.
 
     Attributes:
-        name: for messages.
+        name: name of the model in messages.
         init: key -> weights.
-        draw: (key, B) -> what a training pass over B examples draws.
-        apply: (weights, inputs [B, ...], draws or None outside training) -> Output.
-        num_params: P, the numbers that gradients move.
-        num_carried: the numbers beside them that travel with the model.
-        profile_size: Q, units of the layer that profiles are taken of; 0 without one.
-        cpu_block: examples that a CPU core evaluates at once.
-        cpu_micro_batch: examples whose gradient it computes at once.
-        output_layer: paths of the weight and the bias of the layer that gives the predictions; None without one.
+        draw: (key, B) -> random draws of a training pass over B examples.
+        apply: (weights, inputs [B, ...], draws in training or None in evaluation) -> Output.
+        num_params: number of trained parameters, P.
+        num_carried: number of carried values, such as batch statistics.
+        profile_size: units of the profile layer, Q; 0 without a profile layer.
+        cpu_block: examples per evaluation on a CPU core.
+        cpu_micro_batch: examples per gradient on a CPU core.
+        output_layer: paths of the output layer's weight and bias; None if there is no such layer.
     """
 
     name: str
@@ -47,5 +47,5 @@ class Model(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Numbers that a client receives with a model, and sends back."""
+        """Number of values in one transfer of the model, P + carried."""
         return self.num_params + self.num_carried

@@ -1,13 +1,12 @@
-"""Convolutions of unmodified Flax modules as matrix products, as `layers.py` has them.
+"""Convolutions of unmodified Flax modules as matrix products, as in `layers.py`.
 
-XLA computes a convolution slowly on a CPU inside a loop, and with a kernel for every client as a grouped one besides:
-a training step of a ResNet takes ten times longer and more than with products of patches, or Winograd's
-(`benchmarks/convolutions.py --models resnet8`). Flax lets a function of the same signature stand in for
-`lax.conv_general_dilated`; this is one, equal to it within rounding. Transposed convolutions and local ones stay XLA's.
+On a CPU, XLA's convolutions are slow inside loops and when they are grouped, as with one kernel per client. A training
+step of a ResNet then takes over ten times as long as with patches or Winograd's products
+(`benchmarks/convolutions.py --models resnet8`). Flax accepts a replacement for `lax.conv_general_dilated`; `convolve`
+is one, equal up to rounding. Transposed and local convolutions remain XLA's.
 
-Winograd's products have a reverse derivative only, so what takes forward ones (`jax.jvp`, `jax.hessian`) has to leave
-the modules their own. `jax.jit` keeps what it traced, whatever stands in when it is called again: enter the context
-inside the function that is compiled.
+Winograd's products support only reverse-mode differentiation. For forward mode (`jax.jvp`, `jax.hessian`) keep XLA's
+convolutions. `jax.jit` caches its trace, so enter the context inside the compiled function.
 """
 
 import math
@@ -23,15 +22,15 @@ from jax import lax
 
 from fedjax_sel.models import layers
 
-PIXELS_A_CHANNEL = 8  # of a batch, the fewest with which transforming the kernels of Winograd's products is paid for
+PIXELS_A_CHANNEL = 8  # smallest number of pixels in a batch per channel for which Winograd's kernel transform pays off
 
 
 @contextmanager
 def faster_convolutions(enabled: bool = True) -> Iterator[None]:
-    """Let `convolve` compute every `flax.linen.Conv` that is called inside, unless a module names a function itself.
+    """Compute each `flax.linen.Conv` in this context by `convolve`, unless the module sets its own function.
 
     Args:
-        enabled: False leaves them to XLA.
+        enabled: False to keep XLA's convolutions.
     """
     if not enabled:
         yield
@@ -41,7 +40,7 @@ def faster_convolutions(enabled: bool = True) -> Iterator[None]:
 
 
 def make_faster(module: nnx.Module) -> None:
-    """Let `convolve` compute every convolution of an NNX module, unless it names a function itself."""
+    """Compute each `nnx.Conv` of a module by `convolve`, unless it sets its own function."""
     for _, node in nnx.iter_graph(module):
         if isinstance(node, nnx.Conv) and node.conv_general_dilated is lax.conv_general_dilated:
             node.conv_general_dilated = convolve
@@ -59,20 +58,20 @@ def convolve(
     precision: Any = None,
     **options: Any,
 ) -> jax.Array:
-    """Return what `lax.conv_general_dilated` does, by matrix products where they can do it.
+    """Compute `lax.conv_general_dilated` by matrix products.
 
-    It is left to XLA where features are in groups, inputs are dilated or channels do not come last.
+    Grouped features, dilated inputs and other axis orders than channels-last are left to XLA.
 
     Args:
-        inputs: [B, spatial ..., channels].
-        kernel: [size of the window ..., channels, features].
-        strides: one for each spatial axis.
-        padding: `SAME`, `SAME_LOWER`, `VALID`, or (before, after) for each spatial axis.
-        lhs_dilation: of the inputs.
-        rhs_dilation: of the kernel.
-        dimension_numbers: as Flax gives them.
-        feature_group_count: groups of channels.
-        precision: of the products.
+        inputs: inputs [B, spatial ..., channels].
+        kernel: kernel [window ..., channels, features].
+        strides: stride per spatial axis.
+        padding: `SAME`, `SAME_LOWER`, `VALID`, or (before, after) per spatial axis.
+        lhs_dilation: dilation of the inputs per spatial axis.
+        rhs_dilation: dilation of the kernel per spatial axis.
+        dimension_numbers: axis order, as Flax passes it.
+        feature_group_count: number of channel groups.
+        precision: precision of the products.
         **options: further arguments of `lax.conv_general_dilated`.
 
     Returns:
@@ -98,7 +97,7 @@ def convolve(
             **options,
         )  # fmt: skip
     x = jnp.pad(inputs, [(0, 0), *pads, (0, 0)]) if max(map(max, pads)) > 0 else inputs
-    # Inputs of one output unit go over the last spatial axis first, and channels last: the order of `layers.patches`.
+    # Reorder the kernel as `layers.patches` orders windows: last spatial axis first, channels last.
     matrix = kernel.transpose(axes + 1, *reversed(range(axes)), axes).reshape(kernel.shape[-1], -1)
     exact = x.dtype == kernel.dtype == jnp.float32 and precision in (None, lax.Precision.HIGHEST)
     pixels = math.prod(inputs.shape[:-1])
@@ -109,17 +108,7 @@ def convolve(
 
 
 def _patches(x: jax.Array, window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> jax.Array:
-    """Return all windows as slices joined along the channels, one spatial axis after another.
-
-    Args:
-        x: [B, spatial ..., channels], padded.
-        window: size of the window, one for each spatial axis as all that follows.
-        strides: between windows.
-        dilation: between a window's pixels.
-
-    Returns:
-        [B, windows ..., size of the window * channels].
-    """
+    """Join all windows along the channels, [B, windows ..., window size * channels], one spatial axis at a time."""
     for axis, (size, stride, step) in enumerate(zip(window, strides, dilation), start=1):
         reach = x.shape[axis] - (size - 1) * step
         starts = [offset * step for offset in range(size)]
@@ -129,18 +118,18 @@ def _patches(x: jax.Array, window: Sequence[int], strides: Sequence[int], dilati
 
 
 def _channels_last(rank: int) -> lax.ConvDimensionNumbers:
-    """Return what Flax says of [B, spatial ..., channels] and [window ..., channels, features]."""
+    """Return Flax's dimension numbers of [B, spatial ..., channels] and [window ..., channels, features]."""
     inputs = (0, rank - 1, *range(1, rank - 1))
     return lax.ConvDimensionNumbers(inputs, (rank - 1, rank - 2, *range(rank - 2)), inputs)
 
 
 def _stand_in(next_function: Callable, args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
-    """Give a Conv our function for the length of one call."""
+    """Replace the convolution function of a Conv during one call."""
     module = context.module
     named = ("conv_general_dilated", "conv_general_dilated_cls")
     if type(module) is not nn.Conv or context.method_name != "__call__" or any(getattr(module, n, None) for n in named):
         return next_function(*args, **kwargs)
-    object.__setattr__(module, named[0], convolve)  # a module is frozen once it is bound
+    object.__setattr__(module, named[0], convolve)  # bound modules reject setattr
     try:
         return next_function(*args, **kwargs)
     finally:

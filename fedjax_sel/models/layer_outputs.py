@@ -1,8 +1,7 @@
 """The output of one layer inside an unmodified `flax.linen` module, by the layer's path.
 
-A layer is called by its path of names, as in the tree of parameters: `Dense_0`, `block_1/Conv_2`. What Flax's own
-`capture_intermediates` gives back is read, so that a layer inside `nn.remat` or `nn.jit` can be named; one inside
-`nn.scan`, which runs many times, cannot.
+Paths are as in the parameter tree, such as `Dense_0` or `block_1/Conv_2`. Flax's `capture_intermediates` returns the
+output, so layers inside `nn.remat` and `nn.jit` are supported. A layer inside `nn.scan` runs many times and is not.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,25 +12,25 @@ import jax
 
 from fedjax_sel.errors import UserError
 
-COLLECTION = "intermediates"  # Flax's own name for what is captured
+COLLECTION = "intermediates"  # Flax's name of the captured collection
 METHOD = "__call__"
 
 
 def of(module: nn.Module, variables: Any, inputs: Any, layer: str | None = None, **options: Any) -> tuple[Any, Any]:
-    """Apply a module and return what one of its layers returned as well.
+    """Apply a module, and also return the output of one of its layers.
 
     Args:
-        module: any.
-        variables: as `module.apply` takes them, or shapes under `jax.eval_shape`.
-        inputs: [B, ...].
-        layer: the layer's path; default: the first fully-connected layer that runs.
-        **options: further arguments of `module.apply`, but for `mutable`.
+        module: the module.
+        variables: variables for `module.apply`, or their shapes under `jax.eval_shape`.
+        inputs: inputs [B, ...].
+        layer: path of the layer; None: the first fully-connected layer that runs.
+        **options: further arguments of `module.apply`, except `mutable`.
 
     Returns:
-        (output, the layer's output); of a layer that runs several times, the first.
+        (output, output of the layer's first call).
 
     Raises:
-        UserError: there is no such layer; found before anything is computed.
+        UserError: the layer does not exist. This is checked before any computation.
     """
 
     def run(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
@@ -43,18 +42,18 @@ def of(module: nn.Module, variables: Any, inputs: Any, layer: str | None = None,
 
 
 def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str | None, name: str, batch: int) -> str:
-    """Return the path of a layer, or of the first fully-connected one, without computing anything.
+    """Return the path of a layer, or of the first fully-connected one, by abstract evaluation.
 
     Args:
-        run: (mutable, capture_intermediates) -> (output, updated collections), an application of the module.
-        layer: the path that is looked for; None for the first `nn.Dense` (or `nn.DenseGeneral`, `nn.Einsum`) that runs.
-        name: of the module, for messages.
-        batch: B, examples in an application.
+        run: (mutable, capture_intermediates) -> (output, updated collections); applies the module.
+        layer: path of the layer; None: the first `nn.Dense`, `nn.DenseGeneral` or `nn.Einsum` that runs.
+        name: name of the module in messages.
+        batch: batch size B.
 
     Raises:
-        UserError: there is none, or its output is not one array [B, ...].
+        UserError: the layer does not exist, or its output is not one array [B, ...].
     """
-    ran: dict[str, bool] = {}  # path: whether it is fully connected, in the order of their first calls
+    ran: dict[str, bool] = {}  # path -> True if fully connected, in the order of first calls
 
     def note(next_function: Callable, args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
         if context.method_name == METHOD and context.module.path:
@@ -69,33 +68,33 @@ def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str
     captured = jax.eval_shape(capture)
     readable = [path for path in ran if _is_of_examples(first_output(captured, path), batch)]
     wanted = [path for path in readable if (ran[path] if layer is None else path == layer)]
-    return wanted[0] if wanted else refuse(layer, name, readable, "flax.linen.Dense")
+    return wanted[0] if wanted else raise_missing_layer(layer, name, readable, "flax.linen.Dense")
 
 
-def refuse(layer: str | None, name: str, readable: Sequence[str], dense: str) -> NoReturn:
-    """Say that there is no such layer.
+def raise_missing_layer(layer: str | None, name: str, readable: Sequence[str], dense: str) -> NoReturn:
+    """Raise the error for a missing profile layer.
 
     Args:
-        layer: the path that was looked for; None for the first fully-connected one.
-        name: of the module.
-        readable: paths of the layers that could be named.
-        dense: what a fully-connected layer is called.
+        layer: requested path; None: the first fully-connected layer.
+        name: name of the module.
+        readable: paths of the layers that can be profile layers.
+        dense: class names of fully-connected layers.
 
     Raises:
         UserError: always.
     """
-    wrong = f"{name} has no fully-connected layer ({dense})" if layer is None else f"{name} has no layer {layer!r}"
-    there_are = f"one of its layers, {', '.join(readable)}" if readable else "another model, for it has no layers"
-    raise UserError(f"profile_layer: {wrong} whose output could be the profile; name {there_are}")
+    problem = f"{name} has no fully-connected layer ({dense})" if layer is None else f"{name} has no layer {layer!r}"
+    choices = f"one of its layers, {', '.join(readable)}" if readable else "another model, since it has no layers"
+    raise UserError(f"profile_layer: {problem} whose output could be the profile; name {choices}")
 
 
 def is_at(path: str) -> Callable[[nn.Module, str], bool]:
-    """Return what `capture_intermediates` takes to capture the layer at a path."""
+    """Return the `capture_intermediates` filter of the layer at a path."""
     return lambda module, method: method == METHOD and "/".join(module.path) == path
 
 
 def first_output(captured: Any, path: str) -> Any:
-    """Return what the layer at a path returned at its first call, of the collections that `apply` updated, or None."""
+    """Return the output of a layer's first call from the collections that `apply` updated, or None."""
     node = captured.get(COLLECTION, {})
     for part in path.split("/"):
         node = node.get(part, {}) if hasattr(node, "get") else {}

@@ -1,9 +1,9 @@
-"""Layers that stay fast when every client has its own weights.
+"""Layers that stay fast with separate weights per client.
 
-Under `vmap` over clients a convolution with per-client kernels becomes a grouped convolution, which XLA runs slowly
-nearly everywhere, on a CPU inside a loop most of all. So a convolution is by default written as matrix products, which
-vmap into batched ones: Winograd's for 3x3 kernels over many channels, and one product of patches, slices joined
-together, for the others. `benchmarks/convolutions.py` times the other forms beside them. Channels come last.
+Under `vmap` over clients, a convolution with per-client kernels becomes a grouped convolution. XLA runs these slowly on
+nearly all devices, and slowest in a loop on a CPU. The default is therefore matrix products, which vmap into batched
+products: Winograd's algorithm for 3x3 kernels over many channels, and one product of patches otherwise.
+`benchmarks/convolutions.py` compares all forms. Channels come last.
 """
 
 import math
@@ -23,19 +23,19 @@ Initializer = Callable[[jax.Array, tuple[int, ...], jnp.dtype], jax.Array]
 
 DEFAULT_INITIALIZER = "pytorch"
 INITIALIZERS = (DEFAULT_INITIALIZER, "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal")
-"""`pytorch`: what torch.nn.Linear and Conv2d do by default, uniform in +-1/sqrt(fan_in)."""
+"""Names of initializers. `pytorch` is the default of torch.nn.Linear and Conv2d, uniform in +-1/sqrt(fan_in)."""
 
 
 def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
-    """Return an initialiser of weights by name (FL-DP3S section 4.2 compares the last four).
+    """Return an initializer by name (FL-DP3S section 4.2 compares the last four).
 
-    Of one key two of them draw independent numbers: else the weights of two would be the same ones rescaled, and what
-    does not depend on the scale would not depend on the initialiser either.
+    Initializers draw independent numbers from the same key. Otherwise two of them would differ only in scale, and
+    scale-invariant results would not depend on the initializer.
 
     Args:
         name: one of INITIALIZERS.
-        fan_in: inputs of one output unit.
-        fan_out: outputs that one input unit reaches.
+        fan_in: number of inputs per output unit.
+        fan_out: number of outputs per input unit.
 
     Returns:
         A function (key, shape, dtype) -> weights.
@@ -56,7 +56,7 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
 
 
 def bias_initializer(fan_in: int) -> Initializer:
-    """Return the uniform law in +-1/sqrt(fan_in), PyTorch's default, whatever initialises the weights."""
+    """Return PyTorch's default initializer of biases, uniform in +-1/sqrt(fan_in)."""
     return _uniform(1.0 / math.sqrt(fan_in))
 
 
@@ -78,18 +78,18 @@ def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.A
 
 
 class Linear(nn.Module):
-    """y = W x + b with W stored as [features, inputs], or as [inputs, features] where it is large (`wide.py`).
+    """y = W x + b, with W stored as [features, inputs], or as [inputs, features] if it is large (`wide.py`).
 
-    The first as in PyTorch, and unlike flax.linen.Dense: XLA's matrix multiplications on a CPU are up to a fifth faster
-    so, in the gradient of W most of all.
+    The first layout is PyTorch's, not flax.linen's. It makes XLA's matrix products on a CPU up to a fifth faster,
+    mostly in the gradient of W.
 
     Attributes:
-        features: output units.
-        inputs: of one output unit.
-        product: how W is applied.
+        features: number of output units.
+        inputs: number of inputs per output unit.
+        product: function that applies W.
         precision: one of `products.PRECISIONS`.
-        kernel: initialiser, called with the shape [inputs, features].
-        bias: initialiser.
+        kernel: initializer of W, called with the shape [inputs, features].
+        bias: initializer of b.
     """
 
     features: int
@@ -101,7 +101,7 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map what the product takes to [..., features]."""
+        """Map inputs of the product to [..., features]."""
         is_wide = self.product is matmul and wide.is_wide(self.inputs, self.features)
 
         def initial(key: jax.Array) -> jax.Array:
@@ -115,14 +115,14 @@ class Linear(nn.Module):
 
 
 class Dense(nn.Module):
-    """A layer whose output units each see `window` positions of the input: one, if it is fully connected.
+    """A linear layer whose output units each depend on `window` positions of the input (1 if fully connected).
 
     Attributes:
-        features: output units.
+        features: number of output units.
         initializer: one of INITIALIZERS.
         precision: one of `products.PRECISIONS`.
-        window: positions that one output unit sees, and that one input reaches (k^2 for a convolution).
-        product: how the weights are applied.
+        window: number of input positions per output unit, and vice versa (k^2 for a convolution).
+        product: function that applies the weights.
     """
 
     features: int
@@ -144,15 +144,15 @@ DEFAULT_CONVOLUTION = "winograd"
 
 
 class Conv(nn.Module):
-    """A square convolution without padding, stride one.
+    """A square convolution with stride one and without padding.
 
     Attributes:
-        features: output channels.
+        features: number of output channels.
         size: side of the kernel.
         initializer: one of INITIALIZERS.
         precision: one of `products.PRECISIONS`.
-        form: one of CONVOLUTIONS; all give the same up to rounding.
-        pooled: whether `max_pool` follows; what it does not read is not computed.
+        form: one of CONVOLUTIONS, which are equal up to rounding.
+        pooled: True to apply `max_pool` to the outputs; outputs that it drops are not computed.
     """
 
     features: int
@@ -172,17 +172,17 @@ class Conv(nn.Module):
 def by_patches(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """Convolve by patches and one multiplication.
+    """Convolve by one product of patches.
 
     Args:
-        x: [B, H, W, channels].
-        kernel: [features, size^2 * channels]; inputs go over columns, then rows, then channels of the window.
+        x: images [B, H, W, channels].
+        kernel: weights [features, size^2 * channels], ordered by columns, rows and channels of the window.
         size: side of the kernel.
         precision: one of `products.PRECISIONS`.
-        pooled: whether `max_pool` follows.
+        pooled: True to apply `max_pool` to the outputs.
 
     Returns:
-        [B, H - size + 1, W - size + 1, features], or what `max_pool` makes of it.
+        Outputs [B, H - size + 1, W - size + 1, features], or their `max_pool`.
     """
     if pooled and size == 3 and x.shape[-1] <= CORNER_CHANNELS:
         return pool_tiles(matmul(patches_by_corner(x, size), kernel, precision))[0, 0]
@@ -193,7 +193,7 @@ def by_patches(
 def by_shifts(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """Convolve as the sum of size^2 multiplications of shifted slices; arguments as `by_patches`."""
+    """Convolve by the sum of size^2 products of shifted slices; arguments as in `by_patches`."""
     x = _read_by_pooling(x, size) if pooled else x
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     parts = kernel.reshape(kernel.shape[0], size, size, -1)
@@ -203,7 +203,7 @@ def by_shifts(
 
 
 def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False) -> jax.Array:
-    """Convolve by XLA's own operation, grouped under `vmap` over kernels; arguments as `by_patches`."""
+    """Convolve by XLA's operation, which is grouped under `vmap` over kernels; arguments as in `by_patches`."""
     x = _read_by_pooling(x, size) if pooled else x
     window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
     y = lax.conv_general_dilated(
@@ -216,9 +216,9 @@ def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32
 def by_winograd(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """Convolve by Winograd's fewer multiplications where that tells, by patches elsewhere; arguments as `by_patches`.
+    """Convolve by Winograd's algorithm where it is faster, else by patches; arguments as in `by_patches`.
 
-    In less than float32 by patches too: its sums and differences would magnify what rounding takes away.
+    Precisions below float32 use patches, since Winograd's sums and differences amplify rounding errors.
     """
     if size != 3 or x.shape[-1] < WINOGRAD_CHANNELS or precision != "float32":
         return by_patches(x, kernel, size, precision, pooled)
@@ -238,15 +238,15 @@ def by_winograd(
 
 
 def _in_turn(function: Callable[[jax.Array], jax.Array], images: jax.Array, at_once: int) -> jax.Array:
-    """Return what a function makes of each image, so many of them at once."""
+    """Map a function over images in batches of `at_once`."""
     if at_once == len(images):
         return function(images)
     y = lax.map(function, images.reshape(-1, at_once, *images.shape[1:]))
     return y.reshape(len(images), *y.shape[2:])
 
 
-CORNER_CHANNELS = 3  # the most of an image whose patches are made in the order of pooling
-WINOGRAD_CHANNELS = 16  # the fewest with which its transforms are paid for
+CORNER_CHANNELS = 3  # largest number of input channels for which patches are ordered for pooling
+WINOGRAD_CHANNELS = 16  # smallest number of input channels for which Winograd's transforms pay off
 
 CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
     "winograd": by_winograd,
@@ -257,7 +257,7 @@ CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
 
 
 def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
-    """Return the pixels whose windows `max_pool` does not drop."""
+    """Return the pixels in windows that `max_pool` keeps."""
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     return x[..., : height // 2 * 2 + size - 1, : width // 2 * 2 + size - 1, :]
 
@@ -270,16 +270,16 @@ def _assembled(tiles: jax.Array, height: int, width: int) -> jax.Array:
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
-    """Join all size x size windows, as slices, along the channels, first across columns and then across rows.
+    """Join all size x size windows along the channels.
 
-    Two stages join 2 * size slices instead of size^2.
+    Two stages, rows and then columns, join 2 * size slices instead of size^2.
 
     Args:
-        x: [B, H, W, channels].
+        x: images [B, H, W, channels].
         size: side of a window.
 
     Returns:
-        [B, H - size + 1, W - size + 1, size^2 * channels].
+        Patches [B, H - size + 1, W - size + 1, size^2 * channels].
     """
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     rows = jnp.concatenate([x[..., i : i + height, :, :] for i in range(size)], axis=-1)
@@ -287,16 +287,17 @@ def patches(x: jax.Array, size: int) -> jax.Array:
 
 
 def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
-    """Return `patches` in the order that max-pooling wants for their products: a pooling window's four far apart.
+    """Return `patches` ordered for 2 x 2 max-pooling, with the four positions of a pooling window as leading axes.
 
-    The maximum of four arrays is fast where that over strides in one is not. Only what pooling reads is made.
+    The maximum of four arrays is fast; a maximum over strides of one array is not. Patches that pooling drops are
+    omitted.
 
     Args:
-        x: [B, H, W, channels].
+        x: images [B, H, W, channels].
         size: side of a window, odd.
 
     Returns:
-        [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
+        Patches [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
     """
     batch, height, width, channels = x.shape
     height, width, reach = (height - size + 1) // 2, (width - size + 1) // 2, size // 2
@@ -311,24 +312,24 @@ def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
     return jnp.stack(corners).reshape(2, 2, batch, height, width, -1)
 
 
-DRAWS = "draws"  # the collection of what a training pass draws: for each example
+DRAWS = "draws"  # name of the collection of a training pass's random draws
 
 
 class Dropout(nn.Module):
-    """Sets units to zero with probability `rate` and scales the others by 1 / (1 - rate).
+    """Dropout that draws few random bits: zeros units with probability `rate`, and scales the others by 1 / (1 - rate).
 
-    Spends as few random bits a unit as the rate needs (one for 0.5), since drawing 32 of them costs as much as a small
-    layer's multiplications. What they decide is drawn from the stream "dropout", unless the collection DRAWS has it.
+    It draws the minimal number of bits per unit for the rate (one for 0.5), since 32 bits per unit cost as much as a
+    small layer's products. The mask comes from the collection DRAWS if present, else from the random stream "dropout".
 
     Attributes:
-        rate: probability of zero, 0 to below 1.
+        rate: dropout probability, in [0, 1).
     """
 
     rate: float
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-        """Drop random elements of an array in training, and return the array as it is outside."""
+        """Apply dropout in training; return the array unchanged in evaluation."""
         if not train or self.rate == 0.0:
             return x
         probability = 1.0 - self.rate
@@ -346,11 +347,11 @@ def _bits_a_unit(probability: float) -> int:
 
 
 def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
-    """Draw independent Booleans, True with the given probability (to within 2^-32)."""
+    """Draw independent Booleans that are True with a given probability (to within 2^-32)."""
     size, bits = math.prod(shape), _bits_a_unit(probability)
     words = jax.random.bits(key, (-(-size // (32 // bits)),), jnp.uint32)
     highest = jnp.uint32(min(round(probability * 2**bits), 2**32 - 1))
     mask = jnp.uint32(2**bits - 1)
-    # One comparison a shift: XLA computes a single one of all shifts slowly on a CPU, number by number.
+    # One comparison per shift: on a CPU, XLA evaluates a single comparison of all shifts element by element.
     flips = [((words >> shift) & mask) < highest for shift in range(0, 32, bits)]
     return jnp.concatenate(flips)[:size].reshape(shape)

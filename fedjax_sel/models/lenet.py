@@ -1,13 +1,13 @@
-"""LeNet-5 as federated learning uses it: 5x5 convolutions 6-16, fully-connected layers 120-84."""
+"""LeNet-5, in the variant used in federated learning: 5x5 convolutions 6-16, fully-connected layers 120-84."""
 
 import flax.linen as nn
 import jax
 
 
 class LeNet(nn.Module):
-    """LeNet-5 (LeCun et al. 1998, section II.B) with ReLU and max-pooling, initialised as Flax does by default.
+    """LeNet-5 (LeCun et al. 1998, section II.B) with ReLU, max-pooling and Flax's default initialization.
 
-    Images smaller than 32 pixels a side are padded by two at each edge, as the paper does with MNIST's.
+    Images smaller than 32 pixels per side are padded by two at each edge, as MNIST's are in the paper.
     P = 61,706 with 10 classes on 28x28x1 or 32x32x1, 62,006 on 32x32x3.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""An unmodified `flax.linen` module as pure functions: its training flag, random streams and collections are found."""
+"""Unmodified `flax.linen` modules as pure functions; detects training flags, random streams and collections."""
 
 import dataclasses
 import re
@@ -16,7 +16,7 @@ from fedjax_sel.models.flax_convolutions import faster_convolutions
 from fedjax_sel.models.pure_module import Apply, PureModule, left_alone, shapes_of, stream_key, zeros_of
 from fedjax_sel.models.training_flag import Flags
 
-STATISTICS = "batch_stats"  # Flax's own name for the collection of running averages
+STATISTICS = "batch_stats"  # Flax's name of the collection of running averages
 NO_MESH = jax.sharding.AbstractMesh((), ())
 LACKS_A_VARIABLE = (
     errors.ScopeCollectionNotFound,
@@ -31,25 +31,25 @@ def from_linen(
 ) -> PureModule:
     """Return a module's pure functions.
 
-    Weights are those that `module.init(key, inputs)` gives. In training every stream of random numbers that the module
-    asks for has a key of its own, by its name; collections other than `params` are carried.
+    Initial weights come from `module.init(key, inputs)`. In training, each random stream of the module receives its
+    own key, derived from its name. Collections other than `params` are carried.
 
     Args:
-        module: called with inputs and, if it has one, a flag of `training_flag.KNOWN`: an argument of its `__call__`,
-            or else a field of the module.
-        inputs: arrays or their shapes; the size of the batch does not matter.
-        fast_convolutions: whether `flax_convolutions.convolve` stands in for XLA's convolution.
-        training_flags: those of the module, in the place of known ones; see `blueprint.from_flax`.
+        module: module that is called with inputs and, if it has one, a flag of `training_flag.KNOWN`. The flag is an
+            argument of `__call__`, or else a field of the module.
+        inputs: arrays or their shapes; the batch size does not matter.
+        fast_convolutions: True to replace XLA's convolutions by `flax_convolutions.convolve`.
+        training_flags: flags of the module, instead of the known ones; see `blueprint.from_flax`.
 
     Raises:
-        UserError: nobody can give the module what it needs: an argument, a collection, a stream in evaluation; or no
-            training pass does what it should.
+        UserError: the module needs an argument, a collection or, in evaluation, a random stream that is not available;
+            or its training pass leaves batch statistics or dropout unused.
     """
     name, example = type(module).__name__, shapes_of(inputs)
     fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
     call_flags, own_flags = training_flag.find(module.__call__, fields, name, training_flags)
     if call_flags and training_flags is None:
-        own_flags = {}  # Flax's own layers have both, and refuse to be told twice
+        own_flags = {}  # Flax's layers have both, and reject a flag that is set twice
 
     def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
         return module.clone(**training_flag.values(own_flags, train)), training_flag.values(call_flags, train)
@@ -57,8 +57,8 @@ def from_linen(
     def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
         def init(key: jax.Array) -> tuple[Any, Any]:
             clone, flags = mode(train)
-            # How its author lays an array out over devices is a box around it, which Flax looks for in the mesh around
-            # here: that one has other axes, for devices share clients.
+            # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
+            # axes (devices share clients).
             with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(NO_MESH):
                 variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
             trained = variables.pop("params", {})
@@ -74,7 +74,7 @@ def from_linen(
             return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
     def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:
-        """Find which streams a pass asks for, one refusal after another; nothing is computed."""
+        """Return the random streams of a pass, found one by one from Flax's errors during abstract evaluation."""
 
         def one_pass(trained: Any, carried: Any, inputs: Any, key: jax.Array) -> Any:
             return run(trained, carried, inputs, _keys(key, streams), train)[1]
@@ -84,20 +84,20 @@ def from_linen(
             try:
                 updated = jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
             except errors.InvalidRngError as error:
-                streams.append(_stream_refused(error, streams, name))
+                streams.append(_missing_stream(error, streams, name))
             else:
                 _check_carried(shapes[1], updated, name)
                 return streams
 
-    init, streams = _found(initializer, streams_of, name)
+    init, streams = _init_and_streams(initializer, streams_of, name)
     shapes = jax.eval_shape(init, jax_settings.key(0))
     if training_flags is None:
         _check_that_it_trains(run, shapes, example, streams, name, {**call_flags, **own_flags})
     in_evaluation = streams_of(shapes, train=False)
     if in_evaluation:
         raise UserError(
-            f"model: {name} draws from the stream {in_evaluation[0]!r} in evaluation, where nothing is random; let its "
-            "__call__ take a flag train=False and draw only where that is true"
+            f"model: {name} draws from the stream {in_evaluation[0]!r} in evaluation, which must not be random; give "
+            "its __call__ a flag train=False and draw only if the flag is true"
         )
 
     def applying(layer: str | None) -> Apply:
@@ -115,7 +115,7 @@ def from_linen(
 
     def apply_with_layer(layer: str | None) -> Apply:
         def one_pass(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
-            del mutable  # `run` knows
+            del mutable  # `run` computes it
             trained, carried = zeros_of(shapes)
             return run(trained, carried, zeros_of(example), {}, False, capture)
 
@@ -124,12 +124,12 @@ def from_linen(
     return PureModule(init, applying(None), apply_with_layer)
 
 
-def _found(
+def _init_and_streams(
     initializer: Callable[[bool], Callable[[jax.Array], Any]], streams_of: Callable[[Any, bool], list[str]], name: str
 ) -> tuple[Callable[[jax.Array], Any], list[str]]:
-    """Return an init that makes all that training reads, and the streams of training.
+    """Return an init function with all variables of a training pass, and the random streams of that pass.
 
-    As the module's author would call it; in training mode if a part of the module is made in that one only.
+    Initialization runs in evaluation mode, or in training mode for modules that create variables only there.
     """
     lacking = None
     for train in (False, True):
@@ -139,17 +139,17 @@ def _found(
             return init, streams_of(shapes, True)
         except LACKS_A_VARIABLE as error:
             lacking = lacking or error
-    said = " ".join(str(lacking).split(" (http")[0].split())
+    message = " ".join(str(lacking).split(" (http")[0].split())
     raise UserError(
-        f"model: a training pass of {name} needs a variable that its init does not make ({said}); make it in __call__ "
-        "whether or not the pass trains"
+        f"model: a training pass of {name} needs a variable that its init does not create ({message}); create it in "
+        "__call__ in both modes"
     ) from lacking
 
 
 def _check_that_it_trains(
     run: Callable[..., Any], shapes: tuple[Any, Any], example: Any, streams: list[str], name: str, flags: Flags
 ) -> None:
-    """Refuse a module whose training pass leaves alone what it is there to change: its flag has a name of its own."""
+    """Reject a module whose training pass leaves batch statistics or dropout unused, due to an unknown flag."""
     without_draws = []
 
     def note(next_function: Callable, args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
@@ -172,22 +172,22 @@ def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:
     return {name: stream_key(key, name) for name in streams}
 
 
-def _stream_refused(error: errors.InvalidRngError, streams: list[str], name: str) -> str:
-    """Return the stream that a pass was refused for; Flax names it in its message alone."""
-    found = re.search(r'needs PRNG for "([^"]+)"', str(error))
-    if found is None or found[1] in streams:
-        said = " ".join(str(error).split(" (http")[0].split())
-        raise UserError(f"model: {name} asks for random numbers that nobody can give it ({said})") from error
-    return found[1]
+def _missing_stream(error: errors.InvalidRngError, streams: list[str], name: str) -> str:
+    """Return the name of the missing stream, which Flax states only in its message."""
+    match = re.search(r'needs PRNG for "([^"]+)"', str(error))
+    if match is None or match[1] in streams:
+        message = " ".join(str(error).split(" (http")[0].split())
+        raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
+    return match[1]
 
 
 def _check_carried(before: Any, after: Any, name: str) -> None:
-    """Refuse a module whose collections change their shape, since a loop over steps cannot carry them."""
+    """Reject a module whose collections change their shapes, since a loop over steps cannot carry them."""
     for collection, value in after.items():
         if jax.tree.structure(value) != jax.tree.structure(before[collection]) or shapes_of(value) != shapes_of(
             before[collection]
         ):
             raise UserError(
-                f"model: a training pass of {name} changes the shape of its collection {collection!r}, and every step "
-                "has to leave it as it found it; make all of it in the first call"
+                f"model: a training pass of {name} changes the shape of its collection {collection!r}, but steps must "
+                "preserve shapes; create the whole collection in the first call"
             )

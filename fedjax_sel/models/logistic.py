@@ -1,13 +1,13 @@
-"""Multinomial logistic regression: the convex model of federated learning's theory and of its synthetic data."""
+"""Multinomial logistic regression, the usual convex model in federated learning."""
 
 import flax.linen as nn
 import jax
 
 
 class Logistic(nn.Module):
-    """One fully-connected layer, initialised as Flax does by default.
+    """One fully-connected layer with Flax's default initialization.
 
-    P = inputs * C + C: 7,850 on 28x28 images of 10 classes.
+    P = inputs * C + C, which is 7,850 on 28x28 images of 10 classes.
 
     Attributes:
         num_classes: C.

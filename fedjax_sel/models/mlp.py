@@ -11,14 +11,14 @@ from fedjax_sel.models.output import Output
 
 
 class MLP(nn.Module):
-    """Fully-connected layers 64-30; dropout before each ReLU, as in FedCor's code.
+    """Fully-connected layers 64-30, with dropout before each ReLU as in FedCor's code.
 
     Attributes:
         num_classes: C.
-        dropout: probability of zero.
+        dropout: dropout probability.
         initializer: one of `layers.INITIALIZERS`.
         precision: one of `products.PRECISIONS`.
-        hidden: units of the hidden layers.
+        hidden: units per hidden layer.
     """
 
     num_classes: int

@@ -1,9 +1,9 @@
 """The output of one layer inside an unmodified NNX module, by the layer's path.
 
-A layer is called by its path of names, as in the tree of parameters: `fc1`, `blocks/0/conv`. NNX has no hook for calls,
-so the layer of a merged module becomes an instance of a subclass whose `__call__` also keeps what it returned, as an
-`nnx.Intermediate`: NNX hands that out of its own transforms, so that a layer called inside `nnx.remat` or `nnx.jit` can
-be named. One of a stack inside `nnx.scan` or `nnx.vmap`, which has an output for every layer of it, cannot.
+Paths are as in the parameter tree, such as `fc1` or `blocks/0/conv`. NNX has no hook for calls. The layer therefore
+becomes an instance of a subclass whose `__call__` also stores its output as an `nnx.Intermediate`. NNX returns these
+from its transforms, so layers inside `nnx.remat` and `nnx.jit` are supported. A stack of layers inside `nnx.scan` or
+`nnx.vmap` has one output per layer and is not supported.
 """
 
 import types
@@ -23,18 +23,18 @@ Watch = Callable[[nnx.Module], Any]
 
 
 def find(run: Callable[[Watch], Any], layer: str | None, name: str, batch: int) -> str:
-    """Return the path of a layer, or of the first fully-connected one, without computing anything.
+    """Return the path of a layer, or of the first fully-connected one, by abstract evaluation.
 
     Args:
-        run: prepares the module, applies it, and returns what the preparation returned.
-        layer: the path that is looked for; None for the first of FULLY_CONNECTED that runs.
-        name: of the module, for messages.
-        batch: B, examples in an application.
+        run: function that prepares the module, applies it, and returns the result of the preparation.
+        layer: path of the layer; None: the first layer of FULLY_CONNECTED that runs.
+        name: name of the module in messages.
+        batch: batch size B.
 
     Raises:
-        UserError: there is none, or its output is not one array [B, ...].
+        UserError: the layer does not exist, or its output is not one array [B, ...].
     """
-    ran: dict[str, bool] = {}  # path: whether it is fully connected, in the order of their first calls
+    ran: dict[str, bool] = {}  # path -> True if fully connected, in the order of first calls
 
     def note_all(module: nnx.Module) -> None:
         for path, node in list(_layers(module)):
@@ -46,7 +46,7 @@ def find(run: Callable[[Watch], Any], layer: str | None, name: str, batch: int) 
     def readable(path: str) -> bool:
         try:
             output = trace(lambda module: keep(module, path))
-        except Exception:  # the module itself runs: what a transform of its own says of one more Variable
+        except Exception:  # the module itself runs, so one of its transforms rejects the additional Variable
             return False
         return output is not None and output.shape[:1] == (batch,)
 
@@ -54,11 +54,11 @@ def find(run: Callable[[Watch], Any], layer: str | None, name: str, batch: int) 
     for path in ran:
         if (ran[path] if layer is None else path == layer) and readable(path):
             return path
-    layer_outputs.refuse(layer, name, [path for path in ran if readable(path)], "nnx.Linear")
+    layer_outputs.raise_missing_layer(layer, name, [path for path in ran if readable(path)], "nnx.Linear")
 
 
 def keep(module: nnx.Module, path: str) -> nnx.Module:
-    """Let the layer at a path keep the output of its first call, and return the layer."""
+    """Make the layer at a path store the output of its first call, and return the layer."""
 
     def set_once(called: nnx.Module, output: Any) -> None:
         if getattr(called, KEPT, None) is None and isinstance(output, jax.Array):
@@ -70,20 +70,20 @@ def keep(module: nnx.Module, path: str) -> nnx.Module:
 
 
 def first_output(layer: nnx.Module | None) -> Any:
-    """Return what a layer kept of its first call, or None."""
+    """Return the stored output of a layer's first call, or None."""
     kept = getattr(layer, KEPT, None)
     return None if kept is None else kept[...]
 
 
 def _layers(module: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
-    """Yield the modules inside a module, each with its path."""
+    """Yield the path and the module of each submodule."""
     for path, node in nnx.iter_graph(module):
         if path and isinstance(node, nnx.Module):
             yield "/".join(map(str, path)), node
 
 
 def _after_call(layer: nnx.Module, look: Callable[[Any, Any], Any]) -> None:
-    """Let a function see a layer and its output after each of its calls."""
+    """Call a function with the layer and its output after each of the layer's calls."""
     own = type(layer)
     if not callable(layer):
         return

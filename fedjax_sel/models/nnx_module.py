@@ -1,4 +1,4 @@
-"""An unmodified Flax NNX module, or what makes one, as pure functions by `nnx.split` and `nnx.merge`."""
+"""Unmodified Flax NNX modules, or factories of such, as pure functions by `nnx.split` and `nnx.merge`."""
 
 import inspect
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from fedjax_sel.models.pure_module import Apply, PureModule, left_alone, shapes_
 from fedjax_sel.models.training_flag import Flags
 
 PARTS = (nnx.Param, nnx.RngKey, nnx.RngState, nnx.Not(nnx.Intermediate), ...)
-"""What a module is split into: trained, keys of random streams, how often each was used, carried, forgotten."""
+"""Filters of `nnx.split`: trained, keys of random streams, their counters, carried, discarded intermediates."""
 
 
 class Layout(NamedTuple):
-    """How the arrays of one part of a module, an `nnx.State`, are called in a nested dict of plain names."""
+    """The mapping between one part of a module, an `nnx.State`, and a nested dict with plain names."""
 
-    paths: list[tuple[str, ...]]  # of each leaf
-    structure: Any  # the State's pytree structure
+    paths: list[tuple[str, ...]]  # path of each leaf
+    structure: Any  # pytree structure of the State
 
     def named(self, state: Any) -> dict[str, Any]:
         """Return the arrays of a State as a nested dict."""
@@ -49,19 +49,19 @@ def from_nnx(
 ) -> PureModule:
     """Return a module's pure functions.
 
-    Trained is what `nnx.Param` holds; carried is all the rest but random streams, of which every one has a key of its
-    own in each training pass, by its path.
+    `nnx.Param` variables are trained. All others are carried, except random streams: each receives its own key in each
+    training pass, derived from its path.
 
     Args:
-        module: makes a module of `nnx.Rngs`, as `functools.partial(Net, 10)` does, for every seed its own; or an
-            instance, whose weights every seed starts from.
-        inputs: arrays or their shapes; the size of the batch does not matter.
-        fast_convolutions: whether `flax_convolutions.convolve` stands in for XLA's convolution.
-        training_flags: those of the module, in the place of known ones; see `blueprint.from_flax`.
+        module: factory that makes a module from `nnx.Rngs`, such as `functools.partial(Net, 10)`, separately for each
+            seed; or an instance, whose weights are the initial weights of all seeds.
+        inputs: arrays or their shapes; the batch size does not matter.
+        fast_convolutions: True to replace XLA's convolutions by `flax_convolutions.convolve`.
+        training_flags: flags of the module, instead of the known ones; see `blueprint.from_flax`.
 
     Raises:
-        UserError: nobody can give the module what it needs: an argument, random numbers in evaluation; or no training
-            pass does what it should.
+        UserError: the module needs an argument or, in evaluation, random numbers that are not available; or its
+            training pass leaves batch statistics or dropout unused.
     """
     make = _factory(module)
     abstract = nnx.eval_shape(lambda: make(jax_settings.key(0)))
@@ -82,45 +82,45 @@ def from_nnx(
     def run(
         trained: Any, carried: Any, inputs: Any, key: jax.Array, train: bool, watch: Watch = lambda module: None
     ) -> tuple[Any, Any, bool, Any]:
-        """Return the output, what is carried on, whether random numbers were drawn, and what `watch` gave."""
+        """Return the output, the carried state, whether random numbers were drawn, and the result of `watch`."""
         streams = [_streams(key, path, leaf) for path, leaf in zip(key_paths, jax.tree.leaves(keys))]
         unused = zeros_of(counts)
-        before = jax.tree.leaves(unused)  # listed now: the module may change the Variables themselves
+        before = jax.tree.leaves(unused)  # listed before the call, which may change the Variables in place
         merged = nnx.merge(
             graph, trained_layout.state(trained), jax.tree.unflatten(jax.tree.structure(keys), streams), unused,
             carried_layout.state(carried), zeros_of(forgotten),
         )  # fmt: skip
-        kind = type(merged)  # an attribute may have the method's name
+        kind = type(merged)  # an attribute `train` or `eval` may shadow the method
         kind.train(merged) if train else kind.eval(merged)
         _set_attributes(merged, training_flag.values(attributes, train))
         watched = watch(merged)
         output = merged(inputs, **training_flag.values(flags, train))
-        _, _, _, used, left, _ = nnx.split(merged, *PARTS)
+        _, _, _, used, updated, _ = nnx.split(merged, *PARTS)
         drawn = any(now is not then for now, then in zip(jax.tree.leaves(used), before))
-        if jax.tree.structure(left) != carried_layout.structure:
-            _refuse_new_state(name)
-        return output, carried_layout.named(left), drawn, watched
+        if jax.tree.structure(updated) != carried_layout.structure:
+            _reject_new_state(name)
+        return output, carried_layout.named(updated), drawn, watched
 
-    drawn = {}  # by whether the pass trains
+    drawn = {}  # train -> True if the pass draws random numbers
 
     def one_pass(train: bool, carried: Any) -> Any:
         weights, inputs = zeros_of((trained, example))
-        _, left, drawn[train], _ = run(weights, carried, inputs, jax_settings.key(0), train)
-        return left
+        _, updated, drawn[train], _ = run(weights, carried, inputs, jax_settings.key(0), train)
+        return updated
 
     trained, carried = jax.eval_shape(init, jax_settings.key(0))
     for train in (False, True):
         if shapes_of(jax.eval_shape(partial(one_pass, train), carried)) != shapes_of(carried):
-            _refuse_new_state(name)
+            _reject_new_state(name)
     if training_flags is None:
         alone = left_alone(partial(one_pass, True), carried)
         frozen = [_at(alone, path) for path in statistics]
-        told = {**flags, **{key: value for key, value in attributes.items() if key in vars(abstract)}}
-        training_flag.check_that_it_trains(name, told, frozen, [not drawn[True] for _ in dropouts])
+        own_flags = {**flags, **{key: value for key, value in attributes.items() if key in vars(abstract)}}
+        training_flag.check_that_it_trains(name, own_flags, frozen, [not drawn[True] for _ in dropouts])
     if drawn[False]:
         raise UserError(
-            f"model: {name} draws random numbers in evaluation, where nothing is random; let its __call__ take a flag "
-            "train=False, or draw in layers that .eval() turns off, as it does nnx.Dropout"
+            f"model: {name} draws random numbers in evaluation, which must not be random; give its __call__ a flag "
+            "train=False, or draw in layers that .eval() disables, such as nnx.Dropout"
         )
 
     def applying(layer: str | None) -> Apply:
@@ -128,11 +128,11 @@ def from_nnx(
             return None if layer is None else nnx_layer_outputs.keep(merged, layer)
 
         def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
-            key = jax_settings.key(0) if key is None else key  # which nothing in evaluation reads
-            output, left, _, watched = run(trained, carried, inputs, key, train, watch)
+            key = jax_settings.key(0) if key is None else key  # evaluation does not use it
+            output, updated, _, watched = run(trained, carried, inputs, key, train, watch)
             if layer is not None:
                 output = output, nnx_layer_outputs.first_output(watched)
-            return output, left if train else carried
+            return output, updated if train else carried
 
         return apply
 
@@ -148,25 +148,25 @@ def from_nnx(
 
 
 def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Array], nnx.Module]:
-    """Return a function of a key that makes the module."""
+    """Return a function that makes the module from a key."""
     if isinstance(module, nnx.Module):
         return lambda key: module
-    by_name = "rngs" in inspect.signature(_written(module)).parameters
+    by_name = "rngs" in inspect.signature(_author_function(module)).parameters
 
     def make(key: jax.Array) -> nnx.Module:
         made = module(rngs=nnx.Rngs(key)) if by_name else module(nnx.Rngs(key))
         if not isinstance(made, nnx.Module):
             raise UserError(
-                f"model: {getattr(module, '__name__', module)!r} made a {type(made).__name__} of nnx.Rngs, not an "
-                "nnx.Module; give an instance or a function that returns one"
+                f"model: {getattr(module, '__name__', module)!r} returned a {type(made).__name__}, not an nnx.Module; "
+                "give an nnx.Module, or a function that makes one from nnx.Rngs"
             )
         return made
 
     return make
 
 
-def _written(factory: Callable) -> Callable:
-    """Return the function whose parameters its author wrote: a class of NNX does not show those of its `__init__`."""
+def _author_function(factory: Callable) -> Callable:
+    """Return the function whose signature counts: an NNX class itself hides the parameters of its `__init__`."""
     while isinstance(factory, partial):
         factory = factory.func
     return factory.__init__ if isinstance(factory, type) else factory
@@ -181,13 +181,13 @@ def _dropouts(module: nnx.Module) -> list[nnx.Dropout]:
 
 
 def _attributes(module: nnx.Module) -> dict[str, Any]:
-    """Return the attributes of a module and of those inside it; where several have one name, one that is a flag."""
+    """Return the attributes of a module and its submodules; flags take precedence among equal names."""
     found = [item for node in _modules(module) for item in vars(node).items()]
     return dict(sorted(found, key=lambda item: training_flag.is_yes_or_no(item[1])))
 
 
 def _set_attributes(module: nnx.Module, values: dict[str, Any]) -> None:
-    """Set attributes of a module and of those inside it, where they hold something of the same kind."""
+    """Set attributes of a module and its submodules where the current value is of the same kind."""
     for node in _modules(module):
         for name, value in values.items():
             if name in vars(node) and training_flag.are_alike(vars(node)[name], value):
@@ -200,7 +200,7 @@ def _layout(state: Any) -> Layout:
 
 
 def _path(keys: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the names on a leaf's path; the attribute of a Variable that holds its array is none of them."""
+    """Return the names on a leaf's path, without the Variable's attribute that holds the array."""
     names = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in keys]
     return tuple(names[:-1] if isinstance(keys[-1], jax.tree_util.GetAttrKey) else names)
 
@@ -212,13 +212,13 @@ def _at(tree: dict[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def _streams(key: jax.Array, path: tuple[str, ...], like: Any) -> jax.Array:
-    """Return the key of one stream, or several if layers are stacked."""
+    """Return the key of a stream, or one key per layer for stacked layers."""
     own = stream_key(key, "/".join(path))
     return jax.random.split(own, like.shape) if like.shape else own
 
 
-def _refuse_new_state(name: str) -> NoReturn:
+def _reject_new_state(name: str) -> NoReturn:
     raise UserError(
-        f"model: a pass of {name} changes the shape of the state that it keeps, and every step has to leave it as it "
-        "found it; make all of it when the module is made"
+        f"model: a pass of {name} changes the shape of the state, but steps must preserve shapes; create the whole "
+        "state in __init__"
     )

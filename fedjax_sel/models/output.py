@@ -1,4 +1,4 @@
-"""What a model returns."""
+"""The output of a model."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,13 @@ import jax
 
 
 class Output(NamedTuple):
-    """What a model makes of a batch.
+    """The output of a model for a batch.
 
     Attributes:
-        prediction: what a task compares with the targets, [B, ...]; the logits [B, C] of a classifier.
-        profile: output of the layer whose mean over a client's data is its profile (FL-DP3S Eq. 11), before the
-            activation, [B, Q]; None where a model has no such layer.
-        carried: `Weights.carried` after a training pass; as it was otherwise.
+        prediction: predictions [B, ...], such as the logits [B, C] of a classifier.
+        profile: outputs of the profile layer before the activation, [B, Q]. A client's profile is their mean over its
+            data (FL-DP3S Eq. 11). None if the model has no such layer.
+        carried: `Weights.carried`, updated by a training pass and unchanged in evaluation.
     """
 
     prediction: jax.Array

@@ -1,7 +1,7 @@
 """2 x 2 max-pooling without overlap, of images and of tiles.
 
-Of images it is a reshape and a maximum, whose gradient is deterministic. XLA is slow on a CPU at maxima over strides,
-and slower at their gradient, so a convolution gives its outputs with the pixels of a window far apart where it can.
+For images, pooling is a reshape and a maximum with a deterministic gradient. On a CPU, XLA is slow at strided maxima
+and slower at their gradient. Where possible, convolutions therefore return the pixels of a window in separate slices.
 """
 
 import jax
@@ -13,10 +13,10 @@ def max_pool(x: jax.Array) -> jax.Array:
     """Max-pool 2 x 2 without overlap; an odd last row or column is dropped, as in PyTorch.
 
     Args:
-        x: [B, H, W, channels].
+        x: images [B, H, W, channels].
 
     Returns:
-        [B, H // 2, W // 2, channels].
+        Maxima [B, H // 2, W // 2, channels].
     """
     *batch, height, width, channels = x.shape
     even = x[..., : height // 2 * 2, : width // 2 * 2, :]
@@ -25,13 +25,13 @@ def max_pool(x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def pool_tiles(tiles: jax.Array) -> jax.Array:
-    """Max-pool 2 x 2 within tiles, whose pixels come first; numbers that are equal share the gradient.
+    """Max-pool 2 x 2 within tiles; tied maxima share the gradient.
 
     Args:
-        tiles: [m, m, ...] with an even m.
+        tiles: tiles [m, m, ...] with even m; pixels are the leading axes.
 
     Returns:
-        [m / 2, m / 2, ...].
+        Maxima [m / 2, m / 2, ...].
     """
     (a, b), (c, d) = _corners(tiles)
     return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
@@ -54,5 +54,5 @@ pool_tiles.defvjp(_pool_forward, _pool_backward)
 
 
 def _corners(tiles: jax.Array) -> list[list[jax.Array]]:
-    """Return the pixels at each of the four places of all windows of 2 x 2, [m / 2, m / 2, ...]."""
+    """Return the pixels at each of the four positions in the 2 x 2 windows, [m / 2, m / 2, ...] each."""
     return [[tiles[i::2, j::2] for j in range(2)] for i in range(2)]

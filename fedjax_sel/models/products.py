@@ -1,7 +1,7 @@
-"""A model's matrix products, in the precision that a run asks for (`--precision`).
+"""Matrix products of models in the precision of a run (`--precision`).
 
-Left to themselves accelerators multiply float32 numbers in less: in TF32 on recent GPUs, in bfloat16 on TPUs. Here they
-do so only where a run asks for it. Weights, their updates, losses, and all that strategies compute stay in float32.
+By default, accelerators multiply float32 arrays in lower precision: TF32 on recent GPUs, bfloat16 on TPUs. Here they
+do so only on request. Weights, updates, losses and the computations of strategies stay in float32.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 LEVELS = {"float32": lax.Precision.HIGHEST, "tf32": lax.Precision.HIGH, "bfloat16": lax.Precision.DEFAULT}
-"""What JAX is told. `tf32`: factors of 10 bits (on a TPU three products of bfloat16 numbers instead, which is more)."""
+"""JAX's precision by name. `tf32` rounds factors to 10 bits; on a TPU it is three bfloat16 products, which is more."""
 
 PRECISIONS = tuple(LEVELS)
 
@@ -20,9 +20,9 @@ def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "fl
     """Return `lax.dot_general` of float32 arrays.
 
     Args:
-        left: as `lax.dot_general` takes it.
-        right: likewise.
-        dimensions: ((contracted of left, of right), (batch of left, of right)).
+        left: left factor.
+        right: right factor.
+        dimensions: `lax.dot_general`'s dimension numbers, ((contracting axes of both), (batch axes of both)).
         precision: one of PRECISIONS.
 
     Returns:
@@ -33,9 +33,9 @@ def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "fl
 
 
 def narrowed(factor: jax.Array, precision: str) -> jax.Array:
-    """Return a factor as it is multiplied.
+    """Convert a factor to the dtype of the product.
 
-    Numbers in bfloat16 have 8 bits and so does their product, summed up in more: then what comes back through it in the
-    backward pass has 8 as well, and the gradients' products are in bfloat16 like PyTorch's under autocast.
+    For bfloat16 the product is accumulated in higher precision but returned in bfloat16. Gradients through it are then
+    bfloat16 products too, as with PyTorch's autocast.
     """
     return factor.astype(jnp.bfloat16) if precision == "bfloat16" else factor

@@ -1,8 +1,8 @@
-"""Residual networks for small images with group normalisation, as federated learning trains them.
+"""Residual networks for small images, with group normalization as is common in federated learning.
 
-He et al., "Deep Residual Learning for Image Recognition" (2016), with group normalisation (Wu and He 2018) in place of
-batch normalisation, whose statistics clients with different data do not share (Hsieh et al. 2020). Initialised as Flax
-does by default.
+The networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
+initialization. Group normalization (Wu and He 2018) replaces batch normalization, whose statistics differ between
+clients with heterogeneous data (Hsieh et al. 2020).
 """
 
 from functools import partial
@@ -12,12 +12,12 @@ import jax
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions, and what goes around them; projected by a 1x1 convolution where the shape changes.
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes.
 
     Attributes:
-        features: output channels.
-        stride: of the first convolution.
-        groups: of channels that are normalised together.
+        features: number of output channels.
+        stride: stride of the first convolution.
+        groups: number of groups in group normalization.
     """
 
     features: int
@@ -36,13 +36,13 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A 3x3 stem, stages of residual blocks of which each but the first halves the sides, and a mean over the pixels.
+    """A 3x3 stem, stages of residual blocks that each (except the first) halve the sides, and global average pooling.
 
     Attributes:
         num_classes: C.
-        features: channels of each stage.
-        blocks: of each stage.
-        groups: of channels that are normalised together.
+        features: number of channels per stage.
+        blocks: number of blocks per stage.
+        groups: number of groups in group normalization.
     """
 
     num_classes: int
@@ -62,9 +62,9 @@ class ResNet(nn.Module):
 
 
 def resnet8(num_classes: int) -> ResNet:
-    """Return the ResNet of three stages of one block, 16-32-64 channels, in 8 groups.
+    """Return a ResNet with three stages of one block, 16-32-64 channels and 8 groups.
 
-    P = 78,042 with 10 classes on colour images, 77,754 on grey ones.
+    P = 78,042 with 10 classes on color images, 77,754 on gray images.
 
     Args:
         num_classes: C.
@@ -75,7 +75,7 @@ def resnet8(num_classes: int) -> ResNet:
 def resnet18(num_classes: int) -> ResNet:
     """Return the ResNet-18 for CIFAR: a 3x3 stem without pooling, four stages of two blocks, 64-128-256-512 channels.
 
-    Normalised in 32 groups. P = 11,173,962 with 10 classes on colour images, 11,220,132 with 100.
+    It has 32 groups. P = 11,173,962 with 10 classes on color images, 11,220,132 with 100 classes.
 
     Args:
         num_classes: C.

@@ -1,4 +1,4 @@
-"""How a module is told whether it trains: Flax leaves the name of that argument to its author."""
+"""Detection of a Flax module's training flag, whose name Flax leaves to the module's author."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fedjax_sel.errors import UserError
 
 Flags = Mapping[str, tuple[Any, Any]]
-"""By name, what a flag says in training and in evaluation."""
+"""(value in training, value in evaluation) of each flag, by name."""
 
 _TRUE_IN_TRAINING = (
     "train", "training", "is_training", "is_train", "train_mode", "training_mode", "enable_dropout", "use_dropout",
@@ -20,40 +20,40 @@ _TRUE_IN_EVALUATION = (
 KNOWN: Flags = {name: (True, False) for name in _TRUE_IN_TRAINING} | {
     name: (False, True) for name in _TRUE_IN_EVALUATION
 }
-"""Names that say whether a pass trains, where they are arguments or attributes that are true or false."""
+"""Names of Boolean arguments or attributes that are recognized as training flags."""
 
 _CHOICES = ("enable_dropout", "use_dropout", "update_stats")
-"""Those that as an attribute say how a module is made: one without dropout is not to get it."""
+"""Known names that as attributes configure the architecture: a module without dropout must not receive it."""
 
 
-class Told(NamedTuple):
-    """How a module is told whether it trains."""
+class ModuleFlags(NamedTuple):
+    """The training flags of a module."""
 
-    arguments: Flags  # of its `__call__`
-    attributes: Flags  # set before it
+    arguments: Flags  # arguments of `__call__`
+    attributes: Flags  # attributes that are set before the call
 
 
 def values(flags: Flags, train: bool) -> dict[str, Any]:
-    """Return what each of some flags says.
+    """Return the values of flags in one mode.
 
     Args:
-        flags: what they say.
-        train: whether the pass trains.
+        flags: the flags.
+        train: True for training, False for evaluation.
     """
     return {name: in_training if train else otherwise for name, (in_training, otherwise) in flags.items()}
 
 
-def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags | None) -> Told:
+def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags | None) -> ModuleFlags:
     """Find the flags of a module.
 
     Args:
-        call: its `__call__`, bound; the first parameter takes the inputs.
-        attributes: that can be set, and what they are.
-        name: of the module, for messages.
-        named: the flags that somebody names, of which each has to be found; None: those of KNOWN.
+        call: bound `__call__` of the module, whose first parameter is the inputs.
+        attributes: settable attributes of the module, with their values.
+        name: name of the module in messages.
+        named: flags that the user names, which must all exist; None: search for those in KNOWN.
 
     Raises:
-        UserError: it takes no inputs, has another parameter that nobody gives, or lacks a flag that is named.
+        UserError: the module takes no inputs, has a required parameter that is not a flag, or lacks a named flag.
     """
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
@@ -68,54 +68,54 @@ def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags 
             arguments[parameter.name] = flags[parameter.name]
         elif parameter.default is inspect.Parameter.empty:
             raise UserError(
-                f"model: {name}.__call__ asks for {parameter.name!r}, which nobody gives it; let it have a default, or "
-                f"{_way_out()} if it says whether the pass trains"
+                f"model: {name}.__call__ requires an argument {parameter.name!r}; give it a default, or, if it is a "
+                f"training flag, {_remedy()}"
             )
     if named is None:
         own = {key: KNOWN[key] for key in KNOWN if key not in _CHOICES and is_yes_or_no(attributes.get(key, "none"))}
-        return Told(arguments, own)
+        return ModuleFlags(arguments, own)
     own = {key: value for key, value in flags.items() if key in attributes and key not in arguments}
     others = {key: value for key, value in flags.items() if key not in own and key not in arguments}
     if others and not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         raise UserError(
-            f"training_flags: {name} has no argument of __call__ and no attribute {next(iter(others))!r}; name those "
-            "that it has"
+            f"training_flags: {name} has no argument of __call__ and no attribute {next(iter(others))!r}; name only "
+            "existing ones"
         )
-    return Told({**arguments, **others}, own)
+    return ModuleFlags({**arguments, **others}, own)
 
 
 def check_that_it_trains(name: str, flags: Flags, frozen: list[bool], silent: list[bool]) -> None:
-    """Refuse a module whose training pass leaves alone what it is there to change: its flag has a name of its own.
+    """Reject a module whose training pass leaves batch statistics or dropout unused, due to an unknown flag.
 
     Args:
-        name: of the module.
-        flags: that were found, which may mean the opposite of their names.
-        frozen: of each array of batch statistics, whether a training pass leaves it as it is.
-        silent: of each Dropout with a rate, whether no training pass draws for it.
+        name: name of the module.
+        flags: flags of the module that were found; their meaning may be inverted.
+        frozen: per array of batch statistics, True if a training pass leaves it unchanged.
+        silent: per Dropout layer with a nonzero rate, True if a training pass draws nothing for it.
 
     Raises:
-        UserError: all batch statistics are frozen, or a Dropout is silent.
+        UserError: all batch statistics are frozen, or a Dropout layer is silent.
     """
     if any(silent) or (frozen and all(frozen)):
-        what = "has a Dropout that drops nothing" if any(silent) else "has batch statistics that nothing changes"
+        problem = "has an inactive Dropout layer" if any(silent) else "has batch statistics that do not change"
         if flags:
             given = " and ".join(f"{key}={value!r}" for key, value in values(flags, True).items())
             inverted = {key: (otherwise, in_training) for key, (in_training, otherwise) in flags.items()}
             raise UserError(
-                f"model: {name} {what} in a training pass, where {given}; if it means the opposite there, correct the "
-                f"module, or give training_flags={inverted} of models.from_flax(...) or models.from_nnx(...): a module "
-                f"whose flags are named, as {dict(flags)} or so, is taken as it is"
+                f"model: {name} {problem} in a training pass with {given}; if the flag is inverted, correct the module "
+                f"or pass training_flags={inverted} to models.from_flax(...) or models.from_nnx(...); if this is "
+                f"intended, pass training_flags={dict(flags)}, which disables this check"
             )
         raise UserError(
-            f"model: {name} {what} in a training pass; let its __call__ take a flag that says whether it trains by "
-            f"{_way_out()}: a module whose flags are named, or that is said to have none by {{}}, is taken as it is"
+            f"model: {name} {problem} in a training pass; give its __call__ a training flag, and {_remedy()}; if this "
+            "is intended, pass training_flags={}, which disables this check"
         )
 
 
-def _way_out() -> str:
+def _remedy() -> str:
     known = ", ".join(KNOWN)
     return (
-        f"one of the names {known}, or name it with training_flags={{'name': (in training, in evaluation)}} of "
+        f"use one of the names {known}, or pass training_flags={{'name': (in training, in evaluation)}} to "
         "models.from_flax(...) or models.from_nnx(...)"
     )
 
@@ -124,17 +124,17 @@ def _checked(named: Any) -> Flags:
     are_pairs = isinstance(named, Mapping) and all(isinstance(v, tuple) and len(v) == 2 for v in named.values())
     if not are_pairs or not all(isinstance(key, str) for key in named):
         raise UserError(
-            f"training_flags: {named!r} does not say of names what they are in training and in evaluation; give, for "
-            "example, {'mode': ('train', 'eval')}"
+            f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
+            "{'mode': ('train', 'eval')}"
         )
     return named
 
 
 def is_yes_or_no(value: Any) -> bool:
-    """Return whether an argument's default or an attribute can be a flag that is true or false."""
+    """Return whether an argument's default or an attribute can be a Boolean flag."""
     return value is None or value is inspect.Parameter.empty or (isinstance(value, int) and value in (0, 1))
 
 
 def are_alike(held: Any, value: Any) -> bool:
-    """Return whether an attribute that holds something can be the flag that is to hold a value."""
+    """Return whether an attribute's current value and a flag's value are of the same kind."""
     return held is None or is_yes_or_no(held) == is_yes_or_no(value)

@@ -1,4 +1,4 @@
-"""What a model is made of: what gradients move, and what travels with it."""
+"""The weights of a model."""
 
 from typing import Any, NamedTuple
 
@@ -7,9 +7,9 @@ class Weights(NamedTuple):
     """The weights of one model, as clients receive and return them.
 
     Attributes:
-        trained: what gradients move; a pytree of float32 arrays.
-        carried: what training changes without a gradient, such as the running statistics of batch normalisation; a
-            pytree of float32 arrays, averaged with the trained ones. Empty for most models.
+        trained: weights that gradients update, a pytree of float32 arrays.
+        carried: state that training updates without a gradient, such as the running statistics of batch normalization.
+            A pytree of float32 arrays, which the server averages like the weights. Empty for most models.
     """
 
     trained: Any

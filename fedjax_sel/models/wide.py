@@ -1,8 +1,8 @@
-"""Fully-connected layers whose weights do not fit into a core's cache: what they take is reading and writing weights.
+"""Fully-connected layers whose weights exceed a core's cache, so that memory traffic dominates their time.
 
-Such weights are stored as [inputs, features], and after a small batch their gradient is written as a sum of outer
-products, one an example, instead of a matrix product: XLA then joins it with the step of SGD, so that a gradient as
-large as the weights is never written to memory. `benchmarks/wide.py` compares the forms, over batches of several sizes.
+Their weights are stored as [inputs, features]. For small batches their gradient is a sum of one outer product per
+example instead of a matrix product. XLA fuses the sum with the SGD step, so that the gradient, as large as the weights,
+is never written to memory. `benchmarks/wide.py` compares both forms for several batch sizes.
 """
 
 import jax
@@ -11,7 +11,7 @@ from jax import lax
 
 from fedjax_sel.models import products
 
-MIN_WEIGHTS = 2**20  # 4 MB; cores have 1 to 2 MB of their own
+MIN_WEIGHTS = 2**20  # 4 MB; the private cache of a core has 1 to 2 MB
 FEW_EXAMPLES = 16
 
 
@@ -21,15 +21,15 @@ def is_wide(inputs: int, features: int) -> bool:
 
 
 def product(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
-    """Return a matrix product; in float32 with a gradient for small batches.
+    """Return a matrix product; in float32 with the gradient for small batches.
 
     Args:
-        x: [..., inputs].
-        kernel: [inputs, features].
+        x: inputs [..., inputs].
+        kernel: weights [inputs, features].
         precision: one of `products.PRECISIONS`.
 
     Returns:
-        [..., features].
+        The product [..., features].
     """
     return _product(x, kernel) if precision == "float32" else _along(x, kernel, 0, precision)
 
@@ -51,7 +51,7 @@ def _backward(kept, y):
     x, kernel = kept
     examples, outputs = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
     if len(examples) <= FEW_EXAMPLES and jax.default_backend() == "cpu":
-        # What they are made of is not to be computed anew for each weight.
+        # Keep XLA from fusing the factors' computation into the sum, which would repeat it for each weight.
         examples, outputs = lax.optimization_barrier((examples, outputs))
         outer = (inputs[:, None] * features[None, :] for inputs, features in zip(examples, outputs))
         gradient = sum(outer, jnp.zeros_like(kernel))

@@ -1,14 +1,13 @@
-"""3x3 convolutions with fewer multiplications: Winograd's F(2x2, 3x3) and F(4x4, 3x3).
+"""3x3 convolutions by Winograd's algorithms F(2x2, 3x3) and F(4x4, 3x3), which need fewer multiplications.
 
-Y = A' [ (G g G') * (B' d B) ] A for every tile d of (m + 2)^2 pixels, each overlapping its neighbours by two, and the
-m x m outputs Y of it (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, Eq. 8 and the two
-sections behind it). An output takes 4 multiplications with m = 2 and 2.25 with m = 4, instead of 9. Over channels the
-elementwise products are (m + 2)^2 matrix products of tiles x channels with channels x features, which vmap over clients
-as batched products do. What is written to memory on the way is 4 or 2.25 times the images, where patches are 9 times.
+Y = A' [ (G g G') * (B' d B) ] A maps a tile d of (m + 2)^2 pixels to m x m outputs Y; neighboring tiles overlap by two
+pixels. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016), Eq. 8 and the next two
+sections. An output takes 4 multiplications with m = 2 and 2.25 with m = 4, instead of 9. Over channels the elementwise
+products become (m + 2)^2 matrix products [tiles, channels] x [channels, features], which vmap over clients into batched
+products. The tiles take 4 or 2.25 times the memory of the images; patches take 9 times.
 
-The backward pass is spelled out: it is the transposes of the same four linear maps, and XLA's own derivative of the
-slices scatters. In float32 the result differs from the direct sum's by a millionth of the largest output with m = 2,
-and by a hundred-thousandth with m = 4.
+The backward pass is explicit and applies the transposes of the four linear maps, since XLA's derivative of slices
+scatters. In float32 the error relative to the largest output is about 1e-6 with m = 2, and 1e-5 with m = 4.
 """
 
 import operator
@@ -26,24 +25,24 @@ Matrix = Sequence[Sequence[float]]
 
 
 class Tiling(NamedTuple):
-    """F(m x m, 3 x 3): rows give the combinations."""
+    """The matrices of F(m x m, 3 x 3)."""
 
-    pixels: Matrix  # B', m + 2 of m + 2
-    kernels: Matrix  # G, m + 2 of 3
-    outputs: Matrix  # A', m of m + 2
+    pixels: Matrix  # B' [m + 2, m + 2]
+    kernels: Matrix  # G [m + 2, 3]
+    outputs: Matrix  # A' [m, m + 2]
 
     @property
     def outputs_a_side(self) -> int:
-        """Outputs along a side of a tile, m."""
+        """Number of outputs along a side of a tile, m."""
         return len(self.outputs)
 
     @property
     def pixels_a_side(self) -> int:
-        """Pixels along a side of a tile, m + 2."""
+        """Number of pixels along a side of a tile, m + 2."""
         return len(self.pixels)
 
     def num_tiles(self, side: int) -> int:
-        """Return the number of tiles along a side of so many outputs; the last may hang over."""
+        """Return the number of tiles along `side` outputs; the last tile may extend beyond the edge."""
         return -(-side // self.outputs_a_side)
 
 
@@ -63,26 +62,23 @@ FOUR = Tiling(
     ),
     outputs=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
 )  # fmt: skip
-FEW_TILES = 60  # below, the products of the larger tiles are too small to be fast
-TILES_AT_ONCE = 100  # of large ones on a CPU: with 32 to 64 channels, what is made of them stays in a core's cache
+FEW_TILES = 60  # with fewer large tiles, their products are too small to be fast
+TILES_AT_ONCE = 100  # large tiles per product on a CPU; with 32 to 64 channels they stay in a core's cache
 
 
 def tiling_of(batch: int, height: int, width: int) -> Tiling:
-    """Return the tiling that is faster for so many outputs."""
+    """Return the faster tiling for a batch of outputs."""
     large = batch * FOUR.num_tiles(height) * FOUR.num_tiles(width)
     return FOUR if large >= FEW_TILES else TWO
 
 
 def images_at_once(batch: int, height: int, width: int) -> int:
-    """Return how many images are best convolved together: all, but on a CPU few enough for tiles to stay in the cache.
+    """Return the number of images to convolve together, a divisor of B: on a CPU few enough for its cache, else all.
 
     Args:
-        batch: B.
-        height: of the outputs.
-        width: of the outputs.
-
-    Returns:
-        A divisor of B.
+        batch: number of images, B.
+        height: height of the outputs.
+        width: width of the outputs.
     """
     tiles = FOUR.num_tiles(height) * FOUR.num_tiles(width)
     if jax.default_backend() != "cpu":
@@ -94,14 +90,14 @@ def images_at_once(batch: int, height: int, width: int) -> int:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
-    """Return G g G', what `convolve` multiplies by.
+    """Return the transformed kernel G g G' for `convolve`.
 
     Args:
         tiling: TWO or FOUR.
-        kernel: [features, 9 * channels]; inputs go over columns, then rows, then channels of the window.
+        kernel: weights [features, 9 * channels], ordered by columns, rows and channels of the window.
 
     Returns:
-        [(m + 2)^2, features, channels].
+        Transformed kernel [(m + 2)^2, features, channels].
     """
     window = kernel.reshape(kernel.shape[0], 3, 3, -1)  # columns, rows
     down = _combine(tiling.kernels, [window[:, :, row] for row in range(3)])
@@ -115,16 +111,16 @@ of_kernel.defvjp(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def convolve(tiling: Tiling, x: jax.Array, kernels: jax.Array) -> jax.Array:
-    """Convolve with a 3x3 kernel without padding, stride one, tile by tile.
+    """Convolve with a 3x3 kernel, stride one and no padding, tile by tile.
 
     Args:
         tiling: TWO or FOUR.
-        x: [B, H, W, channels].
-        kernels: [(m + 2)^2, features, channels], from `of_kernel`.
+        x: images [B, H, W, channels].
+        kernels: transformed kernel [(m + 2)^2, features, channels], from `of_kernel`.
 
     Returns:
-        [m, m, B, rows, columns, features] with the outputs of tile (r, c) at [:, :, :, r, c]: pixel (i, j) of a tile is
-        pixel (m r + i, m c + j) of the image. What hangs over the edges is no output.
+        Outputs [m, m, B, rows, columns, features] of tile (r, c) at [:, :, :, r, c]. Pixel (i, j) of a tile is pixel
+        (m r + i, m c + j) of the output image; pixels beyond the edges are meaningless.
     """
     return _forward(tiling, x, kernels)[0]
 
@@ -141,7 +137,7 @@ def _backward(tiling: Tiling, kept, y):
     x, tiles, kernels = kept
     products = lax.optimization_barrier(_of_outputs(tiling, y))
     x_tiles = _batched(products, kernels, 2, 1)
-    # A product over the long axis is faster with that axis last, even if it must be moved there.
+    # A product over the long axis is faster with that axis last, despite the cost of the transposition.
     moved = lax.optimization_barrier(products.swapaxes(1, 2))
     return _to_pixels(tiling, x_tiles, x.shape[:3]), _batched(moved, tiles, 2, 1)
 
@@ -150,12 +146,12 @@ convolve.defvjp(_forward, _backward)
 
 
 def _batched(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
-    """Multiply matrices, one product for each pixel of a tile, and sum over the given axes."""
+    """Multiply matrices, one product per pixel of a tile, and contract the given axes."""
     return products.dot(left, right, (((left_axis,), (right_axis,)), ((0,), (0,))))
 
 
 def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
-    """Return B' d B of every tile: [B, H, W, channels] -> [(m + 2)^2, tiles, channels]."""
+    """Return B' d B of each tile: [B, H, W, channels] -> [(m + 2)^2, tiles, channels]."""
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width, channels = x.shape
     rows, columns = tiling.num_tiles(height - 2), tiling.num_tiles(width - 2)
@@ -166,7 +162,7 @@ def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
 
 
 def _to_pixels(tiling: Tiling, tiles: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Apply the transpose of `_of_pixels`: what each pixel is given by the tiles that it lies in."""
+    """Apply the transpose of `_of_pixels`, which sums the contributions of overlapping tiles to each pixel."""
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width = shape
     rows, columns = tiling.num_tiles(height - 2), tiling.num_tiles(width - 2)
@@ -178,15 +174,15 @@ def _to_pixels(tiling: Tiling, tiles: jax.Array, shape: tuple[int, ...]) -> jax.
 
 
 def _overlap(tiling: Tiling, parts: list[jax.Array], axis: int) -> jax.Array:
-    """Multiply by B along a side, tiles laid over each other m apart: n tiles become two axes, n + 1 blocks and m."""
+    """Multiply by B along one side and add overlapping tiles: n tiles become two axes, n + 1 blocks of m pixels."""
     m = tiling.outputs_a_side
     pixels = _combine(_transposed(tiling.pixels), parts)
     widths = [(0, 0)] * pixels[0].ndim
     after, before = widths.copy(), widths.copy()
     after[axis], before[axis] = (0, 1), (1, 0)
     own = [jnp.pad(pixel, after) for pixel in pixels[:m]]
-    of_the_tile_before = [jnp.pad(pixel, before) for pixel in pixels[m:]]
-    return jnp.stack([*map(operator.add, own[:2], of_the_tile_before), *own[2:]], axis=axis + 1)
+    previous = [jnp.pad(pixel, before) for pixel in pixels[m:]]
+    return jnp.stack([*map(operator.add, own[:2], previous), *own[2:]], axis=axis + 1)
 
 
 def _to_kernel(tiling: Tiling, parts: jax.Array) -> jax.Array:
@@ -199,7 +195,7 @@ def _to_kernel(tiling: Tiling, parts: jax.Array) -> jax.Array:
 
 
 def _to_outputs(tiling: Tiling, products: jax.Array) -> jax.Array:
-    """Return A' M A of every tile: [(m + 2)^2, tiles, features] -> [m^2, tiles, features]."""
+    """Return A' M A of each tile: [(m + 2)^2, tiles, features] -> [m^2, tiles, features]."""
     side = tiling.pixels_a_side
     down = _combine(tiling.outputs, list(products.reshape(side, side, *products.shape[1:])))
     return _stack([_combine(tiling.outputs, list(d)) for d in down])
@@ -225,7 +221,7 @@ def _transposed(matrix: Matrix) -> Matrix:
 
 
 def _combine(matrix: Matrix, parts: Sequence[jax.Array]) -> list[jax.Array]:
-    """Return the linear combinations that the rows of a small matrix name; most entries are 0, 1 or -1."""
+    """Multiply a small matrix by a list of arrays; most entries are 0, 1 or -1, so products are avoided."""
     return [reduce(operator.add, [_times(c, part) for c, part in zip(row, parts) if c != 0]) for row in matrix]
 
 

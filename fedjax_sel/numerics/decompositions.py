@@ -1,8 +1,8 @@
-"""Decompositions of matrices, of which a CPU does one after another.
+"""Matrix decompositions that run sequentially on CPUs under `vmap`.
 
-LAPACK's decompose a batch on the threads that also run the program, and wait for them. Where each core is a device, all
-threads may be waiting so: jaxlib 0.10.2 then stands still for ever, from matrices of about 100 x 100 on. (0.11.2 no
-longer does, by its source.) So under `vmap` the matrices take turns on a CPU; on other devices they stay a batch.
+jaxlib's LAPACK kernels decompose a batch on the threads that also run the program, and wait for them. If each core is a
+device, all threads can wait: jaxlib 0.10.2 then deadlocks for matrices of about 100 x 100 or more. The source of 0.11.2
+no longer shows this. Therefore the matrices of a batch are decomposed one by one on CPUs, and as a batch elsewhere.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def cholesky(matrix: jax.Array) -> jax.Array:
 
 @cholesky.defjvp
 def _(primals, tangents):
-    """Return L and its change L F(L^-1 dM L^-T), where F keeps the lower triangle and half the diagonal.
+    """Return L and its tangent L F(L^-1 dM L^-T), where F keeps the lower triangle and halves the diagonal.
 
     Murray 2016, Eq. 8.
     """
@@ -77,25 +77,25 @@ def triangular_factor(matrix: jax.Array) -> jax.Array:
     return jnp.linalg.qr(matrix, mode="r")
 
 
-_RESOLUTION = 2.0**-46  # of a TPU's float64, two float32 of 48 bits together, after the rounding of many rotations
-_MOST_SWEEPS = 40  # ten are usual, near-duplicates take some more
+_RESOLUTION = 2.0**-46  # a TPU's float64 has 48 bits (two float32), minus the rounding of many rotations
+_MOST_SWEEPS = 40  # about ten suffice; near-duplicate columns need a few more
 
 
 def right_singular_vectors_by_rotations(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return one matrix's [M, N] singular values, ascending, [N], and right singular vectors as rows, [N, N].
 
-    One-sided Jacobi (Hestenes 1958): pairs of columns are rotated until all are orthogonal; half of the columns meet
-    the other half at once, in the order of a round-robin tournament (Brent and Luk 1985). All of it is additions,
-    multiplications and roots, which every platform has in float64: JAX's own decompositions for TPUs compile only
-    where 64-bit types are on in the whole program. Columns of zeros mix with no others.
+    One-sided Jacobi (Hestenes 1958) rotates pairs of columns until all are orthogonal. Each step rotates half of the
+    columns against the other half, in the order of a round-robin tournament (Brent and Luk 1985). It needs only
+    additions, multiplications and roots, which every platform has in float64. JAX's own decompositions for TPUs compile
+    only if 64-bit types are enabled in the whole program. Zero columns are never rotated.
 
-    Singular values below N * 2^-46 of the largest are returned as zero.
+    Singular values below N * 2^-46 times the largest are returned as zero.
     """
     num_rows, num_columns = matrix.shape
     dtype, pairs = matrix.dtype, max(2, -(-num_columns // 2))
     resolution = num_columns * max(_RESOLUTION, float(jnp.finfo(dtype).eps))
     tolerance, one, two = (jnp.asarray(number, dtype) for number in (resolution, 1, 2))
-    columns = jnp.concatenate([matrix.T, jnp.eye(num_columns, dtype=dtype)], axis=1)  # and what was rotated to them
+    columns = jnp.concatenate([matrix.T, jnp.eye(num_columns, dtype=dtype)], axis=1)  # columns and their rotations
     columns = jnp.pad(columns, ((0, 2 * pairs - num_columns), (0, 0)))
     smallest = tolerance * jnp.sqrt(jnp.sum(matrix**2))
 
@@ -117,7 +117,7 @@ def right_singular_vectors_by_rotations(matrix: jax.Array) -> tuple[jax.Array, j
         cosine = one / jnp.sqrt(secant_squared)
         cosine = (
             cosine + cosine * (one - secant_squared * cosine**2) / two
-        )  # exact even where a root has float32 digits only
+        )  # a Newton step, because some platforms compute roots with float32 precision
         sine = tangent * cosine
         x, y = cosine[:, None] * x - sine[:, None] * y, sine[:, None] * x + cosine[:, None] * y
         x, y = jnp.concatenate([x[:1], y[:1], x[1:-1]]), jnp.concatenate([y[1:], x[-1:]])
@@ -125,7 +125,7 @@ def right_singular_vectors_by_rotations(matrix: jax.Array) -> tuple[jax.Array, j
 
     def sweep(carry):
         x, y, _, count = carry
-        (x, y, done), _ = lax.scan(rotate, (x, y, jnp.array(True)), length=2 * pairs - 1)  # all pairs, once
+        (x, y, done), _ = lax.scan(rotate, (x, y, jnp.array(True)), length=2 * pairs - 1)  # each pair once
         return x, y, done, count + jnp.ones((), jnp.int32)
 
     start = (columns[:pairs], columns[pairs:], jnp.array(False), jnp.zeros((), jnp.int32))

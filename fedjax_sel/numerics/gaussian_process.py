@@ -1,15 +1,15 @@
-"""A Gaussian process over N clients' loss changes whose covariance is a d-dimensional embedding of the clients.
+"""A Gaussian process over N clients' loss changes, with a covariance from d-dimensional embeddings of the clients.
 
     Sigma = X^T X + noise^2 I,   X [d, N]
 
-Only `covariance` and `posterior` hold an N x N matrix. The rest works with M = noise^2 I + X X^T, [d, d], by the matrix
-inversion lemma:
+Only `covariance` and `posterior` form an N x N matrix. The other functions use M = noise^2 I + X X^T, [d, d], and the
+matrix inversion lemma:
 
     log det Sigma = (N - d) log noise^2 + log det M
     Sigma^-1 r    = (r - X^T M^-1 X r) / noise^2
     X Sigma^-1    = M^-1 X
 
-Matrix products run at the highest precision: Sigma is nearly singular.
+Matrix products use the highest precision, because Sigma is nearly singular.
 """
 
 from functools import partial
@@ -37,10 +37,10 @@ def covariance(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
 
     Args:
         embeddings: X, [d, N].
-        noise: a standard deviation.
+        noise: standard deviation of the noise.
 
     Returns:
-        [N, N].
+        Sigma, [N, N].
     """
     embeddings = jnp.asarray(embeddings)
     return _dot(embeddings.T, embeddings) + noise**2 * jnp.eye(embeddings.shape[1], dtype=embeddings.dtype)
@@ -49,16 +49,16 @@ def covariance(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
 def posterior(
     mean: jax.Array, covariance: jax.Array, index: int | jax.Array, value: float | jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Condition on the loss change of one client (Tang et al., FedCor, Eq. 10 and 11).
+    """Condition the Gaussian on the loss change of one client (Tang et al., FedCor, Eq. 10 and 11).
 
     Args:
-        mean: [N].
-        covariance: [N, N].
-        index: of the client.
-        value: its loss change.
+        mean: prior mean, [N].
+        covariance: prior covariance, [N, N].
+        index: index of the client.
+        value: loss change of the client.
 
     Returns:
-        The mean [N] and the covariance [N, N]; row and column of the client are zero.
+        The posterior mean, [N], and covariance, [N, N]; the client's row and column are zero.
     """
     column = covariance[:, index]
     variance = jnp.maximum(column[index], _SMALLEST_VARIANCE)
@@ -71,16 +71,16 @@ def log_likelihood(
 ) -> jax.Array:
     """Return the weighted log-likelihood of loss changes, sum_s g_s log N(r_s; 0, Sigma), in O(N d^2 + S N d).
 
-    In float32 a quadratic form is off by about 6e-8 |r|^2 / noise^2; use float64 where likelihoods are compared.
+    In float32 a quadratic form has an error of about 6e-8 |r|^2 / noise^2; use float64 to compare likelihoods.
 
     Args:
         embeddings: X, [d, N].
-        residuals: loss changes less their mean, [S, N].
-        weights: g_s, [S].
-        noise: a standard deviation.
+        residuals: loss changes minus their mean, [S, N].
+        weights: sample weights g_s, [S].
+        noise: standard deviation of the noise.
 
     Returns:
-        Scalar.
+        Log-likelihood, scalar.
     """
     embeddings, residuals = jnp.asarray(embeddings), jnp.asarray(residuals)
     dimension, num_clients = embeddings.shape
@@ -98,12 +98,12 @@ def log_likelihood_gradient(
 
     Args:
         embeddings: X, [d, N].
-        residuals: [S, N].
-        weights: g_s, [S].
-        noise: a standard deviation.
+        residuals: loss changes minus their mean, [S, N].
+        weights: sample weights g_s, [S].
+        noise: standard deviation of the noise.
 
     Returns:
-        [d, N].
+        Gradient with respect to X, [d, N].
     """
     inverse = _inverse_factor(embeddings, noise)
     smoother = _dot(inverse.T, _dot(inverse, embeddings))  # M^-1 X = X Sigma^-1, [d, N]
@@ -120,20 +120,20 @@ def fit_embeddings(
     steps: int | jax.Array,
     learning_rate: float | jax.Array,
 ) -> jax.Array:
-    """Run Adam on the negative log-likelihood, started from the given embeddings with fresh moments.
+    """Fit the embeddings by Adam on the negative log-likelihood, with fresh moments.
 
-    Without weight the embeddings stay as they are, and so they do where the fit is not finite.
+    If all weights are zero, or the result is not finite, the embeddings are returned unchanged.
 
     Args:
-        embeddings: X, [d, N].
-        residuals: loss changes less their mean, [S, N].
-        weights: g_s, [S].
-        noise: a standard deviation.
-        steps: of Adam; may be traced, but a batched count runs all of the batch as long as the longest.
-        learning_rate: of Adam.
+        embeddings: initial X, [d, N].
+        residuals: loss changes minus their mean, [S, N].
+        weights: sample weights g_s, [S].
+        noise: standard deviation of the noise.
+        steps: number of Adam steps; may be traced. With a batched count, the whole batch takes the largest count.
+        learning_rate: Adam's learning rate.
 
     Returns:
-        [d, N].
+        X, [d, N].
     """
     embeddings, residuals, weights = jnp.asarray(embeddings), jnp.asarray(residuals), jnp.asarray(weights)
     optimizer = optax.adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8)
@@ -149,9 +149,9 @@ def fit_embeddings(
 
 
 def _inverse_factor(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
-    """Return L^-1 of M = L L^T, [d, d]; where rounding has made M indefinite, of M with a larger diagonal.
+    """Return L^-1 of M = L L^T, [d, d]; if rounding made M indefinite, its diagonal is increased.
 
-    A triangular solve with N right-hand sides would cost more on a CPU, and is no more accurate.
+    A triangular solve with N right-hand sides costs more on a CPU and is not more accurate.
     """
     gram = _dot(embeddings, embeddings.T)
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)

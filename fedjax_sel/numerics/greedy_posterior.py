@@ -1,7 +1,7 @@
-"""Greedy choice of clients under a Gaussian with covariance X^T X + noise^2 I, without ever forming it.
+"""Greedy selection of clients under a Gaussian with covariance X^T X + noise^2 I, without forming the covariance.
 
-Given the clients picked so far, the covariance of the others is X^T P X + noise^2 I with P [d, d], so that a pick costs
-O(N d). Read it as `gaussian_process.select_greedily`; it equals conditioning with `gaussian_process.posterior`.
+Given the clients picked so far, the covariance of the others is X^T P X + noise^2 I with P [d, d], so a pick costs
+O(N d). The result equals conditioning with `gaussian_process.posterior`. `gaussian_process` exports these functions.
 """
 
 from functools import partial
@@ -15,17 +15,17 @@ from fedjax_sel.numerics import sampling
 
 _dot = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
-_LAST = 0xFFFFFFFF  # in any order
+_LAST = 0xFFFFFFFF  # sorts after all words
 _SMALLEST_VARIANCE = 1e-12
-_ROUNDING = 16 * 2.0**-24  # of a score, relative: processors round sums of equal clients differently
-_KNOWN = 1e-10  # a client whose variance is below is as good as known: it is picked when nobody else is left
+_ROUNDING = 16 * 2.0**-24  # relative rounding of a score: processors round the sums of equal clients differently
+_NEGLIGIBLE_VARIANCE = 1e-10  # clients with a smaller variance are fully determined, so they are picked last
 
 
 class _Pool(NamedTuple):
     """The Gaussian conditioned on the picks so far; Sigma = X^T P X + noise^2 I among those not picked."""
 
     shrinkage: jax.Array  # P, the embedding space's covariance, [d, d]
-    along: jax.Array  # (P q)^T x_k with q = sum of p_i x_i over those not picked, [N]
+    along: jax.Array  # (P q)^T x_k with q the sum of p_i x_i over unpicked clients, [N]
     variance: jax.Array  # v = diag Sigma, [N]
     taken: jax.Array  # bool [N]
 
@@ -39,23 +39,23 @@ def select_greedily(
     key: jax.Array | None = None,
     available: jax.Array | None = None,
 ) -> jax.Array:
-    """Pick clients one by one, each the best guess given those before it (Tang et al., FedCor, Alg. 1).
+    """Select clients greedily, each conditioned on the previous picks (Tang et al., FedCor, Alg. 1).
 
     A pick is the client k with the largest predicted decrease of the weighted loss, scale_k c_k / sqrt(v_k) with
-    c_k = sum_i p_i Sigma_ik and v_k = Sigma_kk; Sigma is then conditioned on it. O(K N d) time, O(N) memory beside X.
-    A client whose variance is gone comes after those of whom something is unknown.
+    c_k = sum_i p_i Sigma_ik and v_k = Sigma_kk. Sigma is then conditioned on k. The time is O(K N d), and the memory
+    besides X is O(N). Clients with negligible variance come after the others.
 
     Args:
         embeddings: X, [d, N].
-        importance: p, [N].
-        scale: alpha, [N]; a common factor changes nothing.
+        importance: client weights p, [N].
+        scale: annealing factors alpha, [N]; a common factor has no effect.
         num_selected: K, at most N.
-        noise: a standard deviation.
-        key: breaks ties (equal up to rounding) at random; without it the lowest index wins.
-        available: bool [N]; the others come last. They are part of the Gaussian all the same.
+        noise: standard deviation of the noise.
+        key: random key for ties (scores equal up to rounding); None: the lowest index wins.
+        available: availability, bool [N]; None: all. Unavailable clients come last, but remain in the Gaussian.
 
     Returns:
-        int32 [K] in picking order.
+        Client indices, int32 [K], in order of selection.
     """
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
     num_clients = embeddings.shape[1]
@@ -65,7 +65,7 @@ def select_greedily(
 
     def pick(pool: _Pool, _):
         scores = _scores(pool, importance, scale, noise)
-        tier = jnp.where(pool.taken, 0, jnp.where(reachable, jnp.where(pool.variance >= _KNOWN, 3, 2), 1))
+        tier = jnp.where(pool.taken, 0, jnp.where(reachable, jnp.where(pool.variance >= _NEGLIGIBLE_VARIANCE, 3, 2), 1))
         allowed = tier == tier.max()
         scores = jnp.where(allowed & ~jnp.isnan(scores), scores, -jnp.inf)
         largest = scores.max()
@@ -80,19 +80,19 @@ def select_greedily(
 def posterior_gains(
     embeddings: jax.Array, importance: jax.Array, scale: jax.Array, ids: jax.Array, noise: float | jax.Array
 ) -> jax.Array:
-    """Return what each pick promises: g^{t,j}(k_j) = alpha_k sum_i p_i sigma_i r_ik given the picks before it.
+    """Return each pick's predicted gain g^{t,j}(k_j) = alpha_k sum_i p_i sigma_i r_ik, given the previous picks.
 
-    Their sum is the one-round advantage A^t (Tang et al., FedCor, supplement, Eq. 51-57).
+    The sum of the gains is the one-round advantage A^t (Tang et al., FedCor, supplement, Eq. 51-57).
 
     Args:
         embeddings: X, [d, N].
-        importance: p, [N].
-        scale: alpha, [N].
-        ids: distinct clients in picking order, int32 [K].
-        noise: a standard deviation.
+        importance: client weights p, [N].
+        scale: annealing factors alpha, [N].
+        ids: distinct clients in order of selection, int32 [K].
+        noise: standard deviation of the noise.
 
     Returns:
-        [K].
+        Gains, [K].
     """
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
 
@@ -114,7 +114,7 @@ def _prior(embeddings: jax.Array, importance: jax.Array, noise: float | jax.Arra
 
 
 def _squares(embeddings: jax.Array) -> jax.Array:
-    """Return |x_k|^2, row by row: as a sum over columns XLA takes much longer for many clients on a CPU."""
+    """Return |x_k|^2, [N]. The scan over rows is much faster than XLA's column sum for many clients on a CPU."""
     zero = jnp.zeros(embeddings.shape[1], embeddings.dtype)
     return lax.scan(lambda total, row: (total + row**2, None), zero, embeddings)[0]
 
@@ -122,7 +122,7 @@ def _squares(embeddings: jax.Array) -> jax.Array:
 def _scores(pool: _Pool, importance, scale, noise) -> jax.Array:
     """Return alpha_k c_k / sqrt(v_k), [N].
 
-    By Cauchy and Schwarz |c_k| / sqrt(v_k) is bounded, so a small v_k is harmless.
+    By the Cauchy-Schwarz inequality |c_k| / sqrt(v_k) is bounded, so a small v_k is harmless.
     """
     weighted = pool.along + noise**2 * importance
     return scale * weighted * lax.rsqrt(jnp.maximum(pool.variance, _SMALLEST_VARIANCE))
@@ -131,14 +131,14 @@ def _scores(pool: _Pool, importance, scale, noise) -> jax.Array:
 def _condition(pool: _Pool, embeddings, importance, noise, client) -> _Pool:
     embedding = embeddings[:, client]
     column = _dot(pool.shrinkage, embedding)  # u = P x_k
-    # Rounding must not take from anybody's variance what is noise.
+    # Rounding must not reduce a variance below noise^2.
     variance = jnp.maximum(jnp.maximum(_dot(embedding, column), 0.0) + noise**2, _SMALLEST_VARIANCE)
     least = jnp.maximum(noise**2, _SMALLEST_VARIANCE)
     shrinkage = pool.shrinkage - column[:, None] * (column / variance)
     # P' q' = (P - u u^T / s) (q - p_k x_k) = P q - u (p_k + (u^T q - p_k u^T x_k) / s), where u^T q = x_k^T P q.
     weight = importance[client]
     factor = weight + (pool.along[client] - weight * _dot(embedding, column)) / variance
-    covariance = _dot(column, embeddings)  # the one pass over X: of many clients, reading it is what a pick costs
+    covariance = _dot(column, embeddings)  # the only pass over X, which dominates the cost for many clients
     return _Pool(
         shrinkage,
         pool.along - factor * covariance,

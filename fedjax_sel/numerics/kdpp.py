@@ -1,13 +1,13 @@
-"""k-DPP: sampling K of N items so that the chosen ones differ (Kulesza and Taskar, 2012).
+"""k-DPP: sampling of K dissimilar items from N (Kulesza and Taskar, 2012).
 
-A k-DPP with kernel L picks a set Y of exactly K items with probability det(L_Y) / e_K(lambda), where e_K is the K-th
-elementary symmetric polynomial of L's eigenvalues. The sampler has two phases. Phase 1 picks K eigenvectors, a set J
+A k-DPP with kernel L draws a set Y of exactly K items with probability det(L_Y) / e_K(lambda), where e_K is the K-th
+elementary symmetric polynomial of L's eigenvalues. The sampler has two phases. Phase 1 draws a set J of K eigenvectors
 with probability prod_{n in J} lambda_n / e_K(lambda). Phase 2 samples the projection DPP that they span.
 
-Everything is in log space: e_K of a hundred client profiles spans fifty orders of magnitude, which float32 cannot hold.
+Computations are in log space, because e_K of a hundred client profiles spans fifty orders of magnitude.
 
-Shapes: N items, K picks.  Costs: O(K N) for the polynomials and phase 1, O(K^2 N) for phase 2; O(N^3), once, for the
-decomposition.
+Shapes: N items, K drawn. Cost: O(K N) for the polynomials and phase 1, O(K^2 N) for phase 2. The decomposition takes
+O(N^3), once.
 """
 
 import jax
@@ -20,13 +20,13 @@ _HIGHEST = lax.Precision.HIGHEST  # a bfloat16 or TF32 Gram matrix is not positi
 
 
 def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the eigenpairs of L = S^T S for a symmetric S, from S itself.
+    """Return the eigenpairs of L = S^T S by decomposing the symmetric matrix S.
 
-    Squaring the eigenvalues of S instead of decomposing S^T S halves the dynamic range that the arithmetic must hold.
-    Values that are zero up to rounding are returned as exactly zero, so that the rank of L can be counted.
+    Squaring the eigenvalues of S, instead of decomposing S^T S, halves the dynamic range of the logarithms. Eigenvalues
+    that are zero up to rounding are returned as exactly zero, so that the rank of L can be counted.
 
     Args:
-        similarity: S, [N, N], symmetric. Its dtype is the precision of the work: pass float64 where it is to be had.
+        similarity: symmetric S, [N, N]. Its dtype sets the precision: pass float64 if it is available.
 
     Returns:
         Eigenvalues of L, [N], ascending, and the eigenvectors as columns, [N, N].
@@ -40,14 +40,14 @@ def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the eigenpairs of L restricted to the available items: the k-DPP of the sub-matrix.
+    """Return the eigenpairs of L restricted to the available items.
 
-    With D = diag(available), the restricted L is (S D)^T (S D), so the singular values of S D serve, at the precision
-    of S and not of S^2.
+    With D = diag(available), the restricted L is (S D)^T (S D). Its eigenpairs follow from the singular value
+    decomposition of S D, which keeps the precision of S instead of S^2.
 
     Args:
-        similarity: S, [N, N], symmetric. Its dtype is the precision of the work.
-        available: bool [N].
+        similarity: symmetric S, [N, N]. Its dtype sets the precision.
+        available: availability, bool [N].
 
     Returns:
         Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero,
@@ -57,9 +57,9 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
 
 
 def _subset_by_lapack(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Decompose S D with a large entry for every unavailable item, which keeps the null spaces from mixing.
+    """Decompose S D after adding a large diagonal entry for each unavailable item, so that null spaces do not mix.
 
-    It stands in the triangular factor of S D, whose last rows are zero if the available items come first.
+    The entries are added to the triangular factor of S D, whose last rows are zero if the available items come first.
     """
     zero = jnp.zeros((), similarity.dtype)
     order = jnp.argsort(~available, stable=True)
@@ -82,7 +82,7 @@ def _subset_by_rotations(similarity: jax.Array, available: jax.Array) -> tuple[j
 
 
 def _by_rotations(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the eigenpairs of A^T A from A, where float64 has no decomposition: on TPUs."""
+    """Return the eigenpairs of A^T A from A by Jacobi rotations, for TPUs, which have no float64 decompositions."""
     values, rows = decompositions.right_singular_vectors_by_rotations(matrix)
     return values**2, rows.T
 
@@ -95,15 +95,15 @@ def _squared_spectrum(magnitudes: jax.Array, vectors: jax.Array) -> tuple[jax.Ar
 
 
 def rank(eigenvalues: jax.Array) -> jax.Array:
-    """Return the number of eigenvalues that are not zero, int32."""
+    """Return the number of positive eigenvalues, int32."""
     return jnp.sum(eigenvalues > 0, dtype=jnp.int32)
 
 
 def _log_terms(eigenvalues: jax.Array, k: int) -> jax.Array:
     """Return log(lambda_n e_{j-1}(lambda_1 .. lambda_{n-1})) for j = 1..k (rows) and n = 1..N (columns), [k, N].
 
-    Row j is, up to normalisation, the law of the last picked eigenvector when j are picked among the first n; its
-    running sum over n is e_j(lambda_1 .. lambda_n).
+    Row j is, up to normalization, the distribution of the last eigenvector when j are drawn. Its cumulative sum over n
+    is e_j(lambda_1 .. lambda_n).
     """
     log_values = jnp.log(jnp.maximum(eigenvalues, 0.0))
 
@@ -121,11 +121,11 @@ def log_elementary_symmetric_polynomials(eigenvalues: jax.Array, k: int) -> jax.
     """Return log e_0 .. log e_k of the eigenvalues; -inf where a polynomial is zero.
 
     Args:
-        eigenvalues: non-negative, [N].
-        k: the highest order, at most N.
+        eigenvalues: nonnegative eigenvalues, [N].
+        k: highest order, at most N.
 
     Returns:
-        [k + 1].
+        Logarithms, [k + 1].
     """
     eigenvalues = jnp.asarray(eigenvalues)
     sums = jax.nn.logsumexp(_log_terms(eigenvalues, k), axis=1)
@@ -133,16 +133,16 @@ def log_elementary_symmetric_polynomials(eigenvalues: jax.Array, k: int) -> jax.
 
 
 def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
-    """Draw K distinct items, the set Y with probability det(L_Y) / e_K.
+    """Draw k distinct items: the set Y with probability det(L_Y) / e_k.
 
     Args:
-        key: consumed.
-        eigenvalues: of L, [N], at least k of them positive.
-        eigenvectors: of L, as columns, [N, N].
-        k: the number of items.
+        key: random key, consumed.
+        eigenvalues: eigenvalues of L, [N], at least k of them positive.
+        eigenvectors: eigenvectors of L as columns, [N, N].
+        k: number of items.
 
     Returns:
-        int32 [k], in the order of the draws.
+        Indices, int32 [k], in the order of the draws.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
     key_vectors, key_items = jax.random.split(key)
@@ -151,10 +151,10 @@ def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: i
 
 
 def _sample_eigenvectors(key: jax.Array, eigenvalues: jax.Array, k: int) -> jax.Array:
-    """Draw k distinct eigenvector numbers J with probability prod_J lambda / e_k, from the last to the first (phase 1).
+    """Draw a set J of k eigenvector indices, largest first, with probability prod_J lambda / e_k (phase 1).
 
-    The textbook walks over n = N .. 1 and takes n with probability lambda_n e_{j-1} / e_j. Drawing the position of the
-    next taken one directly is the same law in k steps instead of N.
+    The textbook algorithm visits n = N .. 1 and accepts n with probability lambda_n e_{j-1} / e_j. Drawing the next
+    accepted index directly has the same distribution, in k steps instead of N.
     """
     terms = _log_terms(eigenvalues, k)
     position = jnp.arange(eigenvalues.shape[0])
@@ -169,7 +169,7 @@ def _sample_eigenvectors(key: jax.Array, eigenvalues: jax.Array, k: int) -> jax.
 
 
 def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
-    """Draw from the projection DPP of orthonormal columns, basis [N, K], by Gram-Schmidt on picked rows (phase 2)."""
+    """Draw from the projection DPP of the orthonormal columns of basis [N, K] by Gram-Schmidt (phase 2)."""
     num_items, k = basis.shape
     residual = jnp.sum(basis**2, axis=1)
 
@@ -182,7 +182,7 @@ def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
             factors, factors[item], precision=_HIGHEST
         )
         column = column * lax.rsqrt(jnp.maximum(residual[item], jnp.finfo(basis.dtype).tiny))
-        factors = factors.at[:, step].set(column)  # columns not yet filled are zero and take no part
+        factors = factors.at[:, step].set(column)  # later columns are still zero
         return (jnp.maximum(residual - column**2, 0.0), factors, taken.at[item].set(True)), item
 
     start = (residual, jnp.zeros((num_items, k), basis.dtype), jnp.zeros((num_items,), bool))
@@ -194,16 +194,16 @@ def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: 
     """Return P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda).
 
     Args:
-        eigenvalues: of L, [N], at least k of them positive.
-        eigenvectors: as columns, [N, N].
-        k: the number of items drawn.
+        eigenvalues: eigenvalues of L, [N], at least k of them positive.
+        eigenvectors: eigenvectors of L as columns, [N, N].
+        k: number of items drawn.
 
     Returns:
-        [N]; they sum to k.
+        Probabilities, [N], with sum k.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
-    before = _log_prefix_polynomials(eigenvalues, k - 1)  # e_j of everything left of n
-    after = _log_prefix_polynomials(eigenvalues[::-1], k - 1)[:, ::-1]  # and right of n
+    before = _log_prefix_polynomials(eigenvalues, k - 1)  # e_j of the eigenvalues before n
+    after = _log_prefix_polynomials(eigenvalues[::-1], k - 1)[:, ::-1]  # e_j of the eigenvalues after n
     log_without = jax.nn.logsumexp(before + after[::-1], axis=0)  # e_{k-1} without n, by Vandermonde's convolution
     log_all = log_elementary_symmetric_polynomials(eigenvalues, k)[k]
     picked = jnp.exp(jnp.log(jnp.maximum(eigenvalues, 0.0)) + log_without - log_all)
@@ -215,6 +215,6 @@ def _log_prefix_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
     log_values = jnp.log(jnp.maximum(eigenvalues, 0.0))
     terms = _log_terms(eigenvalues, k + 1)  # row j - 1 is log lambda_n + log e_{j-1}(.. n-1)
     shifted = terms - log_values
-    # Where lambda_n = 0 the subtraction is -inf - -inf: e_j(.. n-1) then equals e_j(.. n), the running sum.
+    # If lambda_n = 0, the subtraction is -inf - -inf; e_j(.. n-1) then equals e_j(.. n), the cumulative sum.
     sums = jnp.concatenate([jnp.zeros((1, terms.shape[1]), terms.dtype), lax.cumlogsumexp(terms, axis=1)[:-1]])
     return jnp.where(eigenvalues > 0, shifted, sums)

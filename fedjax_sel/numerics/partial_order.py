@@ -1,8 +1,8 @@
-"""The first few of very many items, without sorting all of them.
+"""Partial sorting: the first k of many items, without sorting all of them.
 
-Items are compared by words, uint32 numbers: by the first word, where that is equal by the second, and so on, last by
-their index. The word of the item in a given place is found two bits at a time, by counting how many words lie below
-three bounds: sixteen sweeps whose cost does not depend on the data, nor on which place it is, which may be traced.
+Items are compared lexicographically by uint32 words, then by index. The word at a given rank is found two bits at a
+time, by counting the words below three bounds. This takes sixteen passes for any data and rank. The rank may
+be traced.
 
 Shapes: N items.
 """
@@ -15,11 +15,11 @@ import numpy as np
 from jax import lax
 
 LAST = np.uint32(2**32 - 1)
-"""A word that no number of `ascending` or `descending` has: for items that come after all others."""
+"""A word that `ascending` and `descending` never return; items with this word come last."""
 
 
 def ascending(values: jax.Array) -> jax.Array:
-    """Return words in the order of floats; 0 and -0 are equal, as are subnormal numbers, NaN comes after infinity.
+    """Return words that sort like the floats. 0, -0 and subnormal numbers are equal; NaN comes after infinity.
 
     Args:
         values: float32 [N].
@@ -27,14 +27,14 @@ def ascending(values: jax.Array) -> jax.Array:
     Returns:
         uint32 [N].
     """
-    values = jnp.where(jnp.isnan(values), jnp.nan, values)  # one of many NaN, without a sign
+    values = jnp.where(jnp.isnan(values), jnp.nan, values)  # canonical NaN, without a sign
     bits = lax.bitcast_convert_type(jnp.where(values == 0, 0.0, values).astype(jnp.float32), jnp.uint32)
     sign = jnp.uint32(1 << 31)
     return jnp.where(bits >= sign, ~bits, bits | sign)
 
 
 def descending(values: jax.Array) -> jax.Array:
-    """Return words in the reverse order of floats: the largest comes first, NaN before it.
+    """Return words that sort in descending order of the floats, with NaN first.
 
     Args:
         values: float32 [N].
@@ -46,34 +46,34 @@ def descending(values: jax.Array) -> jax.Array:
 
 
 def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return the word in a place of the sorted list.
+    """Return element `place` of the sorted words.
 
     Args:
         words: uint32 [N].
-        place: from 0; int32 scalar. Below 0: as 0. From N on: `LAST`.
+        place: index from 0, int32 scalar. A negative index acts as 0; from N on the result is `LAST`.
 
     Returns:
         uint32 scalar.
     """
     needed = jnp.maximum(jnp.asarray(place, jnp.int32) + 1, 1)
 
-    def two_bits(step: jax.Array, found: jax.Array) -> jax.Array:
+    def two_bits(step: jax.Array, prefix: jax.Array) -> jax.Array:
         shift = (30 - 2 * jnp.asarray(step, jnp.int32)).astype(jnp.uint32)
-        bounds = [found | (jnp.uint32(digit) << shift) for digit in (1, 2, 3)]
+        bounds = [prefix | (jnp.uint32(digit) << shift) for digit in (1, 2, 3)]
         below = tuple((words < bound).astype(jnp.int32) for bound in bounds)
         counts = lax.reduce(below, (jnp.int32(0),) * 3, lambda one, two: tuple(a + b for a, b in zip(one, two)), (0,))
         digit = sum((count < needed).astype(jnp.uint32) for count in counts)
-        return found | (digit << shift)
+        return prefix | (digit << shift)
 
     return lax.fori_loop(0, 16, two_bits, jnp.uint32(0))
 
 
 def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return the number in a place of the ascending list: `jnp.sort(values)[place]`.
+    """Return `jnp.sort(values)[place]`.
 
     Args:
         values: float32 [N].
-        place: from 0 to N - 1; int32 scalar.
+        place: index from 0 to N - 1, int32 scalar.
 
     Returns:
         float32 scalar.
@@ -84,14 +84,14 @@ def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
 
 
 def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array:
-    """Return which items are among the first.
+    """Return a mask of the first items.
 
     Args:
-        words: uint32 [N] each, the first the most significant; the last tie-break is the index.
-        count: how many, int32 scalar; more than N are N.
+        words: words, uint32 [N] each, the most significant first; ties are broken by index.
+        count: number of items, int32 scalar; clipped to N.
 
     Returns:
-        bool [N].
+        Mask, bool [N].
     """
     left = jnp.asarray(count, jnp.int32)
     among = jnp.zeros(words[0].shape, bool)
@@ -110,11 +110,11 @@ def first(words: Sequence[jax.Array], k: int) -> jax.Array:
     """Return the first k items, in order.
 
     Args:
-        words: uint32 [N] each, the first the most significant; the last tie-break is the index.
-        k: how many, at most N.
+        words: words, uint32 [N] each, the most significant first; ties are broken by index.
+        k: number of items, at most N.
 
     Returns:
-        int32 [k].
+        Indices, int32 [k].
     """
     ids = jnp.nonzero(among_first(words, k), size=k, fill_value=0)[0]
     return ids[jnp.lexsort([word[ids] for word in reversed(words)])].astype(jnp.int32)

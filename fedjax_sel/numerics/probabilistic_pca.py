@@ -1,4 +1,4 @@
-"""The embeddings that maximise the likelihood of loss changes exactly: probabilistic PCA with known noise."""
+"""Exact maximum-likelihood embeddings of loss changes: probabilistic PCA with known noise."""
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,12 @@ def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | 
     """Return X with rows sqrt(max(lambda_i - noise^2, 0)) u_i of leading eigenpairs (Tipping and Bishop 1999, Eq. 7).
 
     Args:
-        second_moment: S = sum_s g_s r_s r_s^T / sum_s g_s, [N, N].
-        dimension: d; rows beyond N are zero.
-        noise: a standard deviation.
+        second_moment: weighted second moment S = sum_s g_s r_s r_s^T / sum_s g_s, [N, N].
+        dimension: embedding dimension d; rows beyond N are zero.
+        noise: standard deviation of the noise.
 
     Returns:
-        [d, N], the leading row first.
+        X, [d, N], largest eigenvalue first.
     """
     eigenvalues, eigenvectors = decompositions.eigh(second_moment)
     count = min(dimension, second_moment.shape[0])

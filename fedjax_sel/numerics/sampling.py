@@ -1,7 +1,7 @@
-"""Random choices with fixed shapes: uniform and weighted draws of K of N, ties broken at random.
+"""Random draws with fixed shapes: uniform and weighted draws of K of N items, with ties broken at random.
 
-Few items are ranked by sorting all of them; of many, only the first K are found (`partial_order`). The laws are the
-same; which draw a key gives differs.
+Up to `SORTED` items are sorted completely. Above that, only the first K are found (`partial_order`). Both have the same
+distribution, but a key gives different draws.
 """
 
 import jax
@@ -11,23 +11,23 @@ from jax import lax
 from fedjax_sel.numerics import partial_order
 
 SORTED = 4096
-"""Up to so many items all are sorted. Above, a sort of all of them would cost more than the rest of a selection."""
+"""The largest number of items that is sorted. A larger sort would cost more than the rest of a selection."""
 
 _LARGEST_LOGIT = 1e37
-_BLOCK = 1024  # items of one block, of which an independent draw chooses one first
+_BLOCK = 1024  # items per block; `with_replacement` draws a block first
 
 
 def random_words(key: jax.Array, num_items: int) -> tuple[jax.Array, ...]:
     """Draw a uniformly random order of the items, as words for `partial_order`.
 
-    Two words of 32 bits each: of a million items some hundred pairs have a word in common, and none has two.
+    Many items get two words of 32 bits: among a million items about a hundred pairs share one word, and none share two.
 
     Args:
-        key: consumed.
+        key: random key, consumed.
         num_items: N.
 
     Returns:
-        uint32 [N] each.
+        One or two words, uint32 [N] each.
     """
     if num_items <= SORTED:
         return (jax.random.permutation(key, num_items).astype(jnp.uint32),)
@@ -36,17 +36,17 @@ def random_words(key: jax.Array, num_items: int) -> tuple[jax.Array, ...]:
 
 
 def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
-    """Return the k largest scores; equal scores in random order, in index order without a key.
+    """Return the indices of the k largest scores; ties are in random order, or in index order without a key.
 
-    `lax.top_k` alone always returns the lowest indices among equals: on clients sorted by label, one class only.
+    `lax.top_k` alone returns the lowest indices among ties: with clients sorted by label, a single class.
 
     Args:
-        key: consumed; None for index order.
-        scores: float32 [N], -inf for items that must not be taken while others are left.
-        k: how many.
+        key: random key, consumed; None for index order.
+        scores: scores, float32 [N]; items with -inf come last.
+        k: number of items.
 
     Returns:
-        int32 [k], the best first.
+        Indices, int32 [k], largest score first.
     """
     num_items = scores.shape[0]
     if key is None:
@@ -59,15 +59,15 @@ def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
 
 
 def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> jax.Array:
-    """Return which items have the largest scores; ties at the edge are decided at random.
+    """Return a mask of the items with the largest scores; ties at the boundary are broken at random.
 
     Args:
-        key: consumed.
-        scores: float32 [N].
-        count: how many, int32 scalar; it may be traced.
+        key: random key, consumed.
+        scores: scores, float32 [N].
+        count: number of items, int32 scalar; may be traced.
 
     Returns:
-        bool [N].
+        Mask, bool [N].
     """
     num_items = scores.shape[0]
     if num_items > SORTED:
@@ -77,11 +77,11 @@ def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> 
 
 
 def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return the number in a place of the ascending list.
+    """Return an order statistic: element `place` of the values in ascending order.
 
     Args:
-        values: float32 [N], without NaN.
-        place: from 0 to N - 1; int32 scalar.
+        values: values without NaN, float32 [N].
+        place: index from 0 to N - 1, int32 scalar; may be traced.
 
     Returns:
         float32 scalar.
@@ -90,31 +90,31 @@ def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
 
 
 def without_replacement(key: jax.Array, weights: jax.Array, k: int, available: jax.Array | None = None) -> jax.Array:
-    """Draw k distinct items, one after another, each with probability proportional to its weight.
+    """Draw k distinct items sequentially, each with probability proportional to its weight.
 
-    The law of NumPy's `choice(replace=False, p=weights)` (Plackett and Luce), by perturbing log-weights with Gumbel
-    noise. If fewer than k weights are positive, the remaining places go to items of weight zero, uniformly; items that
-    are not available come last.
+    The distribution is that of NumPy's `choice(replace=False, p=weights)` (Plackett-Luce), by Gumbel perturbation of
+    the log-weights. If fewer than k weights are positive, items of weight zero fill the remaining places uniformly.
+    Unavailable items come last.
 
     Args:
-        key: consumed.
-        weights: non-negative, [N].
-        k: how many.
-        available: bool [N]; all without it.
+        key: random key, consumed.
+        weights: nonnegative weights, [N].
+        k: number of items.
+        available: availability, bool [N]; None: all.
 
     Returns:
-        int32 [k], in the order of the draws.
+        Indices, int32 [k], in the order of the draws.
     """
     num_items = weights.shape[0]
     key_noise, key_rest = jax.random.split(key)
-    # mode="high": the default noise is biased for probabilities below 1e-7
+    # mode="high": the default noise is biased for probabilities below 1e-7.
     noise = jax.random.gumbel(key_noise, weights.shape, mode="high")
     scores = jnp.where(weights > 0, jnp.log(weights) + noise, -jnp.inf)
     if available is not None:
         scores = jnp.where(available, scores, -jnp.inf)
     tier = jnp.where(weights > 0, 2, 1) if available is None else jnp.where(available, jnp.where(weights > 0, 2, 1), 0)
     if num_items > SORTED:
-        # One word for both: what has no score comes after everything that has one.
+        # One word encodes both: items without a score come after all items with one.
         ranks = jnp.where(tier == 2, partial_order.descending(scores), partial_order.LAST - tier.astype(jnp.uint32))
         return partial_order.first((ranks, *random_words(key_rest, num_items)), k)
     shuffled = jax.random.permutation(key_rest, num_items)
@@ -123,19 +123,19 @@ def without_replacement(key: jax.Array, weights: jax.Array, k: int, available: j
 
 
 def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> jax.Array:
-    """Draw k distinct items, one after another, each with probability proportional to exp(logit), of any size.
+    """Draw k distinct items sequentially, each with probability proportional to exp(logit).
 
-    The noise that decides among equal logits must not be rounded away beside large ones: each sum is kept as the
-    float32 next to it and what that leaves (Knuth's exact sum of two); items are ranked by the one, then by the other.
+    The noise decides among equal logits, so large logits must not round it away. Each sum of logit and noise is kept
+    as a float32 and its rounding error (Knuth's exact two-sum). Items are ranked by the sum, then by the error.
 
     Args:
-        key: consumed.
-        logits: float32 [N]; clipped where they are not finite.
-        k: how many.
-        among: bool [N], of which k at least are; others come last.
+        key: random key, consumed.
+        logits: logits of any magnitude, float32 [N]; infinite ones are clipped.
+        k: number of items.
+        among: eligible items, bool [N], at least k of them; the others come last.
 
     Returns:
-        int32 [k], in the order of the draws.
+        Indices, int32 [k], in the order of the draws.
     """
     logits = jnp.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT)
     noise = jax.random.gumbel(key, logits.shape, mode="high")
@@ -151,16 +151,16 @@ def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> ja
 def uniform_without_replacement(
     key: jax.Array, num_items: int, k: int, available: jax.Array | None = None
 ) -> jax.Array:
-    """Draw k distinct items, every k-subset equally likely; items that are not available come last.
+    """Draw k distinct items, every k-subset equally likely; unavailable items come last.
 
     Args:
-        key: consumed.
+        key: random key, consumed.
         num_items: N.
-        k: how many.
-        available: bool [N]; all without it.
+        k: number of items.
+        available: availability, bool [N]; None: all.
 
     Returns:
-        int32 [k].
+        Indices, int32 [k].
     """
     if num_items > SORTED:
         tiers = () if available is None else ((~available).astype(jnp.uint32),)
@@ -175,17 +175,17 @@ def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
     """Draw k items independently, each with probability proportional to its weight.
 
     Args:
-        key: consumed.
-        weights: non-negative, not all zero, [N].
-        k: how many.
+        key: random key, consumed.
+        weights: nonnegative weights, not all zero, [N].
+        k: number of draws.
 
     Returns:
-        int32 [k].
+        Indices, int32 [k].
     """
     num_items = weights.shape[0]
     if num_items <= SORTED:
         return jax.random.categorical(key, jnp.log(weights), shape=(k,)).astype(jnp.int32)
-    # First a block of items, then an item of it: noise for every pair of a draw and an item would take k N numbers.
+    # Each draw takes a block, then an item of the block, because direct Gumbel noise would need k N numbers.
     key_block, key_item = jax.random.split(key)
     blocks = jnp.pad(weights, (0, -num_items % _BLOCK)).reshape(-1, _BLOCK)
     block = jax.random.categorical(key_block, jnp.log(blocks.sum(axis=1)), shape=(k,))
@@ -194,6 +194,6 @@ def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
 
 
 def first_occurrence(ids: jax.Array) -> jax.Array:
-    """Return True where an id stands for the first time, bool [K]."""
+    """Return a mask of the first occurrences of each ID, bool [K]."""
     earlier = jnp.tril(ids[:, None] == ids[None, :], k=-1)
     return ~earlier.any(axis=1)

@@ -1,31 +1,31 @@
-"""K urns that hold N clients' masses exactly, in integers (Fraboni, Vidal, Kameni, Lorenzi, ICML 2021).
+"""Urns for clustered sampling, with exact integer masses (Fraboni, Vidal, Kameni, Lorenzi, ICML 2021).
 
-One independent draw from each of K urns represents a population without bias if every urn holds the same mass and every
-client's mass over all urns is K times its share. With integer sizes n_i both hold to the last unit:
+One independent draw from each of K urns is unbiased if all urns have the same mass and each client's total mass is K
+times its share. With integer sizes n_i both conditions hold exactly:
 
     sum_i urns[k, i] = n for every urn, n = sum_i n_i        sum_k urns[k, i] = K n_i for every client
 
-Pouring a line of masses into a line of urns is interval arithmetic: what client i leaves in urn k is the overlap of
-their intervals. Filling is not random, and ties go to the lowest index: shuffle the clients first.
+Masses and urns are laid out as consecutive intervals; the mass of client i in urn k is the overlap of their intervals.
+Filling is deterministic and ties go to the lowest index, so shuffle the clients first.
 
-Shapes: N clients, K <= N urns. K n must stay below 2^31; `fitting` sees to it.
+Shapes: N clients, K <= N urns. K n must be below 2^31, which `fitting` ensures.
 """
 
 import jax
 import jax.numpy as jnp
 
-_LARGEST = 2.0**30  # of K n after scaling; the other half of int32 is room for what rounding adds
+_LARGEST = 2.0**30  # upper bound of K n after scaling; half of int32's range, because rounding can increase K n
 
 
 def fitting(sizes: jax.Array, num_urns: int) -> jax.Array:
-    """Return sizes as they are where K n is at most 2^30, else in units of a power of two, rounded down to at least 1.
+    """Return the sizes, in units of a power of two if K n exceeds 2^30; positive sizes remain at least 1.
 
     Args:
-        sizes: n_i, non-negative integers [N].
+        sizes: nonnegative integer sizes n_i, [N].
         num_urns: K.
 
     Returns:
-        int32 [N].
+        Sizes, int32 [N].
     """
     sizes = sizes.astype(jnp.int32)
     excess = num_urns * sizes.astype(jnp.float32).sum() / _LARGEST
@@ -34,10 +34,10 @@ def fitting(sizes: jax.Array, num_urns: int) -> jax.Array:
 
 
 def pour_by_size(sizes: jax.Array, num_urns: int) -> jax.Array:
-    """Pour the largest client first, each urn filled before the next one is begun (Algorithm 1).
+    """Fill the urns one after another with the clients in descending order of size (Algorithm 1).
 
     Args:
-        sizes: n_i, int32 [N].
+        sizes: sizes n_i, int32 [N].
         num_urns: K.
 
     Returns:
@@ -49,17 +49,17 @@ def pour_by_size(sizes: jax.Array, num_urns: int) -> jax.Array:
 
 
 def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.Array:
-    """Pour the K largest clusters into an urn each, which the other clusters fill up (Algorithm 2).
+    """Fill each urn with one of the K largest clusters, and fill it up with the other clusters (Algorithm 2).
 
-    1. A client whose mass is that of whole urns is given them; what is left of it goes on.
-    2. The clusters with most mass left are seeds of the urns that are free, one each.
-    3. The others, from the smallest to the largest, are poured into these urns, the least filled first. A client, and
-       a cluster, may end up in several.
+    1. A client with a mass of at least one urn fills whole urns; its remaining mass stays in its cluster.
+    2. The clusters with the largest remaining masses are the seeds of the free urns, one each.
+    3. The other clusters, from the smallest to the largest, are poured into the free urns, least filled first. A client
+       or a cluster can be split over several urns.
 
     Args:
-        sizes: n_i, int32 [N].
-        clusters: of each client, int32 [N], numbers from 0 to N - 1. K times a cluster's size is at most n, or it is a
-            single client.
+        sizes: sizes n_i, int32 [N].
+        clusters: cluster of each client, int32 [N], from 0 to N - 1. K times a cluster's size is at most n, unless it
+            is a single client.
         num_urns: K <= N.
 
     Returns:
@@ -77,8 +77,8 @@ def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.A
     cluster_rests = jnp.zeros((num_clients,), jnp.int32).at[clusters].add(rest)
     ascending = jnp.argsort(cluster_rests, stable=True)
     place = jnp.argsort(ascending)[clusters]  # of a client's cluster in that order
-    # The last num_free places are seeds: place N - K + k of urn k. As n is the most that a cluster has left and K n is
-    # all there is, there are at least that many clusters with something left.
+    # The last num_free places are seeds: place N - K + k seeds urn k. A cluster has at most mass n left and the free
+    # urns have capacity n num_free in total, so at least num_free clusters have mass left.
     seeding = place >= num_clients - num_free
     masses += jnp.where(seeding & (place - (num_clients - num_urns) == urn), rest, 0)
 
@@ -88,14 +88,14 @@ def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.A
 
 
 def draw(key: jax.Array, masses: jax.Array) -> jax.Array:
-    """Draw one client from every urn, with probabilities in exact proportion to the masses.
+    """Draw one client from each urn, with probabilities exactly proportional to the masses.
 
     Args:
-        key: consumed.
-        masses: int32 [K, N]; an urn of no mass gives client N - 1.
+        key: random key, consumed.
+        masses: masses, int32 [K, N]; an empty urn yields client N - 1.
 
     Returns:
-        int32 [K].
+        Client indices, int32 [K].
     """
     sums = jnp.cumsum(masses, axis=1)
     ticket = jax.random.randint(key, sums.shape[:1], 0, jnp.maximum(sums[:, -1], 1))
@@ -104,7 +104,7 @@ def draw(key: jax.Array, masses: jax.Array) -> jax.Array:
 
 
 def _overlaps(masses: jax.Array, order: jax.Array, capacities: jax.Array) -> jax.Array:
-    """Pour masses [N] in the given order into capacities [K], one after the other: [K, N]."""
+    """Fill capacities [K] one after another with masses [N] in the given order; return the parts, [K, N]."""
     poured = masses[order]
     upper, brim = jnp.cumsum(poured), jnp.cumsum(capacities)[:, None]
     lower, floor = upper - poured, brim - capacities[:, None]

@@ -1,14 +1,14 @@
-"""Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967) and cuts of its tree.
+"""Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967), and cuts of its tree.
 
-Every item starts as a cluster; N - 1 times the two nearest clusters merge. With squared distances D_ij and cluster
-sizes n, the merged cluster's distance to any other cluster k is
+Every item starts as a cluster. In each of N - 1 steps the two nearest clusters merge. With squared distances D_ij and
+cluster sizes n, the merged cluster's squared distance to another cluster k is
 
     D_k = ((n_i + n_k) D_ik + (n_j + n_k) D_jk - n_k D_ij) / (n_i + n_j + n_k)
 
-The merged cluster keeps the lower of the two slots, so that the tree is a list of pairs of slots. Ties go to the lowest
-slots: shuffle the items first where order must not matter.
+The merged cluster keeps the lower of the two slots, so the tree is a list of pairs of slots. Ties go to the lowest
+slots; shuffle the items first if the result must not depend on their order.
 
-Shapes: N items. Costs: N - 1 steps of O(N^2) elementwise work, no sorting.
+Shapes: N items. Cost: N - 1 steps of O(N^2) elementwise work, no sorting.
 """
 
 from typing import NamedTuple
@@ -21,21 +21,18 @@ from jax import lax
 class Tree(NamedTuple):
     """The merges in ascending order of height."""
 
-    kept: jax.Array  # slot that holds the merged cluster, int32 [N - 1]
-    absorbed: jax.Array  # slot that is empty from then on, above `kept`, int32 [N - 1]
-    heights: jax.Array  # distance at which they merge, float [N - 1]
+    kept: jax.Array  # slot of the merged cluster, int32 [N - 1]
+    absorbed: jax.Array  # slot that becomes empty, above `kept`, int32 [N - 1]
+    heights: jax.Array  # distance of the two clusters, float [N - 1]
 
 
 def linkage(distances: jax.Array) -> Tree:
-    """Cluster items from their distances, which need not be Euclidean.
+    """Cluster items by their distances, which need not be Euclidean.
 
-    The tree of SciPy's `linkage(condensed_distances, "ward")`.
+    The tree equals SciPy's `linkage(condensed_distances, "ward")`.
 
     Args:
-        distances: [N, N], symmetric, finite, non-negative; the diagonal is not read.
-
-    Returns:
-        The tree.
+        distances: symmetric, finite, nonnegative distances, [N, N]; the diagonal is not read.
     """
     num_items = distances.shape[0]
     slots = jnp.arange(num_items, dtype=jnp.int32)
@@ -45,7 +42,7 @@ def linkage(distances: jax.Array) -> Tree:
 
     def merge(state, _):
         squared, sizes = state
-        # An empty slot is infinitely far from everything. The first row to hold the minimum has the lower slot.
+        # Empty slots are at infinite distance. The first row with the minimum is the lower slot.
         i = jnp.argmin(jnp.min(squared, axis=1)).astype(jnp.int32)
         row_i = squared[i]
         j = jnp.argmin(row_i).astype(jnp.int32)
@@ -64,28 +61,28 @@ def linkage(distances: jax.Array) -> Tree:
 
 
 def distances_of_rows(matrix: jax.Array) -> jax.Array:
-    """Return the Euclidean distances between rows, up to a common factor: exactly zero between equal rows.
+    """Return the Euclidean distances between rows, times a common power of two; exactly zero between equal rows.
 
     Args:
-        matrix: [N, D], finite.
+        matrix: finite, [N, D].
 
     Returns:
-        [N, N]; the factor is a power of two.
+        Distances, [N, N].
     """
     rows = _scale(jnp.abs(matrix)) * matrix
     return jnp.sqrt(jnp.sum((rows[:, None] - rows) ** 2, axis=2))
 
 
 def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array:
-    """Return the largest subtrees whose mass is at most `capacity`.
+    """Cut the tree into the largest clusters whose mass is at most `capacity`.
 
-    Masses grow along the tree, so that a cluster above capacity is never part of one below: no tree has to be walked.
-    An item above capacity on its own stays alone.
+    Masses grow along the tree, so a cluster above capacity is never part of one below it, and one pass over the merges
+    suffices. A single item above capacity forms its own cluster.
 
     Args:
-        tree: of `linkage`.
-        masses: of the items, non-negative integers [N].
-        capacity: scalar of their dtype.
+        tree: output of `linkage`.
+        masses: masses of the items, nonnegative integers [N].
+        capacity: largest mass of a cluster, scalar of the same dtype.
 
     Returns:
         The lowest item of each item's cluster, int32 [N].
@@ -104,12 +101,13 @@ def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array
 
 
 def cut_into(tree: Tree, num_clusters: int | jax.Array) -> jax.Array:
-    """Return the clusters that are left when all but the last M - 1 merges are made.
+    """Cut the tree into M clusters by omitting the last M - 1 merges.
 
-    The partition of SciPy's `fcluster(tree, M, "maxclust")`, where no two of the last heights tie: it then merges both.
+    The partition equals SciPy's `fcluster(tree, M, "maxclust")`, unless the last heights tie: SciPy then merges all
+    tied clusters.
 
     Args:
-        tree: of `linkage`.
+        tree: output of `linkage`.
         num_clusters: M, from 1 to N.
 
     Returns:
@@ -127,8 +125,8 @@ def cut_into(tree: Tree, num_clusters: int | jax.Array) -> jax.Array:
 
 
 def _scale(values: jax.Array) -> jax.Array:
-    """Return the power of two that scales the largest value to [1/2, 1); squares of unscaled ones could leave float32.
+    """Return the power of two that scales the largest value to [1/2, 1), so that squares stay in float32.
 
-    As scaling by it is exact, it tears no ties apart, also where a compiler fuses it with a subtraction.
+    Scaling by a power of two is exact, so it preserves ties, also if the compiler fuses it with a subtraction.
     """
     return jnp.ldexp(jnp.ones((), values.dtype), -jnp.frexp(values.max())[1])

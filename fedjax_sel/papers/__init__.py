@@ -5,7 +5,7 @@ from fedjax_sel.core.names import one_of
 from fedjax_sel.papers import fedcor, fl_dp3s, gpfl
 
 PRESETS: dict[str, Config] = {"quickstart": Config(), **fedcor.PRESETS, **fl_dp3s.PRESETS, **gpfl.PRESETS}
-"""Every preset fixes data, partition, model and training; `quickstart` is what the bare command runs."""
+"""Presets by name. Each fixes data, partition, model and training; `quickstart` is the default configuration."""
 
 
 def preset(name: str) -> Config:
@@ -15,9 +15,9 @@ def preset(name: str) -> Config:
         name: one of PRESETS, e.g. "fedcor/fmnist-1spc".
 
     Returns:
-        The configuration, to be changed with `Config.replace`.
+        The configuration; change it with `Config.replace`.
 
     Raises:
-        UserError: no such preset.
+        UserError: the name is unknown.
     """
     return PRESETS[one_of("--preset", name, PRESETS)]

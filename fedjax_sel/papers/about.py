@@ -1,41 +1,41 @@
-"""Presets in a sentence each: what they are of, and what they fix, derived from their configuration."""
+"""One-sentence descriptions of presets, derived from their configurations."""
 
 from fedjax_sel.config import Config
 from fedjax_sel.papers import PRESETS, preset
 
 SOURCES = {
-    "quickstart": "What the bare command runs",
+    "quickstart": "The default configuration",
     "fedcor": "FedCor's Table 1 (Tang et al., CVPR 2022)",
     "fl_dp3s": "FL-DP3S's experiments (Zhang et al.)",
     "gpfl": "GPFL's Table II (Na, Liang, Yiu)",
 }
-"""Where a preset comes from, by what stands before the first slash of its name."""
+"""The source of a preset, by the part of its name before the first slash."""
 NOT_FROM_THE_PAPER = {
-    "fedcor/fmnist": "dropout, hold-out and epochs come from the released code, the paper has 20 steps",
-    "fedcor/cifar10": "hold-out and epochs come from the released code, the paper has 40 steps",
-    "fl_dp3s/": "widths, optimizer, batches and epochs come from flsim's code, the paper has none",
+    "fedcor/fmnist": "dropout, hold-out and epochs come from the released code; the paper states 20 steps",
+    "fedcor/cifar10": "hold-out and epochs come from the released code; the paper states 40 steps",
+    "fl_dp3s/": "widths, optimizer, batches and epochs come from flsim's code; the paper states none",
     "gpfl/fmnist": "dropout comes from the released code",
 }
-"""What a preset takes from code and not from its paper, by how its name begins."""
+"""Settings that come from code instead of the paper, by the prefix of the preset's name."""
 _DATA = {
     "digits": "the embedded digits", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
 }  # fmt: skip
 
 
 def sentence(name: str) -> str:
-    """Return a preset in one sentence.
+    """Describe a preset in one sentence.
 
     Args:
         name: one of PRESETS.
 
     Raises:
-        UserError: no such preset.
+        UserError: the name is unknown.
     """
     config = preset(name)
     run, seeds = config.run, len(config.run.seeds)
     parts = [
         f"{_DATA.get(config.data.dataset, config.data.dataset)} {_dealt(config)}",
-        f"{config.selection.num_selected} of {config.partition.num_clients} clients a round",
+        f"{config.selection.num_selected} of {config.partition.num_clients} clients per round",
         f"model {config.model.model}"
         + (f" with dropout {dropout:g}" if (dropout := config.model.model_dropout) else ""),
         _local_work(config),
@@ -52,15 +52,15 @@ def _dealt(config: Config) -> str:
     settings = config.partition
     if settings.partition == "shards":
         count = settings.shards_per_client
-        return f"with {count} label-sorted shard{'s' if count > 1 else ''} a client"
+        return f"with {count} label-sorted shard{'s' if count > 1 else ''} per client"
     if settings.partition == "dirichlet_qp":
         return f"with Dirichlet label shares, alpha {settings.alpha:g}"
     assert settings.partition == "skewness", "a preset with another partition needs words for it"
     share = settings.skewness
     return (
-        "with two labels a client"
+        "with two labels per client"
         if share == "H"
-        else f"with {100 * float(share):.0f} % of a client's data of one label"
+        else f"with {100 * float(share):.0f} % of each client's data from one label"
     )
 
 
@@ -71,5 +71,5 @@ def _local_work(config: Config) -> str:
 
 
 def all_sentences() -> dict[str, str]:
-    """Return every preset with its sentence."""
+    """Return the description of every preset."""
     return {name: sentence(name) for name in PRESETS}

@@ -1,8 +1,8 @@
 """FedCor (Tang et al., CVPR 2022): the experiments of Table 1.
 
-The details that the paper leaves to its code are the code's: dropout 0.5 before each ReLU of the MLP, a fifth of every
-client's data kept for its losses, inputs of Fashion-MNIST normalised with MNIST's constants, local work of 3 (5)
-passes. The text says 20 (40) local iterations; 3 passes over 480 examples in batches of 64 are 24.
+Details that the paper omits come from its code: dropout 0.5 before each ReLU of the MLP, a fifth of every client's data
+held out for its losses, Fashion-MNIST normalized with MNIST's constants, and local work of 3 (CIFAR-10: 5) epochs. The
+text states 20 (40) local iterations; 3 epochs over 480 examples in batches of 64 are 24.
 """
 
 from fedjax_sel.config import Config
@@ -47,7 +47,7 @@ PARTITIONS = {
     "2spc": {"partition": "shards", "shards_per_client": 2},
     "dir": {"partition": "dirichlet_qp", "alpha": 0.2},
 }
-"""The three heterogeneous settings; K is 10 for one shard a client and 5 for the others."""
+"""The three heterogeneous settings. K is 10 with one shard per client, and 5 otherwise."""
 
 TARGETS = {
     "fmnist-2spc": 0.69,
@@ -57,7 +57,7 @@ TARGETS = {
     "cifar10-1spc": 0.36,
     "cifar10-dir": 0.54,
 }
-"""Test accuracies to which Table 1 counts rounds."""
+"""The target test accuracies of Table 1, which counts the rounds to reach them."""
 
 PRESETS: dict[str, Config] = {
     f"fedcor/{data}-{name}": base.replace(**partition, target_accuracy=TARGETS[f"{data}-{name}"])

@@ -1,11 +1,11 @@
 """GPFL (Na, Liang, Yiu): the settings of Table II.
 
-The columns headed FEMNIST are Fashion-MNIST (the released logs say so): 500 rounds, one seed, no held-out data. The
-model is FedCor's MLP with its dropout of 0.5, which the text does not mention and the code has (joapolarbear/PBFL takes
-`fedcor.models.MLP`). Those headed CIFAR-10 have 2000 rounds of 40 steps and the CNN of section V, which is FedCor's;
-momentum is named for Fashion-MNIST alone and is zero here. Clients hold out no data.
+The columns labeled FEMNIST are Fashion-MNIST, as the released logs show: 500 rounds, one seed. The model is FedCor's
+MLP. Its dropout of 0.5 comes from the code (joapolarbear/PBFL uses `fedcor.models.MLP`); the text does not mention it.
+The CIFAR-10 columns have 2000 rounds of 40 steps and the CNN of section V, which is FedCor's. The paper states momentum
+for Fashion-MNIST only, so it is zero for CIFAR-10. Clients hold out no data.
 
-FedCor as they ran it is `--algo fedcor --algo-args preset=gpfl-port`, power-of-choice
+The authors' FedCor baseline is `--algo fedcor --algo-args preset=gpfl-port`. Their power-of-choice baseline is
 `--algo pow_d --algo-args variant=train-first`.
 """
 
@@ -56,5 +56,5 @@ RELEASED_LOGS: dict[str, float] = {
     "alpha = 2 t / T": 0.770,
     "alpha = 5 t / T": 0.758,
 }
-"""Weight of exploration -> accuracy of the last ten rounds in the logs that were released with the code (2SPC on
-Fashion-MNIST, 500 rounds, one seed); Fig. 7 prints no numbers."""
+"""Exploration weight -> accuracy over the last ten rounds, from the logs released with the code (2SPC on Fashion-MNIST,
+500 rounds, one seed); Fig. 7 prints no numbers."""

@@ -164,7 +164,7 @@ def kinds() -> Kinds:
 
 def _of_value(flag: str, value: Any) -> tuple[str, str]:
     """Return the display name of an object, and a name with a digest that is unique among equal display names."""
-    from fedjax_sel.core import value_digests
+    from fedjax_sel.core import hyperparameters
 
     kind = {"--algos": kinds().strategy, "--optimizers": kinds().optimizer}[flag]
     if not isinstance(value, kind):
@@ -173,4 +173,4 @@ def _of_value(flag: str, value: Any) -> tuple[str, str]:
             f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on the command line, or "
             f"{wanted} objects of fedjax_sel"
         )
-    return value.name, f"{value.name}-{value_digests.digest(value)}"
+    return value.name, f"{value.name}-{hyperparameters.digest(value)}"

@@ -71,7 +71,7 @@ def _names(config: Config, where: str, records: Records, place: tuple[int, int])
                 + (", or set the mask to first_occurrence(ids)" if hook == "select" else "")
             )
     return UserError(
-        f"--algo {algo}: {where}: {'; '.join(found)}; `python -m fedjax_sel.testing {algo}` checks the whole strategy"
+        f"--algo {algo}: {where}: {'; '.join(found)}; `python -m fedjax_sel test {algo}` checks the whole strategy"
     )
 
 

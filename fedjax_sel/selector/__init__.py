@@ -1,4 +1,4 @@
-"""The strategies for a server of real clients: ask and tell, outside of any compiled program."""
+"""Ask-and-tell interface to the strategies, for servers with real clients."""
 
 from fedjax_sel.selector.account import Bill, Spent
 from fedjax_sel.selector.questions import Ask

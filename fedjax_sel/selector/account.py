@@ -1,7 +1,7 @@
-"""What a Selector's questions and cohorts cost, by the catalogue's prices: plain counts on the host.
+"""Communication costs of a Selector's queries and cohorts, at the catalogue's prices.
 
-As in the simulator's ledger, a client that is asked and selected in a round receives the model once, and what is asked
-before the first round is the first round's.
+As in the simulator's ledger, a client that is both queried and selected in a round receives the model once. Queries
+before the first round count for the first round.
 """
 
 from typing import NamedTuple
@@ -14,63 +14,63 @@ from fedjax_sel.strategies.requests import Request
 
 
 class Spent(NamedTuple):
-    """Counts of a round, or of several."""
+    """Communication of one or several rounds."""
 
-    models_down: int = 0  # distinct clients asked or selected, and copies that probes send out
-    models_up: int = 0  # of the cohort, and of probes' cohorts
-    floats_up: int = 0  # in answers, and losses sent with updates
+    models_down: int = 0  # one per client queried or selected, plus the probes' copies
+    models_up: int = 0  # updates of the cohort and of the probes' cohorts
+    floats_up: int = 0  # answers, and losses sent with updates
 
 
 class Bill(NamedTuple):
-    """What a Selector has cost so far."""
+    """Communication of a Selector so far."""
 
-    rounds: tuple[Spent, ...]  # each, with the one that is under way
+    rounds: tuple[Spent, ...]  # one entry per round, with the current one
     total: Spent
 
 
 class Account(NamedTuple):
-    """Of the rounds so far; a value, never changed in place."""
+    """Immutable communication account of the rounds so far."""
 
     past: tuple[Spent, ...]
-    received: np.ndarray  # who has the model of the round that is under way, bool [N]
-    beside: Spent  # of that round, without the models of `received`
+    received: np.ndarray  # clients that received the current round's model, bool [N]
+    beside: Spent  # the current round's costs without the models of `received`
 
-    def asked(
-        self, requests: list[Request], counts: Counts, asked: np.ndarray, answered: int, cohort: int
+    def with_answers(
+        self, requests: list[Request], counts: Counts, queried: np.ndarray, answered: int, cohort: int
     ) -> "Account":
-        """Return the account after clients were asked.
+        """Return the account after a query.
 
         Args:
-            requests: that one answer serves.
-            counts: what its length depends on.
-            asked: who was asked, bool [N].
-            answered: how many answered.
-            cohort: clients that train for each probe.
+            requests: requests that the same answer serves.
+            counts: lengths that determine the answer's size.
+            queried: mask of the queried clients, bool [N].
+            answered: number of clients that answered.
+            cohort: number of clients that train for each probe.
         """
         account = self
         for request in requests:
             probes = kinds.probes(request)
             down, up, floats = account.beside
             spent = Spent(
-                down + probes * int(asked.sum()),
+                down + probes * int(queried.sum()),
                 up + probes * cohort,
                 floats + answered * kinds.floats(request, counts),
             )
-            received = account.received | asked if KINDS[request.kind].needs_model else account.received
+            received = account.received | queried if KINDS[request.kind].needs_model else account.received
             account = account._replace(received=received, beside=spent)
         return account
 
-    def reported(self, clients: int, losses: int) -> "Account":
-        """Return the account after some of a cohort sent their updates, with so many losses each."""
+    def with_reports(self, clients: int, losses: int) -> "Account":
+        """Return the account after `clients` clients each sent an update with `losses` losses."""
         down, up, floats = self.beside
         return self._replace(beside=Spent(down, up + clients, floats + losses * clients))
 
     def current(self) -> Spent:
-        """Return what the round that is under way has cost so far."""
+        """Return the costs of the current round so far."""
         return self.beside._replace(models_down=self.beside.models_down + int(self.received.sum()))
 
     def closed(self) -> "Account":
-        """Return the account as the next round begins."""
+        """Return the account at the start of the next round."""
         return Account((*self.past, self.current()), np.zeros_like(self.received), Spent())
 
     def bill(self) -> Bill:
@@ -80,6 +80,6 @@ class Account(NamedTuple):
         return Bill(rounds, Spent(*(sum(column) for column in zip(*rounds))) if rounds else Spent())
 
 
-def nothing(num_clients: int) -> Account:
-    """Return the account before anything was asked."""
+def empty(num_clients: int) -> Account:
+    """Return the account before the first query."""
     return Account((), np.zeros((num_clients,), bool), Spent())

@@ -1,6 +1,6 @@
-"""A strategy's hooks, compiled for one federation; states and tables have a leading axis of one replicate.
+"""Compiled hooks of a strategy for one federation, with a leading axis of one replicate.
 
-That axis is the simulator's: the same program for the same numbers, so that nothing is rounded otherwise.
+The simulator has the same axis. Both therefore compile the same program, with the same rounding.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from fedjax_sel.strategies.protocol import Known
 
 
 class Size(NamedTuple):
-    """Of a federation."""
+    """Size of a federation."""
 
     num_clients: int
     num_selected: int
@@ -39,18 +39,18 @@ class Size(NamedTuple):
 
 
 class ModelShapes(NamedTuple):
-    """What a server said of its model."""
+    """Shapes of the server's model."""
 
-    params: Any  # shapes of the trained weights; None: nothing
+    params: Any  # shapes of the trained weights; None: not given
     output_layer: OutputLayer | None
 
 
 class Hooks:
-    """What a Selector computes with."""
+    """Compiled hooks of one strategy."""
 
     def __init__(self, strategy: Strategy, size: Size, counts: Counts, model: ModelShapes, seed: int):
         self.strategy, self.size, self.counts, self.model = strategy, size, counts, model
-        self._loss_of: Callable[[np.ndarray], float] | None = None  # of a subset, in the round that is learned from
+        self._loss_of: Callable[[np.ndarray], float] | None = None  # mask of a subset -> its loss, for this round
         self._failed: Exception | None = None
         over = protocol.over_replicates(strategy)
         self._stream = keys.streams(keys.roots([seed], {})).selection
@@ -58,38 +58,38 @@ class Hooks:
         self._select = jax.jit(over.select)
         self._learn = jax.jit(partial(_learn, over, self._shapes(), self._losses))
 
-    def begin(self, sizes: np.ndarray, all_sizes: np.ndarray) -> tuple[Any, Information]:
-        """Return the state and the tables before anything is known.
+    def init(self, sizes: np.ndarray, all_sizes: np.ndarray) -> tuple[Any, Information]:
+        """Return the initial state and the empty tables.
 
         Args:
-            sizes: training examples, int32 [N].
-            all_sizes: with those held out, int32 [N].
+            sizes: training examples per client, int32 [N].
+            all_sizes: training and held-out examples per client, int32 [N].
         """
         n, k, t = self.size
-        total = np.float32(sizes.sum(dtype=np.int64))  # of real clients more than an int32 holds
+        total = np.float32(sizes.sum(dtype=np.int64))  # real federations can exceed the int32 range
 
-        def init(stream, sizes, all_sizes):
+        def initial(stream, sizes, all_sizes):
             counts = (n, k, t, self.counts.num_classes, self.counts.num_params)
             env = Env(*counts, sizes, sizes / total, all_sizes, *self.model)
             return self.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
         with contract.explained("init"):
-            state = jax.jit(jax.vmap(init))(self._stream, sizes[None], all_sizes[None])
+            state = jax.jit(jax.vmap(initial))(self._stream, sizes[None], all_sizes[None])
         return state, _on_host(protocol.nothing_known(self.strategy, self.counts, 1, n))
 
     def prepare(self, state: Any, info: Information) -> Any:
-        """Return the state that the first round starts from."""
+        """Return the state at the start of the first round."""
         if self.strategy.prepare is keep_state:
             return state
         only = jax.tree.map(lambda leaf: leaf[0], (state, info))
         return jax.tree.map(lambda leaf: leaf[None], protocol.prepare(self.strategy, *only))
 
     def observe(self, state, info, round: int, available: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        """Return the state after ALL clients' answers, and the candidates, int32 [d]; None where it names none."""
-        of_select = self._key(round)
-        key = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
-        state, named = self._observe(state, info, key, np.int32(round), _batch(available))
-        return state, None if named is None else np.asarray(named[0])
+        """Return the state after the answers of ALL clients, and the candidates, int32 [d] or None."""
+        selection_key = self._key(round)
+        key = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(selection_key)
+        state, candidates = self._observe(state, info, key, np.int32(round), _batch(available))
+        return state, None if candidates is None else np.asarray(candidates[0])
 
     def select(self, state, info, round: int, available: np.ndarray | None) -> Selection:
         """Return the cohort, [K]."""
@@ -102,12 +102,12 @@ class Hooks:
         """Return the state and the tables after a round.
 
         Args:
-            state: as the cohort was selected.
-            info: with what the cohort answered.
-            round: t.
-            reports: the cohort, with a mask of those who are heard of.
-            fields: of the Outcome, `finite` and those that `update` reads.
-            loss_of: (members, bool [K]) -> the server's loss of their average; None where nothing calls it.
+            state: the strategy's state after the selection.
+            info: tables with the cohort's answers.
+            round: the round, from 0.
+            reports: the cohort, with a mask of the clients that reported.
+            fields: fields of the Outcome, `finite` and the ones that `update` reads.
+            loss_of: function from a mask of members, bool [K], to the server's loss of their average; None if unread.
         """
         self._loss_of, self._failed = loss_of, None
         state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, fields)))
@@ -117,27 +117,27 @@ class Hooks:
         return state, info
 
     def _shapes(self) -> Any:
-        """Return the shapes of the trained weights; of a model that is not known one vector."""
-        known = {"all": jax.ShapeDtypeStruct((self.counts.num_params,), jnp.float32)}
-        return known if self.model.params is None else self.model.params
+        """Return the shapes of the trained weights; one vector of length P if the model is not given."""
+        vector = {"all": jax.ShapeDtypeStruct((self.counts.num_params,), jnp.float32)}
+        return vector if self.model.params is None else self.model.params
 
     def _losses(self, reports: Any, mask: jax.Array) -> jax.Array:
-        """Ask the server for the losses of subsets while the round is learned from."""
+        """Query the server for the losses of subsets from inside the compiled `learn`."""
 
-        def ask(mask: np.ndarray) -> np.ndarray:
+        def query(mask: np.ndarray) -> np.ndarray:
             losses = np.zeros((len(mask),), np.float32)
             try:
-                assert self._loss_of is not None, "what is read was given"
+                assert self._loss_of is not None, "reports.arrange requires subset_loss if the strategy reads it"
                 losses[:] = [self._loss_of(np.asarray(members)) for members in mask]
-            except Exception as error:  # raised where `learn` was called: JAX would wrap it
+            except Exception as error:  # `learn` raises it, because JAX would wrap an error of a callback
                 self._failed = error
             return losses
 
-        found = jax.ShapeDtypeStruct(mask.shape[:1], jnp.float32)
-        return jax.pure_callback(ask, found, mask, vmap_method="sequential")
+        result = jax.ShapeDtypeStruct(mask.shape[:1], jnp.float32)
+        return jax.pure_callback(query, result, mask, vmap_method="sequential")
 
-    def read(self, state: Any, info: Information) -> Outcome:
-        """Return what `update` reads of an Outcome: Booleans; of its metrics, None where they are not bought."""
+    def outcome_reads(self, state: Any, info: Information) -> Outcome:
+        """Return an Outcome of Booleans, True for the fields that `update` reads; `metrics` is None if not bought."""
         k = self.size.num_selected
 
         def shape(*axes: int, dtype: Any = jnp.float32) -> Any:
@@ -145,7 +145,7 @@ class Hooks:
 
         evaluation: Any = Evaluation(shape(dtype=jnp.int32), shape(), shape())
         bought = any(request.kind == "server_metrics" for request in self.strategy.requests)
-        nothing = Unrequested(self.strategy.name, "server_metrics")
+        unrequested = Unrequested(self.strategy.name, "server_metrics")
         params = self._shapes()
         outcome = Outcome(
             updates=jax.tree.map(lambda leaf: shape(k, *leaf.shape), params),
@@ -153,7 +153,7 @@ class Hooks:
             losses_after=shape(k),
             step=jax.tree.map(lambda leaf: shape(*leaf.shape), params),
             finite=shape(k, dtype=jnp.bool_),
-            metrics=ServerMetrics(evaluation, evaluation) if bought else nothing,
+            metrics=ServerMetrics(evaluation, evaluation) if bought else unrequested,
             path_lengths=shape(k),
             subset_loss=subset_loss.stand_in(self.strategy, shape(k)),
         )
@@ -161,15 +161,15 @@ class Hooks:
         select = self.strategy.select
         answer = jax.eval_shape(select, jax.eval_shape(lambda: jax_settings.key(0)), *own, shape(dtype=jnp.int32), None)
         if self.strategy.update is keep_state:
-            found = jax.tree.map(lambda leaf: False, outcome)
+            reads = jax.tree.map(lambda leaf: False, outcome)
         else:
-            found = dependencies.read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
+            reads = dependencies.read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
         some: Any = any
-        return found._replace(
-            updates=some(jax.tree.leaves(found.updates)),
-            step=some(jax.tree.leaves(found.step)),
-            metrics=found.metrics if bought else None,
-            subset_loss=some(jax.tree.leaves(found.subset_loss)),
+        return reads._replace(
+            updates=some(jax.tree.leaves(reads.updates)),
+            step=some(jax.tree.leaves(reads.step)),
+            metrics=reads.metrics if bought else None,
+            subset_loss=some(jax.tree.leaves(reads.subset_loss)),
         )
 
     def _key(self, round: int) -> jax.Array:
@@ -178,12 +178,12 @@ class Hooks:
 
 def _learn(strategy: Strategy, shapes: Any, losses: Any, state, info, round, reports: Selection, fields: Any):
     k = reports.ids.shape[1]
-    # What nothing reads stands as zeros, in the form of what is there.
+    # Unread fields are zeros, with the shapes of the available ones.
     if "updates" in fields:
         params = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[2:])), fields["updates"])
     else:
-        unknown = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape)), shapes)
-        params = jax.tree.map(jnp.zeros_like, fields.get("step", unknown))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape)), shapes)
+        params = jax.tree.map(jnp.zeros_like, fields.get("step", zeros))
     outcome = Outcome(
         updates=jax.tree.map(lambda leaf: jnp.zeros((1, k, *leaf.shape[1:])), params),
         losses_before=jnp.zeros((1, k)),

@@ -1,4 +1,4 @@
-"""Whom probes train: the simulator's random cohorts, by the same keys."""
+"""Cohorts of probes, drawn with the simulator's random keys."""
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,13 @@ from fedjax_sel.simulation import keys
 
 
 def cohorts(terms: Terms, round: int, probes: int, available: np.ndarray | None) -> tuple[tuple[Name, ...], ...]:
-    """Return a uniformly random cohort for each probe of a round; fewer than K where fewer can be reached.
+    """Return a uniformly random cohort for each probe of a round, with at most K available clients.
 
     Args:
-        terms: of the Selector.
-        round: from 0.
-        probes: S.
-        available: who can be reached, bool [N]; None: everyone.
+        terms: the Selector's configuration.
+        round: the round, from 0.
+        probes: number of probes, S.
+        available: mask of the available clients, bool [N]; None: all clients.
     """
     facts = keys.streams(keys.roots([terms.seed], {})).facts[0]
     size = terms.size

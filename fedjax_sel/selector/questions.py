@@ -1,4 +1,4 @@
-"""Which facts are due where a Selector stands, and what an answer to them changes."""
+"""Facts that are due in a Selector's current state, and the state update from their answers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -25,14 +25,14 @@ class Ask(NamedTuple):
     """A fact that is due.
 
     Attributes:
-        kind: as in `Request`, whose docstring says what a client measures.
-        who: "all", "candidates" or "selected": the group that is asked.
-        clients: whom to ask, by name.
-        options: of the measurement, such as {"on": "holdout"}; what is left out is as in `Request`.
-        shape: of one client's answer, real numbers.
-        needs_model: whether a client must have the round's model to answer.
-        largest_known: of a loss, the largest that anybody ever answered, nats; -inf without. Where a client answers
-            NaN, the simulator takes the largest finite loss of those who answer now and of this one.
+        kind: kind of the fact; the docstring of `Request` defines its measurement.
+        who: queried group, "all", "candidates" or "selected".
+        clients: names of the clients to query.
+        options: options of the measurement, such as {"on": "holdout"}; `Request` gives the defaults.
+        shape: shape of one client's answer, real numbers.
+        needs_model: whether a client needs the round's model to answer.
+        largest_known: largest loss that any client has reported so far, nats; -inf if none, or if the fact is no loss.
+            The simulator replaces a NaN loss by the largest finite loss among the current answers and this value.
     """
 
     kind: str
@@ -45,19 +45,19 @@ class Ask(NamedTuple):
 
 
 def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
-    """Return the facts that are due and were not told."""
+    """Return the facts that are due and not yet recorded."""
     if now.round == terms.size.num_rounds:
         return ()
     if now.phase == "candidates":
-        asked = () if now.candidates is None else now.candidates
+        queried = () if now.candidates is None else now.candidates
     elif now.phase == "cohort":
         assert now.selection is not None
-        asked = now.selection.ids[now.selection.mask]
+        queried = now.selection.ids[now.selection.mask]
     else:
         reachable = None if now.phase == "start" else now.there
-        asked = range(terms.size.num_clients) if reachable is None else np.flatnonzero(reachable)
-    found = {request.kind: request for request in _requests(terms, now) if request.kind not in now.told}
-    clients = terms.clients.named(asked) if found else ()
+        queried = range(terms.size.num_clients) if reachable is None else np.flatnonzero(reachable)
+    pending = {request.kind: request for request in _requests(terms, now) if request.kind not in now.told}
+    clients = terms.clients.named(queried) if pending else ()
     return tuple(
         Ask(
             kind,
@@ -68,55 +68,55 @@ def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
             KINDS[kind].needs_model,
             _largest_known(now, kind) if KINDS[kind].is_loss else -np.inf,
         )
-        for kind, request in found.items()
+        for kind, request in pending.items()
     )
 
 
 def _largest_known(now: Standing, kind: str) -> float:
     fact: Fact = getattr(now.info, kind)
-    heard_of = np.asarray(fact.age) < NEVER
-    return float(np.asarray(fact.value)[heard_of].max(initial=-np.inf))
+    measured = np.asarray(fact.age) < NEVER
+    return float(np.asarray(fact.value)[measured].max(initial=-np.inf))
 
 
-def told(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: Any) -> Standing:
-    """Return the standing with what clients answered to one question.
+def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: Any) -> Standing:
+    """Return the state after the answers to one query.
 
     Args:
-        terms: of the Selector.
-        now: where it stands.
-        kind: of the fact.
-        ids: who answered.
-        values: a row for each.
+        terms: the Selector's configuration.
+        now: the current state.
+        kind: kind of the fact.
+        ids: names of the M clients that answered.
+        values: one row per client in `ids`, [M, *shape].
 
     Raises:
-        UserError: the fact was not bought or is not due, somebody was not asked, or the values do not fit.
+        UserError: the fact was not requested or is not due, a client was not queried, or `values` is invalid.
     """
-    bought = tuple(dict.fromkeys(request.kind for request in terms.strategy.requests if request.who != SERVER))
-    if kind not in bought:
+    requested = tuple(dict.fromkeys(request.kind for request in terms.strategy.requests if request.who != SERVER))
+    if kind not in requested:
         raise UserError(
-            f"tell: strategy {terms.strategy.name!r} did not buy {shown(kind)}; it buys "
-            f"{' and '.join(bought) or 'nothing'}: tell what `asks` names"
+            f"tell: strategy {terms.strategy.name!r} does not request {shown(kind)} (it requests "
+            f"{' and '.join(requested) or 'nothing'}); report the facts that `asks` returns"
         )
     asks = {ask.kind: ask for ask in due(terms, now)}
     if kind not in asks:
-        why = "was told already" if kind in now.told else "is not due now"
-        raise UserError(f"tell: {kind!r} {why} in round {now.round + 1}; tell what `asks` names")
+        why = "was already reported" if kind in now.told else "is not due"
+        raise UserError(f"tell: {kind!r} {why} in round {now.round + 1}; report the facts that `asks` returns")
     ids = tuple(ids) if isinstance(ids, Iterable) and not isinstance(ids, str | bytes) else ids
     places = terms.clients.places(f"tell {kind!r}", ids)
-    asked = terms.clients.mask("asks", asks[kind].clients)
-    if not asked[places].all():
-        stranger = terms.clients.names[places[~asked[places]][0]]
-        raise UserError(f"tell {kind!r}: client {shown(stranger)} was not asked; leave it out")
+    queried = terms.clients.mask("asks", asks[kind].clients)
+    if not queried[places].all():
+        stranger = terms.clients.names[places[~queried[places]][0]]
+        raise UserError(f"tell {kind!r}: client {shown(stranger)} was not queried; leave it out")
     rows = answers.numbers(f"tell {kind!r}", values, (len(places), *asks[kind].shape), terms.clients.named(places))
     if KINDS[kind].is_loss:
-        rows = np.clip(rows, -LARGEST, LARGEST)  # as the simulator does
+        rows = np.clip(rows, -LARGEST, LARGEST)  # same clipping as in the simulator
 
     old: Fact = getattr(now.info, kind)
     value, age = np.array(old.value), np.array(old.age)
     value[0, places], age[0, places] = rows, 0
     silent = now.silent
     if now.phase in ("all", "candidates"):
-        silent = silent | asked
+        silent = silent | queried
         silent[places] = now.silent[places]
     requests = [request for request in _requests(terms, now) if request.kind == kind]
     available = now.available()
@@ -126,12 +126,12 @@ def told(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: An
         info=now.info.replace(kind, Fact(value, age)),  # pyright: ignore[reportArgumentType]
         silent=silent,
         told=(*now.told, kind),
-        account=now.account.asked(requests, terms.counts, asked, len(places), cohort),
+        account=now.account.with_answers(requests, terms.counts, queried, len(places), cohort),
     )
 
 
 def _requests(terms: Terms, now: Standing) -> list[Request]:
-    """Return the requests of this phase that are due, also those that were told."""
+    """Return the requests of this phase that are due, including answered ones."""
     if now.phase == "start":
         return [request for _, request in protocol.requests_at_start(terms.strategy) if request.who != SERVER]
     group = protocol.requests_to(terms.strategy, _GROUPS[now.phase])

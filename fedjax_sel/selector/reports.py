@@ -1,4 +1,4 @@
-"""What a cohort reports as a round ends, in the places of its members; what does not fit is refused."""
+"""Validation of a cohort's reports at the end of a round, and their order by cohort position."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -18,21 +18,21 @@ LOSSES = ("losses_before", "losses_after")
 
 
 class Report(NamedTuple):
-    """Of a round."""
+    """Validated reports of a round."""
 
-    heard: Selection  # the cohort, with a mask of those who are heard of
-    fields: dict[str, Any]  # of the Outcome, [K, ...]: `finite` and those that `update` reads
-    clients: int  # who are heard of
-    losses: int  # that each of them sent
+    heard: Selection  # the cohort, with a mask of the clients that reported
+    fields: dict[str, Any]  # fields of the Outcome, [K, ...]: `finite` and the ones that `update` reads
+    clients: int  # number of clients that reported
+    losses: int  # number of losses per report
 
 
-def read(reads: Outcome) -> tuple[str, ...]:
-    """Return the names of what `update` must be given, of an Outcome of Booleans."""
+def required_arguments(reads: Outcome) -> tuple[str, ...]:
+    """Return the names of the arguments that `update` requires, from an Outcome of Booleans."""
     fields = [name for name in ("updates", *LOSSES, "step") if getattr(reads, name)]
     return (*fields, *(["metrics"] if _reads_metrics(reads) else []), *(["subset_loss"] if reads.subset_loss else []))
 
 
-def seated(
+def arrange(
     terms: Terms,
     reads: Outcome,
     round: int,
@@ -41,20 +41,19 @@ def seated(
     broken: Iterable[Name],
     values: dict[str, Any],
 ) -> Report:
-    """Return a report in the order of the cohort's places.
+    """Return the reports in the order of the cohort's positions.
 
     Args:
-        terms: of the Selector.
-        reads: what the strategy reads of it: Booleans.
-        round: from 0, for messages.
+        terms: the Selector's configuration.
+        reads: Outcome of Booleans, True for the fields that the strategy reads.
+        round: the round, from 0, for messages.
         selection: the cohort.
-        reported: who sent an update; None: all of it.
-        broken: whose update is not finite.
-        values: `updates`, `losses_before`, `losses_after`, `path_lengths`, `step` and `metrics`, None where it was not
-            given.
+        reported: names of the clients that sent an update; None: the whole cohort.
+        broken: names of the clients whose update is not finite.
+        values: the arguments of `Selector.update` by name; None for a missing one.
 
     Raises:
-        UserError: something that is read is missing, somebody was not selected, or a value does not fit.
+        UserError: a required value is missing, a client was not selected, or a value is invalid.
     """
     cohort = terms.clients.named(selection.ids[selection.mask])
     who = _listed(cohort if reported is None else reported)
@@ -66,10 +65,10 @@ def seated(
             name = terms.clients.names[place]
             raise UserError(f"update: client {shown(name)} was not selected in round {round + 1}; leave it out")
     if not set(np.flatnonzero(wrong)) <= set(places):
-        raise UserError("update: broken names a client that is not among those who reported; leave it out")
-    for name in read(reads):
+        raise UserError("update: broken names a client that is not in `reported`; leave it out")
+    for name in required_arguments(reads):
         if values[name] is None:
-            raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; give it")
+            raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; pass it")
     seats = np.array([chosen[int(place)] for place in places], int)
     k = terms.size.num_selected
 
@@ -86,20 +85,22 @@ def seated(
     if reads.path_lengths and values["path_lengths"] is not None:
         rows = answers.numbers("update: path_lengths", values["path_lengths"], (len(who),), who)
         if not (rows > 0).all():
-            raise UserError("update: path_lengths must be above 0: learning rate times local steps of each client")
+            raise UserError(
+                "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
+            )
         fields["path_lengths"] = in_places(rows)
     if reads.updates:
         rows = answers.tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
         fields["updates"] = jax.tree.map(in_places, rows)
     if reads.step:
         fields["step"] = answers.tree("update: step", values["step"], terms.counts.num_params, None)
-    known = terms.model.params
+    params = terms.model.params
     for name, axes in (("updates", 1), ("step", 0)):
-        if name in fields and known is not None and _form(fields[name], axes) != _form(known, 0):
-            raise UserError(f"update: {name} is not of the same arrays as params; give the same pytree")
+        if name in fields and params is not None and _form(fields[name], axes) != _form(params, 0):
+            raise UserError(f"update: {name} does not have the same arrays as params; pass the same pytree")
     if reads.updates and reads.step and _form(fields["updates"], 1) != _form(fields["step"], 0):
         raise UserError(
-            "update: step is not of the same arrays as updates; give the same pytree without the first axis"
+            "update: step does not have the same arrays as updates; pass the same pytree without the first axis"
         )
     if reads.metrics is not None:
         given = values["metrics"] if _reads_metrics(reads) else ({}, {})
@@ -110,7 +111,7 @@ def seated(
 
 
 def _form(tree: Any, axes: int) -> Any:
-    """Return the structure and the shapes of a pytree without some leading axes."""
+    """Return the structure and the leaf shapes of a pytree, without `axes` leading axes."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, [leaf.shape[axes:] for leaf in leaves]
 

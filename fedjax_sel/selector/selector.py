@@ -1,9 +1,9 @@
-"""Ask and tell: a strategy's rounds, for a server whose clients answer when they can.
+"""Ask-and-tell interface to a strategy, for a server with real clients.
 
-    asks -> tell, until asks gives nothing -> select -> asks -> tell -> update -> the next round
+    asks -> tell, until asks returns () -> select -> asks -> tell -> update -> the next round
 
-The order of hooks is the protocol's (`strategies/protocol.py`), the keys are the simulator's by name and round, and so,
-told the simulator's facts, a Selector names the simulator's cohorts.
+Hooks run in the protocol's order (`strategies/protocol.py`), with the simulator's random keys for the same round.
+Given the facts of a simulated run, a Selector therefore selects the same cohorts.
 """
 
 import functools
@@ -30,21 +30,21 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def _one_at_a_time(call: _Call) -> _Call:
-    """Let a call wait until those of other threads are over."""
+    """Serialize calls from several threads."""
 
     @functools.wraps(call)
-    def waiting(self: "Selector", *args: Any, **kwargs: Any) -> Any:
+    def locked(self: "Selector", *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             return call(self, *args, **kwargs)
 
-    return waiting  # pyright: ignore[reportReturnType]
+    return locked  # pyright: ignore[reportReturnType]
 
 
 class Selector:
-    """A strategy for a server loop of anybody's own.
+    """A selection strategy for your own server loop.
 
-    Whatever is refused raises `UserError`, one sentence, and leaves the Selector as it was. Calls from several threads
-    take turns.
+    Invalid input raises `UserError` with a one-line message and leaves the Selector unchanged. The methods are
+    thread-safe.
     """
 
     def __init__(
@@ -64,29 +64,29 @@ class Selector:
         params: Any = None,
         output_layer: tuple[Any, Any] | None = None,
     ):
-        """Begin before the first round.
+        """Initialize the strategy before the first round.
 
         Args:
             strategy: a name, a name with parameters such as "pow_d[num_candidates=8]", or a `Strategy`.
-            num_clients: N.
-            num_selected: K.
-            num_rounds: T.
-            sizes: training examples of each client, in the order of `clients` or by name.
-            all_sizes: the same with those that clients hold out; None: they hold none out.
-            num_params: P; needed where gradients, updates or steps are read.
-            num_classes: C; needed where label histograms are read.
-            profile_size: Q; needed where profiles are read.
-            seed: of all draws, as `--seeds` of a run.
-            clients: N names, any hashable; None: 0 to N - 1.
-            params: the trained weights, or a pytree of their shapes; `num_params` follows from it. Needed where a
-                strategy reads parts of updates, such as those of the output layer. None: `env.params` is None.
-            output_layer: paths in `params` of the weight and the bias (or None) of the layer that gives the logits,
+            num_clients: number of clients, N.
+            num_selected: cohort size, K.
+            num_rounds: number of rounds, T.
+            sizes: training examples per client, integers [N] in the order of `clients`, or a mapping from name.
+            all_sizes: training and held-out examples per client, as `sizes`; None: no client holds examples out.
+            num_params: number of trained weights, P; required if the strategy reads gradients, updates or steps.
+            num_classes: number of classes, C; required if the strategy reads label histograms.
+            profile_size: number of floats per profile, Q; required if the strategy reads profiles.
+            seed: seed of all random draws, as `--seeds` of a run.
+            clients: N hashable client names; None: 0 to N - 1.
+            params: the trained weights, or a pytree of their shapes; determines `num_params`. Required if the strategy
+                reads parts of the updates, such as the output layer's. None: `env.params` is None.
+            output_layer: paths in `params` of the weight and the bias (or None) of the layer that returns the logits,
                 such as (("Dense_1", "kernel"), ("Dense_1", "bias")). None: `env.output_layer` is None.
 
         Raises:
-            UserError: an argument is wrong, or the strategy breaks its contract.
+            UserError: an argument is invalid, or the strategy breaks its contract.
         """
-        self._terms = terms.agreed(
+        self._terms = terms.make(
             strategy,
             Size(num_clients, num_selected, num_rounds),
             sizes=sizes,
@@ -101,12 +101,12 @@ class Selector:
         self._hooks = Hooks(
             self._terms.strategy, self._terms.size, self._terms.counts, self._terms.model, self._terms.seed
         )
-        state, info = self._hooks.begin(self._terms.sizes, self._terms.all_sizes)
-        self._reads = self._hooks.read(state, info)
+        state, info = self._hooks.init(self._terms.sizes, self._terms.all_sizes)
+        self._reads = self._hooks.outcome_reads(state, info)
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
-            raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; give the model's parameters")
-        nobody = np.zeros((num_clients,), bool)
-        now = Standing("start", 0, state, info, account.nothing(num_clients), None, nobody)
+            raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; pass num_params or params")
+        silent = np.zeros((num_clients,), bool)
+        now = Standing("start", 0, state, info, account.empty(num_clients), None, silent)
         if not protocol.requests_at_start(self._strategy):
             now = self._started(now)
         self._now = now
@@ -114,38 +114,39 @@ class Selector:
 
     @property
     def round(self) -> int:
-        """The round that is under way, from 0; the number of rounds once all are over."""
+        """Current round, from 0; `num_rounds` after the last one."""
         return self._now.round
 
     @property
     def num_rounds(self) -> int:
-        """T, the rounds of the whole federation."""
+        """Number of rounds, T."""
         return self._terms.size.num_rounds
 
     @property
     def num_selected(self) -> int:
-        """K, the places of a cohort."""
+        """Cohort size, K."""
         return self._terms.size.num_selected
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What `update` must be given, beside who reported: names of its arguments."""
-        return reports.read(self._reads)
+        """Names of the arguments that `update` requires besides `reported`."""
+        return reports.required_arguments(self._reads)
 
     @_one_at_a_time
     def asks(self, available: Iterable[Name] | None = None) -> tuple[Ask, ...]:
-        """Return which facts are due now; nothing where the cohort can be selected, or the round closed.
+        """Return the facts that are due now; () if the server can select the cohort or close the round.
 
-        All clients are asked before the first round, whoever can be reached. Then in each round those who can be
-        reached, then the strategy's candidates among them, then, after `select`, the cohort: on the model that it
-        trains from (`training_loss`: while it trains). The same call gives the same answer until something is told.
+        Before the first round, every client is queried, available or not. In each round, the available clients are
+        queried first, then the strategy's candidates among them. After `select`, the cohort is queried about the model
+        that it trains from (for `training_loss`: during training). Repeated calls return the same facts until the next
+        call of `tell`.
 
         Args:
-            available: who can be reached in this round. It is settled by what is first told or selected in the round,
-                or once candidates were drawn. None: whom an earlier call named, or everyone.
+            available: names of the clients that are available in this round. The set is final after the first `tell` or
+                `select` of the round, or after candidates are drawn. None: the set of an earlier call, or all clients.
 
         Raises:
-            UserError: all rounds are over, or somebody unknown is named, or it was settled otherwise.
+            UserError: all rounds are over, a name is unknown, or `available` contradicts the final set.
         """
         now = self._reached("asks", available)
         if now.phase in ("start", "cohort"):
@@ -153,75 +154,78 @@ class Selector:
             return self._due(now)
         if now.phase == "all" and not self._due(now):
             observed = self._observed(now)
-            now = now if observed.candidates is None else observed  # else nothing is settled by asking
+            now = now if observed.candidates is None else observed  # without candidates, `available` stays open
         self._now = now
         return self._due(now)
 
     @_one_at_a_time
     def probe_cohorts(self) -> tuple[tuple[Name, ...], ...]:
-        """Return whom to train for each probe, where a `loss_change` is due, and nobody where none is.
+        """Return the cohort of each probe if a `loss_change` is due, else ().
 
-        They are drawn uniformly from those who count as available, as the simulator draws them. A probe's cohort
-        trains from the round's model; the mean of what comes of it is evaluated by all and then thrown away.
+        Cohorts are drawn uniformly from the available clients, with the simulator's keys. A probe's cohort trains from
+        the round's model. All clients then evaluate the mean of its trained models, which is discarded afterwards.
         """
         due = [ask for ask in self._due(self._now) if ask.kind == "loss_change"]
         return probing.cohorts(self._terms, self._now.round, due[0].shape[0], self._now.available()) if due else ()
 
     @_one_at_a_time
     def tell(self, kind: str, ids: Iterable[Name], values: Any) -> None:
-        """Enter what clients answered to one `Ask`, once for each.
+        """Record the clients' answers to one `Ask`. Call it once per `Ask`.
 
-        Clients that are asked and are not among `ids` did not answer: they count as unavailable for the rest of the
-        round, so that they are not selected in it. Before the first round, and of the cohort, their fact is merely
-        unknown, or as old as it was.
+        Queried clients that are missing from `ids` did not answer. They count as unavailable for the rest of the round
+        and are not selected. Before the first round and in the cohort, a missing answer only leaves the fact unknown or
+        at its previous value.
 
         Args:
-            kind: of the fact.
-            ids: who answered, by name: some of those who were asked, or nobody.
-            values: real numbers, a row for each, in that order: [M, *shape] with the `shape` of the Ask.
+            kind: kind of the fact, as in the `Ask`.
+            ids: names of the M clients that answered, a subset of `Ask.clients`; may be empty.
+            values: one row per client in `ids`, real numbers [M, *shape] with the `shape` of the `Ask`.
 
         Raises:
-            UserError: the fact was not bought or is not due, somebody was not asked, or the values do not fit.
+            UserError: the fact was not requested or is not due, a client was not queried, or `values` is invalid.
         """
-        after = questions.told(self._terms, self._now, kind, ids, values)
+        after = questions.record(self._terms, self._now, kind, ids, values)
         if after.phase == "start" and not self._due(after):
             after = self._started(after)
         self._now = after
 
     @_one_at_a_time
     def select(self, available: Iterable[Name] | None = None) -> tuple[tuple[Name, ...], np.ndarray | None]:
-        """Return the cohort.
+        """Select the cohort of the round.
 
         Args:
-            available: who can be reached now. Whoever was not there when the round opened, or did not answer, is not
-                selected in it all the same. None: whom `asks` was told of, or everyone.
+            available: names of the clients that are available now. A client is never selected if it was unavailable
+                when the round opened or left a query unanswered. None: the set passed to `asks`, or all clients.
 
         Returns:
-            Its names, and their weights in the new model, float32; None where the strategy leaves them to the server
-            (such as in proportion to examples). A strategy may name fewer than K, where it asked candidates that did
-            not answer, or draws with replacement.
+            Names of the cohort, at most K, and its aggregation weights, float32. The weights are None if the strategy
+            leaves them to the server (for example in proportion to examples). The cohort has fewer than K clients if
+            candidates did not answer, or if the strategy draws with replacement.
 
         Raises:
-            UserError: something that is due was not told, somebody unknown is named, or fewer can be reached than K.
+            UserError: a fact is still due, a name is unknown, or fewer than K clients are available.
         """
         now = self._now
         self._not_over("select", now)
         if now.phase == "cohort":
-            raise UserError(f"select: round {now.round + 1} has its cohort; call `update` first")
+            raise UserError(f"select: round {now.round + 1} already has its cohort; call `update` first")
         named = None if available is None else self._clients.mask("select: available", available)
         if named is not None and now.phase == "all" and not now.told and now.there is None:
-            now = now._replace(there=named)  # nothing was settled before
+            now = now._replace(there=named)
         if (due := self._due(now)) or (now.phase == "all" and self._due(now := self._observed(now))):
-            what = " and ".join(repr(ask.kind) for ask in (due or self._due(now)))
-            raise UserError(f"select: {what} is due and was not told; call `asks`, then `tell`, with nobody if need be")
+            kinds = " and ".join(repr(ask.kind) for ask in (due or self._due(now)))
+            raise UserError(
+                f"select: {kinds} is due but was not reported; call `asks`, then `tell`, with empty `ids` if no client "
+                "answered"
+            )
         reachable = now.available()
         if named is not None:
             reachable = named if reachable is None else reachable & named
         count = self._terms.size.num_clients if reachable is None else int(reachable.sum())
         if count < self._terms.size.num_selected:
             raise UserError(
-                f"select: {count} of {self._terms.size.num_clients} clients can be reached and num_selected="
-                f"{self._terms.size.num_selected}; wait until more can, or make a Selector of smaller cohorts"
+                f"select: {count} of {self._terms.size.num_clients} clients are available, fewer than num_selected="
+                f"{self._terms.size.num_selected}; wait for more clients, or make a Selector with smaller cohorts"
             )
         answer = self._hooks.select(now.state, now.info, now.round, reachable)
         self._check_cohort(answer)
@@ -249,27 +253,28 @@ class Selector:
         subset_loss: Callable[[tuple[Name, ...]], float] | None = None,
         broken: Iterable[Name] = (),
     ) -> None:
-        """Close the round: the strategy learns from what it reads of it (`reads`), and the next one opens.
+        """Close the round: update the strategy's state from the cohort's reports and open the next round.
 
-        What it does not read need not be given, and is neither looked at nor billed.
+        Arguments outside `reads` are optional; they are neither checked nor billed.
 
         Args:
-            reported: who of the cohort sent an update; None: all of it, in the order of `select`.
-            updates: w_k - w, a pytree with leaves [M, ...] of those who reported, in that order.
-            losses_before: loss of the received model on each one's data, [M], nats.
-            losses_after: loss after local training, [M], nats.
-            path_lengths: learning rate times local steps of each one, [M]; None: 1, so that an update stands for a
-                gradient (GPFL).
-            step: change of the global model in this round, the same pytree without that axis.
-            metrics: the server's own evaluations before and after the round, each `Evaluation` or a mapping of those of
-                `correct`, `accuracy` and `loss` that are read.
-            subset_loss: (names of some who reported) -> the loss, nats, on the server's own data, of the average of
-                their models, with the weights of the aggregation; of nobody's, that of the round's model.
-            broken: who of `reported` sent an update that is not finite.
+            reported: names of the M cohort clients that sent an update; None: the whole cohort, in the order of
+                `select`.
+            updates: model updates w_k - w in the order of `reported`, a pytree with leaves [M, ...].
+            losses_before: per-client losses of the received model, [M], nats.
+            losses_after: per-client losses after local training, [M], nats.
+            path_lengths: learning rate times local steps, per client, [M]; None: 1, so that GPFL reads an update as a
+                gradient.
+            step: change of the global model in this round, a pytree as `updates` without the leading axis.
+            metrics: the server's evaluations before and after the round. Each is an `Evaluation`, or a mapping with the
+                fields that the strategy reads among `correct`, `accuracy` and `loss`.
+            subset_loss: function from names of reporting clients to the loss of their average model on the server's
+                data, nats, averaged with the aggregation weights; for no names, the loss of the round's model.
+            broken: names in `reported` whose update is not finite.
 
         Raises:
-            UserError: there is no cohort, something that is due or read is missing, somebody was not selected, or a
-                value does not fit.
+            UserError: the round has no cohort, a fact or a required argument is missing, a client was not selected, or
+                a value is invalid.
         """
         now = self._now
         self._not_over("update", now)
@@ -278,12 +283,12 @@ class Selector:
             raise UserError(f"update: round {now.round + 1} has no cohort yet; call `select` first")
         if due := self._due(now):
             raise UserError(
-                f"update: {' and '.join(repr(ask.kind) for ask in due)} of the cohort was not told; tell it, with "
-                "nobody if need be"
+                f"update: the cohort's {' and '.join(repr(ask.kind) for ask in due)} was not reported; call `tell`, "
+                "with empty `ids` if no client answered"
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after}
         values |= {"path_lengths": path_lengths, "step": step, "metrics": metrics, "subset_loss": subset_loss}
-        report = reports.seated(self._terms, self._reads, now.round, selection, reported, broken, values)
+        report = reports.arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
 
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
@@ -297,17 +302,17 @@ class Selector:
             round=now.round + 1,
             state=state,
             info=info,
-            account=now.account.reported(report.clients, report.losses).closed(),
+            account=now.account.with_reports(report.clients, report.losses).closed(),
             there=None,
             silent=np.zeros_like(now.silent),
         )
 
     def bill(self) -> Bill:
-        """Return what was sent so far, by the catalogue's prices, each round's and in total."""
+        """Return the communication so far, per round and in total, at the catalogue's prices."""
         return self._now.account.bill()
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write where the Selector stands to a file, from which `load` goes on exactly.
+        """Save the state to a file, from which `load` resumes exactly.
 
         Raises:
             UserError: the file cannot be written.
@@ -317,10 +322,10 @@ class Selector:
 
     @_one_at_a_time
     def load(self, path: str | os.PathLike) -> None:
-        """Go on where a Selector that was made with the same arguments stood when it was saved.
+        """Resume from a file that a Selector with the same arguments saved.
 
         Raises:
-            UserError: the file cannot be read, is damaged, or is of a Selector that was made otherwise.
+            UserError: the file cannot be read, is damaged, or belongs to a Selector with other arguments.
         """
         path = Path(path)
         about, leaves = storage.read(path)
@@ -328,7 +333,9 @@ class Selector:
         own = self._terms.identity()
         if saved != own:
             other = [name for name in own if not isinstance(saved, dict) or saved.get(name) != own[name]]
-            raise UserError(f"load: {path} is of another Selector ({', '.join(other)}); make this one as that one was")
+            raise UserError(
+                f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
+            )
         try:
             arrays = storage.filled(self._now.arrays(), leaves)
             self._now = standing.restored(about["standing"], arrays, self._terms)
@@ -339,19 +346,19 @@ class Selector:
         return questions.due(self._terms, now)
 
     def _reached(self, what: str, available: Iterable[Name] | None) -> Standing:
-        """Return the standing with those who can be reached in this round."""
+        """Return the state with the clients that are available in this round."""
         now = self._now
         self._not_over(what, now)
         if available is None or now.phase == "start":
             return now
         reachable = self._clients.mask(f"{what}: available", available)
-        settled = now.phase != "all" or bool(now.told)
-        there = np.ones_like(reachable) if now.there is None else now.there
-        if (settled or now.there is not None) and (reachable == there).all():
+        final = now.phase != "all" or bool(now.told)
+        current = np.ones_like(reachable) if now.there is None else now.there
+        if (final or now.there is not None) and (reachable == current).all():
             return now
-        if settled:
+        if final:
             raise UserError(
-                f"{what}: who can be reached in round {now.round + 1} was settled otherwise; leave `available` out"
+                f"{what}: `available` differs from the clients fixed for round {now.round + 1}; leave `available` out"
             )
         return now._replace(there=reachable)
 
@@ -359,7 +366,7 @@ class Selector:
         return now._replace(phase="all", told=(), state=self._hooks.prepare(now.state, now.info))
 
     def _observed(self, now: Standing) -> Standing:
-        """Return the standing after all clients' answers are in."""
+        """Return the state after the answers of all clients."""
         state, named = self._hooks.observe(now.state, now.info, now.round, now.available())
         if named is not None:
             self._check_names("candidates", named, np.ones(named.shape, bool))
@@ -370,14 +377,14 @@ class Selector:
     def _check_cohort(self, answer: Selection) -> None:
         self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
         if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
-            raise UserError(f"strategy {self._strategy.name!r} gives a weight that is not finite; mend its `select`")
+            raise UserError(f"strategy {self._strategy.name!r} returns a weight that is not finite; fix its `select`")
 
     def _check_names(self, what: str, ids: np.ndarray, mask: np.ndarray) -> None:
         n, chosen = self._terms.size.num_clients, ids[mask]
         if ((ids < 0) | (ids >= n)).any() or len(np.unique(chosen)) != len(chosen):
             raise UserError(
-                f"strategy {self._strategy.name!r} names {what} {ids.tolist()}, where somebody stands twice or is none "
-                f"of 0 to {n - 1}; mend it"
+                f"strategy {self._strategy.name!r} returns {what} {ids.tolist()}, with duplicates or IDs outside 0 to "
+                f"{n - 1}; fix the strategy"
             )
 
     def _not_over(self, what: str, now: Standing) -> None:

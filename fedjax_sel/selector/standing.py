@@ -1,4 +1,4 @@
-"""Where a Selector stands: a value that is replaced as a whole, so that what is refused changes nothing."""
+"""Immutable state of a Selector, replaced as a whole so that a rejected call changes nothing."""
 
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -11,35 +11,35 @@ from fedjax_sel.strategies.base import Information, Selection
 from fedjax_sel.strategies.requests import NEVER
 
 Phase = Literal["start", "all", "candidates", "cohort"]
-"""Before the first round; as a round opens; before its cohort is selected; after that."""
+"""Before the first round; queries to all clients; queries to the candidates; after the selection."""
 
 
 class Standing(NamedTuple):
-    """Between two calls."""
+    """State of a Selector between two calls."""
 
     phase: Phase
     round: int  # from 0
-    state: Any  # the strategy's, leaves [1, ...]
+    state: Any  # the strategy's state, leaves [1, ...]
     info: Information  # leaves [1, N, ...]
     account: Account
-    there: np.ndarray | None  # who can be reached in this round, bool [N]; None: everyone
-    silent: np.ndarray  # who was asked in this round and did not answer, bool [N]
-    told: tuple[str, ...] = ()  # kinds that were told in this phase
-    candidates: np.ndarray | None = None  # those of them who can be reached, int32 [<= d]
+    there: np.ndarray | None  # clients that are available in this round, bool [N]; None: all
+    silent: np.ndarray  # clients that left a query of this round unanswered, bool [N]
+    told: tuple[str, ...] = ()  # kinds recorded in this phase
+    candidates: np.ndarray | None = None  # available candidates, int32 [<= d]
     selection: Selection | None = None  # [K]
 
     def available(self) -> np.ndarray | None:
-        """Return who counts as available, bool [N]; None: everyone."""
+        """Return the mask of the clients that count as available, bool [N]; None: all."""
         if not self.silent.any():
             return self.there
         return ~self.silent if self.there is None else self.there & ~self.silent
 
     def arrays(self) -> Any:
-        """Return what is saved as arrays."""
+        """Return the part of the state that is saved as arrays."""
         return self.state, self.info, self.account.received, self.silent
 
     def words(self) -> dict[str, Any]:
-        """Return what is saved as JSON."""
+        """Return the part of the state that is saved as JSON."""
         selection = self.selection
         return {
             "phase": self.phase,
@@ -54,20 +54,20 @@ class Standing(NamedTuple):
 
 
 def restored(words: dict[str, Any], arrays: Any, terms: Terms) -> Standing:
-    """Return the standing of which `words` and `arrays` are.
+    """Return the state from its saved parts.
 
     Args:
-        words: as `Standing.words` gives them.
-        arrays: as `Standing.arrays` gives them, in their shapes and dtypes.
-        terms: of the Selector.
+        words: the value of `Standing.words`.
+        arrays: the value of `Standing.arrays`, with the same shapes and dtypes.
+        terms: the Selector's configuration.
 
     Raises:
-        AttributeError, KeyError, TypeError, ValueError: no Selector of these terms stands there.
+        AttributeError, KeyError, TypeError, ValueError: the parts are no valid state for these terms.
     """
     n, k, num_rounds = terms.size
     state, info, received, silent = arrays
     phase, round, chosen = words["phase"], words["round"], words["selection"]
-    bought = {request.kind for request in terms.strategy.requests}
+    requested = {request.kind for request in terms.strategy.requests}
     past = tuple(_spent(spent) for spent in words["past"])
     ids = np.arange(n)
     candidates = _array(words["candidates"], np.int32, None)
@@ -94,7 +94,7 @@ def restored(words: dict[str, Any], arrays: Any, terms: Terms) -> Standing:
         account=Account(past, received, _spent(words["beside"])),
         there=_array(words["there"], bool, n),
         silent=silent,
-        told=tuple(kind for kind in words["told"] if _need(kind in bought)),
+        told=tuple(kind for kind in words["told"] if _need(kind in requested)),
         candidates=candidates,
         selection=selection,
     )
@@ -102,7 +102,7 @@ def restored(words: dict[str, Any], arrays: Any, terms: Terms) -> Standing:
 
 def _need(holds: Any) -> bool:
     if not holds:
-        raise ValueError("no Selector stands there")
+        raise ValueError("no valid state of a Selector")
     return True
 
 
@@ -117,7 +117,7 @@ def _listed(array: Any) -> list | None:
 
 
 def _array(values: list | None, dtype: Any, length: int | None) -> np.ndarray | None:
-    """Return a list as an array: of whole numbers, numbers or Booleans, as its dtype is."""
+    """Return a list as an array, after a check that its elements have the type of the dtype."""
     if values is None:
         return None
     kinds = {bool: bool, np.int32: int, np.float32: (int, float)}[dtype]

@@ -1,6 +1,6 @@
-"""A Selector's standing in one file: NumPy's archive of arrays, the rest as JSON, and a digest; nothing is pickled.
+"""Files with a Selector's state: a NumPy archive of arrays, JSON and a digest; without pickle.
 
-Files without a digest are read too, for earlier versions wrote none.
+Files of earlier versions have no digest and remain readable.
 """
 
 import hashlib
@@ -16,20 +16,20 @@ import numpy as np
 from fedjax_sel.core import files, whole_files
 from fedjax_sel.errors import UserError
 
-ABOUT = "about"  # the entry that holds the JSON
-DIGEST = "sha256"  # the entry that holds the digest of all others
+ABOUT = "about"  # entry with the JSON
+DIGEST = "sha256"  # entry with the digest of all other entries
 
 
 def write(path: Path, about: dict[str, Any], tree: Any) -> None:
-    """Write a file, all of it or nothing.
+    """Write a file atomically.
 
     Args:
-        path: the file; replaced where it is there.
-        about: as JSON.
+        path: the file; an existing one is replaced.
+        about: JSON-serializable data.
         tree: a pytree of arrays and random keys.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
     arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
@@ -42,48 +42,47 @@ def write(path: Path, about: dict[str, Any], tree: Any) -> None:
     try:
         whole_files.write(path, content.getvalue(), sync=True)
     except OSError as error:
-        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); give another path") from error
+        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Read a file.
-
-    Args:
-        path: the file.
+    """Read a file that `write` wrote.
 
     Returns:
-        The JSON, and the leaves.
+        The JSON data and the leaves of the pytree.
 
     Raises:
-        UserError: it is not there, or is no whole file of a Selector.
+        UserError: the file is missing, damaged, or not a Selector's.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(files.read_bytes(path))) as archive:
-            # `write` compresses nothing, so that no entry is longer than the file.
+            # `write` stores entries uncompressed; this check rejects decompression bombs.
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("an entry is compressed")
             entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
         digest = entries.pop(DIGEST, None)
         if digest is not None and _array(digest).tobytes() != _digest(entries):
-            raise ValueError("another digest")
+            raise ValueError("the digest does not match")
         about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
         return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
     except OSError as error:
-        raise UserError(f"load: {path} cannot be read ({error.strerror or error}); give the path of `save`") from error
-    except Exception as error:  # parsers raise many kinds on damaged bytes
+        raise UserError(
+            f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
+        ) from error
+    except Exception as error:  # the parsers raise many exception types on damaged bytes
         raise broken(path) from error
 
 
 def broken(path: Path) -> UserError:
-    """Return the error for a file that was cut off, changed, or is something else."""
-    return UserError(f"load: {path} is no whole file of a Selector; give one that `save` wrote")
+    """Return the error for a truncated, modified or foreign file."""
+    return UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote")
 
 
 def _digest(entries: dict[str, bytes]) -> bytes:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(entries):
-        whole.update(f"{name}:{len(entries[name])}:".encode() + entries[name])
-    return whole.digest()
+        digest.update(f"{name}:{len(entries[name])}:".encode() + entries[name])
+    return digest.digest()
 
 
 def _entry(array: np.ndarray) -> bytes:
@@ -97,22 +96,22 @@ def _array(entry: bytes) -> np.ndarray:
 
 
 def filled(like: Any, leaves: list[np.ndarray]) -> Any:
-    """Return a pytree with other leaves.
+    """Return a pytree with the leaves of a file.
 
     Args:
-        like: with the structure, shapes and dtypes.
-        leaves: from `read`.
+        like: a pytree with the expected structure, shapes and dtypes.
+        leaves: leaves from `read`.
 
     Raises:
-        ValueError: they do not fit.
+        ValueError: the leaves differ in number, shape or dtype.
     """
     old, structure = jax.tree.flatten(like)
     if len(old) != len(leaves):
-        raise ValueError("another number of arrays")
+        raise ValueError("the number of arrays differs")
     for before, leaf in zip(old, leaves):
         plain = _plain(before)
         if plain.shape != leaf.shape or plain.dtype != leaf.dtype:
-            raise ValueError("an array of another form")
+            raise ValueError("an array has another shape or dtype")
     return jax.tree.unflatten(structure, [_as(before, leaf) for before, leaf in zip(old, leaves)])
 
 

@@ -1,4 +1,4 @@
-"""The server's side of a round: how much each report weighs, and the step from their sums to the new model."""
+"""Aggregation: the weight of each report, and the server's step from the weighted sums to the new model."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,53 +19,57 @@ from fedjax_sel.training import server
 
 
 class ServerStep(NamedTuple):
-    """What the server has after its step, leaves [S, ...]."""
+    """The server's model and state after its step, leaves [S, ...]."""
 
     params: Weights  # w^(t+1)
     optimizer: optax.OptState
-    shared: Any  # what the federated optimizer has it remember
-    evaluation: Evaluation | None  # of the new model, where the strategy asks for one
+    shared: Any  # the federated optimizer's server memory (`Memory.shared`)
+    evaluation: Evaluation | None  # metrics of the new model, if the strategy requests them
 
 
-def cohort_weights(context: RoundContext, cohort: Cohort, known: Known) -> jax.Array:
-    """Return the aggregation's weights, float32 [S, K]: the strategy's own where it derives them, else the rule's.
+def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: Known) -> jax.Array:
+    """Return the aggregation weights: the strategy's own if it returns some, else the configured rule's.
 
     Args:
-        context: of the round.
-        cohort: whose reports arrive.
-        known: with what the cohort answered; the strategy's `inclusion` reads it under the rule `unbiased`.
+        context: the round's inputs.
+        cohort: the selected clients, and the mask of arriving reports.
+        selection_state: strategy state and fact tables, which `inclusion` reads under the rule `unbiased`.
+
+    Returns:
+        float32 [S, K]; zero for lost reports.
     """
     plan, reports = context.plan, cohort.reports
     unbiased, chance = plan.aggregation == "unbiased", lost_reports.chance(context)
     if reports.weights is not None:
         own = jnp.where(reports.mask, reports.weights, 0.0)
-        # A strategy weighs those whom it can reach, as if they were all, and does not know what is lost.
-        return own * jnp.reshape(lost_reports.share_there(context) / chance, (-1, 1)) if unbiased else own
+        # The strategy's weights treat the available clients as all clients, and ignore lost reports.
+        return own * jnp.reshape(lost_reports.available_share(context) / chance, (-1, 1)) if unbiased else own
     all_sizes = context.federation.train_sizes
     sizes, inclusion = jnp.take_along_axis(all_sizes, reports.ids, axis=1), None
     if unbiased:
         expected = plan.strategy.inclusion
-        assert expected is not None, "refused before the run"
+        assert expected is not None, "rejected before the run"
         of_all = jax.vmap(lambda state, info, available: expected(state, info, context.round, available))(
-            known.state, known.info, context.available
+            selection_state.state, selection_state.info, context.available
         )
-        assert of_all is not None, "refused before the run"
+        assert of_all is not None, "rejected before the run"
         inclusion = jnp.take_along_axis(of_all, reports.ids, axis=1) * jnp.reshape(chance, (-1, 1))
     weights_of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
     return weights_of(sizes, reports.mask, all_sizes.sum(axis=1), inclusion)
 
 
 def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sums, weights: jax.Array) -> ServerStep:
-    """Take the server's step on the weighted mean of the finite reports.
+    """Take the server optimizer's step on the weighted mean of the finite reports.
 
-    So it does where a run is to end at others: the host, which reads of them, ends it.
+    The step leaves out updates that are not finite in every run. The host reads them from the records afterwards, and
+    ends the run if `--on-nonfinite` demands it.
 
     Args:
-        context: of the round.
-        cohort: whose reports arrive.
-        trained: who of them is finite.
-        sums: over those.
-        weights: of the aggregation, float32 [S, K].
+        context: the round's inputs.
+        cohort: the selected clients, and the mask of arriving reports.
+        trained: the clients' results, with the mask of finite updates.
+        sums: weighted sums over the finite reports.
+        weights: aggregation weights, float32 [S, K].
     """
     plan, carry = context.plan, context.carry
     shared = jax.tree.map(jnp.add, carry.shared, sums.contributed)

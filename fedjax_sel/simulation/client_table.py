@@ -1,9 +1,9 @@
-"""What is kept of every client between the rounds in which it trains: a table of N rows, of a model's size each.
+"""The client table: state that clients keep between rounds, N rows of about the model's size.
 
-It lies on the devices, or in host memory where they would not hold it. Then the compiled rounds read the rows of those
-who train, and write them back when the round is over. Every write gives a new version, every read names the version
-that it wants, and a write waits for all that the round computed: so no read is early or late, though nothing else
-orders them. All devices of a group of seeds write the same rows. What is computed is the same in both places.
+The table lives on the devices, or in host memory if it does not fit there. In host memory, a compiled round reads the
+rows of its training clients through callbacks and writes them back at its end. Data dependencies alone order these
+callbacks. Each write returns a new version number, each read takes the version as an argument, and a write waits for
+all other results of the round. All devices of a group of seeds write the same rows. Both places give the same results.
 
 Shapes: S replicates, N clients, K selected.
 """
@@ -22,28 +22,28 @@ from fedjax_sel.training.client import OptimizerState
 
 
 class Kept(NamedTuple):
-    """What is kept of one client; as a table, leaves [S, N, ...]."""
+    """One client's row; as a table, leaves [S, N, ...]."""
 
-    optimizer: OptimizerState | None  # where its own optimizer stands; None where that starts anew in every round
-    own: Any  # what the federated optimizer has it remember
+    optimizer: OptimizerState | None  # state of the client's own optimizer; None if it restarts each round
+    own: Any  # the federated optimizer's client memory (`Memory.own`)
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True, eq=False)
 class HostStore:
-    """The rows of all seeds in host memory. Static; its arrays change."""
+    """The client table of all seeds in host memory. Static under jit, although its arrays change."""
 
     arrays: tuple[np.ndarray, ...]  # leaves of the table, [seeds, N, ...]
     structure: Any
 
     def read(self, slots: Any, version: Any, clients: Any) -> tuple[np.ndarray, ...]:
-        """Return the rows of some clients; all arguments have the same shape."""
+        """Return the rows of the given clients; all arguments have the same shape."""
         del version
         slots, clients = np.asarray(slots), np.asarray(clients)
         return tuple(array[slots, clients] for array in self.arrays)
 
     def write(self, slots: Any, version: Any, clients: Any, kept: Any, *rows: Any) -> np.ndarray:
-        """Write the rows [S, K, ...] of those clients [S, K] who keep what they have now; return the version [S]."""
+        """Write the rows [S, K, ...] of the clients [S, K] that `kept` [S, K] marks; return the new version [S]."""
         kept, clients = np.asarray(kept), np.asarray(clients)
         of_seed = np.broadcast_to(np.asarray(slots)[:, None], clients.shape)
         for array, values in zip(self.arrays, rows):
@@ -55,12 +55,12 @@ class HostStore:
         return jax.tree.unflatten(self.structure, [array.copy() for array in self.arrays])
 
     def load(self, seeds: slice, table: Kept) -> None:
-        """Replace the rows of some seeds."""
+        """Replace the rows of the given seeds."""
         for array, values in zip(self.arrays, jax.tree.leaves(table), strict=True):
             array[seeds] = values
 
     def fill(self, seeds: slice, rows: Kept) -> None:
-        """Give all clients of some seeds the same row, [seeds, ...]."""
+        """Set all clients of the given seeds to the same row, leaves [seeds, ...]."""
         for array, values in zip(self.arrays, jax.tree.leaves(rows), strict=True):
             if np.any(values):
                 array[seeds] = np.asarray(values)[:, None]
@@ -73,19 +73,19 @@ class HostStore:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HostTable:
-    """Stands in the carry where the table would stand."""
+    """Reference to a table in host memory, in the carry's place for the table."""
 
-    slots: jax.Array  # each replicate's place in the store, int32 [S]
-    version: jax.Array  # writes so far, int32 [S]
+    slots: jax.Array  # each replicate's index in the store, int32 [S]
+    version: jax.Array  # number of writes so far, int32 [S]
     store: HostStore = dataclasses.field(metadata={"static": True})
 
 
 def make_store(row: Kept, num_seeds: int, num_clients: int) -> HostStore:
-    """Make a store of zeros; on most systems memory that is never written is never taken.
+    """Make a store of zeros; most operating systems allocate its memory at the first write.
 
     Args:
-        row: shapes and dtypes of what is kept of one client.
-        num_seeds: of the run.
+        row: shapes and dtypes of one client's row.
+        num_seeds: number of seeds in the run.
         num_clients: N.
     """
     leaves, structure = jax.tree.flatten(row)
@@ -93,11 +93,11 @@ def make_store(row: Kept, num_seeds: int, num_clients: int) -> HostStore:
 
 
 def on_devices(init: Callable[[Any], Kept], params: Any, num_clients: int) -> Kept:
-    """Make a table on the devices, where every client has what `init` gives.
+    """Make a table on the devices with the same initial row for all clients.
 
     Args:
-        init: params -> what is kept of one client.
-        params: the models, [S, ...].
+        init: params -> initial row of a client.
+        params: models, [S, ...].
         num_clients: N.
     """
     fresh = jax.vmap(init)(params)
@@ -107,12 +107,12 @@ def on_devices(init: Callable[[Any], Kept], params: Any, num_clients: int) -> Ke
 
 
 def on_host(store: HostStore, slots: Any) -> HostTable:
-    """Make a table in host memory, for the replicates that have these places in the store, int32 [S]."""
+    """Make a reference to the table in host memory, for the replicates at the indices `slots`, int32 [S]."""
     return HostTable(slots, jnp.zeros(slots.shape, jnp.int32), store)
 
 
 def row(table: Kept | HostTable, replicate: jax.Array, client: jax.Array) -> Kept:
-    """Return what is kept of one client, of a table of either kind."""
+    """Return one client's row, from a table in either place."""
     if not isinstance(table, HostTable):
         return jax.tree.map(lambda leaf: leaf[replicate, client], table)
     store = table.store
@@ -126,14 +126,11 @@ def write(table: Kept | HostTable, clients: jax.Array, kept: jax.Array, rows: Ke
     """Return the table with new rows.
 
     Args:
-        table: of either kind.
-        clients: int32 [S, K]; none twice among those that are kept.
-        kept: whose rows are written, bool [S, K].
-        rows: [S, K, ...].
-        after: what must be computed first: all that may have read the table.
-
-    Returns:
-        The table.
+        table: table in either place.
+        clients: client IDs, int32 [S, K]; distinct where `kept` is True.
+        kept: mask of the rows to write, bool [S, K].
+        rows: new rows, [S, K, ...].
+        after: every result that may depend on a read of the table; the write waits for it.
     """
     if isinstance(table, HostTable):
         version, _ = lax.optimization_barrier((table.version, after))
@@ -142,7 +139,7 @@ def write(table: Kept | HostTable, clients: jax.Array, kept: jax.Array, rows: Ke
         return dataclasses.replace(table, version=io_callback(table.store.write, shape, *arguments))
 
     def write_leaf(leaf: jax.Array, values: jax.Array) -> jax.Array:
-        places = jnp.where(kept, clients, leaf.shape[1])  # beyond the end: dropped
+        places = jnp.where(kept, clients, leaf.shape[1])  # row N does not exist: dropped
         return jax.vmap(lambda old, places, new: old.at[places].set(new, mode="drop"))(leaf, places, values)
 
     return jax.tree.map(write_leaf, table, rows)

@@ -1,4 +1,4 @@
-"""The cohort's local training, and the sums over what it reports. What nobody reads of the result is not computed."""
+"""The cohort's local training and the weighted sums of its reports. Unread results are not computed."""
 
 from typing import Any, NamedTuple
 
@@ -19,38 +19,38 @@ from fedjax_sel.training import client, server
 
 
 class Trained(NamedTuple):
-    """What the cohorts' training gave, [S, K, ...]."""
+    """Each client's training result, leaves [S, K, ...]."""
 
-    updates: Params  # zeros, of which nothing is computed, where no strategy reads them
-    finite: jax.Array
-    loss_before: jax.Array
-    loss_after: jax.Array
-    training_loss: jax.Array
-    path_lengths: jax.Array | None  # see `Outcome`; None where no strategy reads them
-    kept: Kept
-    carried: Any  # changes of what models carry beside their weights; None where no strategy averages models
+    updates: Params  # w_k - w^t; zeros, at no cost, if the strategy does not read them
+    finite: jax.Array  # bool
+    loss_before: jax.Array  # nats
+    loss_after: jax.Array  # nats
+    training_loss: jax.Array  # nats; zero if not requested
+    path_lengths: jax.Array | None  # see `Outcome`; None if the strategy does not read them
+    kept: Kept  # the client's new row of the client table
+    carried: Any  # changes of the non-trained model state; None unless the strategy averages models
 
 
 class Sums(NamedTuple):
-    """Of the finite reports, [S, ...]."""
+    """Weighted sums of the finite reports, leaves [S, ...]."""
 
-    averaged: Any  # what the optimizer averages, and what models carry, with the aggregation's weights
-    contributed: Any  # with 1/N each
+    averaged: Any  # pair: `Report.averaged`, and changes of non-trained model state; by aggregation weight
+    contributed: Any  # `Report.contributed`, weighted by 1/N
 
 
 def train_cohorts(
     context: RoundContext, cohort: Cohort, weights: jax.Array, reads: OutcomeReads
 ) -> tuple[Trained, Sums]:
-    """Train all cohorts from their replicate's model.
+    """Train each cohort from its replicate's model w^t, with all S * K clients spread over the devices.
 
     Args:
-        context: of the round.
-        cohort: who trains, and whose report arrives.
-        weights: of the aggregation, float32 [S, K].
-        reads: which parts of the outcome the strategy reads.
+        context: the round's inputs.
+        cohort: the selected clients, and the mask of arriving reports.
+        weights: aggregation weights, float32 [S, K].
+        reads: the parts of the outcome that the strategy reads.
 
     Returns:
-        What each client reports, and the sums over those whose training arrives.
+        Each client's result, and the weighted sums of the arriving finite reports.
     """
     plan, selection, reports = context.plan, cohort.selection, cohort.reports
     round = context.round
@@ -71,7 +71,7 @@ def train_cohorts(
             plan.trainer, federation, received, replicate, who, key, shared.round, statistic, kept.optimizer, memory
         )
         report = plan.trainer.optimizer.report(result.finished, memory)
-        # The server does not have the change of a client whose report is lost.
+        # The server never receives the change in a lost report, so the client keeps its old memory.
         own = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), report.own, memory.own)
         sums = Sums((report.averaged, result.update.carried), report.contributed)
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
@@ -95,8 +95,8 @@ def train_cohorts(
     of_jobs, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.clients_at_once, factors)
     trained: Trained = devices.unflatten(of_jobs, num_replicates)
     if not keep_updates:
-        nothing = jax.tree.map(
+        zeros = jax.tree.map(
             lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), context.carry.params.trained
         )
-        trained = trained._replace(updates=nothing)
+        trained = trained._replace(updates=zeros)
     return trained, sums

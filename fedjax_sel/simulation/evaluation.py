@@ -1,6 +1,6 @@
-"""Measures and loss of the global models: on the test set, on the server's own data, on all clients' training data.
+"""Evaluation of the global models: on the test set, on the server's own data, and on all clients' training data.
 
-What the simulator evaluates for its own curves is never billed, and no strategy sees it.
+Evaluations for the simulator's own curves are never billed, and no strategy sees them.
 """
 
 from typing import Any, NamedTuple
@@ -19,35 +19,35 @@ from fedjax_sel.tasks import Task
 
 
 class Measured(NamedTuple):
-    """Means over examples, float32 [S] each."""
+    """Metrics of the global models on some examples, [S] each."""
 
-    measures: dict[str, jax.Array]  # of the task, by name
-    loss: jax.Array  # the task's
-    correct: jax.Array  # the sum of its first measure, see `strategies.base.Evaluation`
+    measures: dict[str, jax.Array]  # means of the task's measures by name, float32
+    loss: jax.Array  # mean loss, float32
+    correct: jax.Array  # sum of the task's first measure, see `strategies.base.Evaluation`
 
 
 class TrainMetrics(NamedTuple):
-    """Of the global model on the training data of all clients, float32 [S]."""
+    """Metrics of the global models on all clients' training data, float32 [S]."""
 
-    measures: dict[str, jax.Array]  # over examples
-    loss: jax.Array  # over examples
-    worst_decile: jax.Array  # mean over the tenth of clients with the worst first measure
+    measures: dict[str, jax.Array]  # means over examples
+    loss: jax.Array  # mean over examples
+    worst_decile: jax.Array  # mean first measure of the worst tenth of the clients
 
 
 def block_size(num_examples: int, largest: int) -> int:
-    """Return the examples of a block: equal blocks, none above `largest`, as little padding as possible."""
+    """Return the size of equal blocks, at most `largest`, with the least padding."""
     return -(-num_examples // -(-num_examples // largest))
 
 
 class Evaluator(NamedTuple):
-    """What evaluations have in common. Static.
+    """Static configuration of an evaluation.
 
     Attributes:
         mesh: the devices.
         model: the network.
-        task: whose loss and measures.
-        block: examples that a job evaluates.
-        at_once: jobs that a device runs together.
+        task: the loss and the measures.
+        block: examples per job.
+        at_once: jobs that a device runs at once.
     """
 
     mesh: Mesh
@@ -58,22 +58,22 @@ class Evaluator(NamedTuple):
 
 
 def on_examples(evaluator: Evaluator, federation: Federation, inputs: Any, targets: Any, weights: Weights) -> Measured:
-    """Evaluate the models of all replicates on some examples.
+    """Evaluate the models of all replicates on the same examples.
 
     Args:
-        evaluator: static.
-        federation: for the normalisation.
+        evaluator: static configuration.
+        federation: the data, for its input normalization.
         inputs: [n, ...].
         targets: [n, ...].
-        weights: leading axis [S, ...].
+        weights: one model per replicate, [S, ...].
 
     Returns:
-        Leaves [S].
+        Metrics, leaves [S].
     """
     measures, losses = _per_example(evaluator, federation, inputs, targets, weights)
     first = evaluator.task.measure
-    told = measures[first.name]
-    total = told.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(told.dtype, jnp.floating) else jnp.int32)
+    values = measures[first.name]
+    total = values.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(values.dtype, jnp.floating) else jnp.int32)
     return Measured(
         {name: values.astype(jnp.float32).mean(axis=1) for name, values in measures.items()},
         losses.mean(axis=1),
@@ -82,14 +82,14 @@ def on_examples(evaluator: Evaluator, federation: Federation, inputs: Any, targe
 
 
 class OfClients(NamedTuple):
-    """Of the global model on each client's training data, float32 [S, N]: means over its examples."""
+    """Metrics of the global models on each client's training data: means over its examples, float32 [S, N]."""
 
     measures: dict[str, jax.Array]
     loss: jax.Array
 
 
 def of_clients(evaluator: Evaluator, federation: Federation, weights: Weights) -> OfClients:
-    """Evaluate the models of all replicates on each client's training data; args as `on_examples`."""
+    """Evaluate the models of all replicates on each client's training data; arguments as in `on_examples`."""
     measures, losses = _sums_of_clients(evaluator, federation, weights)
     sizes = federation.train_sizes
     return OfClients({name: values / sizes for name, values in measures.items()}, losses / sizes)
@@ -98,7 +98,7 @@ def of_clients(evaluator: Evaluator, federation: Federation, weights: Weights) -
 def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights) -> TrainMetrics:
     """Evaluate the models of all replicates on all clients' training data, in one pass over the examples.
 
-    Args as `on_examples`.
+    It takes the same arguments as `on_examples`.
     """
     sums, losses = _sums_of_clients(evaluator, federation, weights)
     total, first = federation.train_sizes.sum(axis=1), evaluator.task.measure
@@ -114,7 +114,7 @@ def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights
 def _sums_of_clients(
     evaluator: Evaluator, federation: Federation, weights: Weights
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Add up the task's measures and the losses over each client's training examples: float32 [S, N] each."""
+    """Sum the task's measures and the losses over each client's training examples: float32 [S, N] each."""
     values = _per_example(evaluator, federation, federation.images, federation.labels, weights)
     values = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), values)
     num_clients = federation.starts.shape[1]
@@ -128,11 +128,11 @@ def _sums_of_clients(
 def _per_example(
     evaluator: Evaluator, federation: Federation, inputs: Any, targets: Any, weights: Weights
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Return the task's measures, as it tells them, and the loss of each example, float32: [S, examples] each."""
+    """Return the task's measures, in their own dtypes, and the float32 losses of the examples: [S, examples] each."""
     mesh, model, task, block, at_once = evaluator
     num_replicates = jax.tree.leaves(weights)[0].shape[0]
     num_examples = jax.tree.leaves(targets)[0].shape[0]
-    # The last block starts early enough to be full; what it repeats is cut off below.
+    # The last block is full: it overlaps the one before, and `in_order` removes the overlap.
     num_blocks = -(-num_examples // block)
     starts = jnp.minimum(jnp.arange(num_blocks) * block, num_examples - block)
 

@@ -1,7 +1,7 @@
-"""What one client answers to a request for each kind of fact; what kinds there are is `strategies/kinds.py`'s to say.
+"""One client's answer to a request, for each kind of fact in `strategies/kinds.py`.
 
-A client that is asked works at the model that opens the round. Answers that cost training use the client's stream of
-the round, so that a client which is selected as well would repeat the same work, and does not need to.
+A client computes its answer at the round's model w^t. An answer that needs training uses the client's random stream of
+the round. A client that is also selected would repeat the same training, so that training is billed once.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,29 +23,29 @@ from fedjax_sel.training.optimizers.base import Memory
 
 
 class Question(NamedTuple):
-    """What a request asks of one client."""
+    """A request to one client, with the inputs of its answer."""
 
     trainer: Trainer  # static
     request: Request  # static
-    loss_on: str  # the configuration's, static
+    loss_on: str  # part of the data that losses are measured on by default; static
     federation: Federation
     params: Weights
-    kept: Kept  # of this client; what it trains for an answer leaves that as it is
-    memory: Memory  # of the federated optimizer, of this client and of the server
-    replicate: jax.Array
-    who: jax.Array
-    training_key: jax.Array  # of this client in this round
-    facts_key: jax.Array
-    round: jax.Array
+    kept: Kept  # the client's row of the client table; an answer leaves it unchanged
+    memory: Memory  # the federated optimizer's memory: this client's and the server's
+    replicate: jax.Array  # int32 scalar
+    who: jax.Array  # client ID, int32 scalar
+    training_key: jax.Array  # this client's key for training in this round
+    facts_key: jax.Array  # this client's key for choosing examples in this round
+    round: jax.Array  # t, int32 scalar
 
     @property
     def segment(self) -> fed.Segment:
-        """The examples that the client's loss is on."""
+        """The examples on which the client's loss is measured."""
         return fed.loss_part(self.federation, self.replicate, self.who, self.request.option("on") or self.loss_on)
 
     @property
     def everything(self) -> fed.Segment:
-        """All examples of the client."""
+        """All of the client's examples."""
         return fed.all_parts(self.federation, self.replicate, self.who)
 
 
@@ -86,8 +86,10 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
     "label_histogram": _label_histogram,
     "update_norm": lambda question: jnp.linalg.norm(ravel_pytree(_train(question, None).update.trained)[0]),
 }
-"""Kind -> the table's entry for one client. A `loss_change` takes several losses (`information.py`), and
-`server_metrics` and `subset_loss` come from no client (`server_evaluation.py`)."""
+"""Kind of fact -> function that computes one client's entry of the table.
+
+`loss_change` combines several losses (`information.py`). `server_metrics` and `subset_loss` are evaluated by the server
+(`server_evaluation.py`)."""
 
 
 def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:

@@ -1,6 +1,7 @@
-"""What a run cannot go on after, whoever is to blame: found within a round, read by the host with its records.
+"""Fatal errors of a round: invalid client IDs and server state that is not finite.
 
-Shapes: S replicates, N clients, K selected, d candidates.
+They are detected on the device and reach the host with the round's records. Shapes: S replicates, N clients, K
+selected, d candidates.
 """
 
 from typing import Any, NamedTuple
@@ -12,35 +13,32 @@ from fedjax_sel.simulation import ledger
 from fedjax_sel.training import server
 
 
-class Named(NamedTuple):
-    """Whom a strategy names in a round, as it says it."""
+class UncheckedIds(NamedTuple):
+    """Client IDs of a round exactly as the strategy returned them."""
 
-    ids: jax.Array  # int32 [S, K]
-    mask: jax.Array  # bool [S, K]: who of them trains
-    candidates: jax.Array | None  # int32 [S, d]; None where it names none
+    ids: jax.Array  # cohort, int32 [S, K]
+    mask: jax.Array  # clients that train, bool [S, K]
+    candidates: jax.Array | None  # int32 [S, d]; None if the strategy has no candidates
 
 
 class Faults(NamedTuple):
-    """A round's."""
+    """Fatal errors of one round."""
 
-    names: jax.Array  # bool [S]: some id is nobody's, or a client is named twice
-    ids: jax.Array  # int32 [S, K], as the strategy gave them
-    candidates: jax.Array | None  # int32 [S, d], likewise
-    step: jax.Array  # bool [S]: the new model, or what the server remembers beside it, is not finite
-    weights: jax.Array  # bool [S]: nor are the weights of the aggregation
+    names: jax.Array  # whether a client ID is out of range or duplicated, bool [S]
+    ids: jax.Array  # cohort as the strategy returned it, int32 [S, K]
+    candidates: jax.Array | None  # candidates as the strategy returned them, int32 [S, d]
+    step: jax.Array  # whether the new model or the server's state is not finite, bool [S]
+    weights: jax.Array  # whether an aggregation weight is not finite, bool [S]
 
 
-def find(named: Named, num_clients: int, weights: jax.Array, held: Any) -> Faults:
-    """Look for all of a round's faults.
+def find(named: UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> Faults:
+    """Detect the faults of a round.
 
     Args:
-        named: whom the strategy names.
+        named: client IDs from the strategy.
         num_clients: N.
-        weights: of the aggregation, float32 [S, K].
-        held: what the server has after its step: floating-point and integer leaves [S, ...].
-
-    Returns:
-        The faults.
+        weights: aggregation weights, float32 [S, K].
+        held: model and state of the server after its step; floating-point and integer leaves [S, ...].
     """
     names = jax.vmap(lambda ids, mask: _misnamed(ids, mask, num_clients))
     wrong = names(named.ids, named.mask)
@@ -55,12 +53,12 @@ def find(named: Named, num_clients: int, weights: jax.Array, held: Any) -> Fault
     )
 
 
-def somebody(ids: jax.Array, num_clients: int) -> jax.Array:
-    """Return ids of clients for any ids, and clients' as they are: for the rest of a round that will not count."""
+def clip_ids(ids: jax.Array, num_clients: int) -> jax.Array:
+    """Clip IDs to 0..N-1, so that a round with invalid IDs can finish before the host ends the run."""
     return jnp.clip(ids, 0, num_clients - 1)
 
 
 def _misnamed(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
-    """Return whether an id is none of 0 to N - 1, also where the mask is False, or stands twice where it is True."""
+    """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
     outside = (ids < 0) | (ids >= num_clients)
     return outside.any() | (ledger.distinct(ids, mask, num_clients).sum() != mask.sum())

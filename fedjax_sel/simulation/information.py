@@ -1,8 +1,8 @@
-"""Serving a strategy's requests: whom to ask, measuring, keeping the tables, and the bill.
+"""Measurement of a strategy's requested facts: client queries, fact tables, and the bill.
 
-When whom is asked for what is the protocol's to say (`strategies/protocol.py`), which calls `measure`.
-A fact is measured at the model that opens the round, for all replicates at once, spread over the devices.
-Shapes: S replicates, N clients, M clients that are asked.
+The protocol (`strategies/protocol.py`) decides which clients to query, and when; it calls `measure`. Facts are measured
+at the round's model w^t, for all replicates at once, spread over the devices.
+Shapes: S replicates, N clients, M queried clients.
 """
 
 from functools import partial
@@ -27,23 +27,23 @@ from fedjax_sel.strategies.requests import ALL, NEVER, SELECTED, Request
 
 
 def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
-    """Return the floats that a client sends up to answer each request."""
+    """Return the number of floats in one client's answer to each request."""
     counts = counts_of(model, num_classes)
     return tuple(kinds.floats(request, counts) for request in strategy.requests)
 
 
 def counts_of(model: Model, num_classes: int) -> Counts:
-    """Return what the lengths of facts depend on."""
+    """Return the counts that determine the lengths of facts."""
     return Counts(model.num_params, num_classes, model.profile_size)
 
 
 def output_layer(model: Model) -> OutputLayer | None:
-    """Return where a model's output layer stands, as strategies read it."""
+    """Return the position of a model's output layer, as strategies read it."""
     return None if model.output_layer is None else OutputLayer(*model.output_layer)
 
 
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
-    """Return the tables before anything is known."""
+    """Return fact tables without any measurement."""
     return protocol.nothing_known(strategy, counts_of(model, num_classes), num_replicates, num_clients)
 
 
@@ -56,25 +56,25 @@ def measure(
     mask=None,
     arrives=None,
 ) -> tuple[Information, Bill]:
-    """Serve the requests to one group of clients that are due in this round: the `serve` of the protocol.
+    """Measure the facts requested of one group of clients that are due in this round (`serve` in the protocol).
 
-    Whether a request is due depends on the round number alone, which is never batched: `cond` stays a real branch.
+    A request's schedule depends on the round number alone, which is never batched, so `cond` stays a real branch.
 
     Args:
-        context: the federation as the round opens.
-        info: the tables.
-        bill: the round's, so far.
-        who: ALL, CANDIDATES or SELECTED.
-        ids: whom to ask, int32 [S, M]; None: everyone.
-        mask: bool [S, M], who of them is there; None: all who are available.
-        arrives: bool [S, M], whose answer reaches the server; None: everybody's who is there.
+        context: the round's inputs.
+        info: fact tables.
+        bill: the round's bill so far.
+        who: group of clients: ALL, CANDIDATES or SELECTED.
+        ids: queried clients, int32 [S, M]; None: all clients.
+        mask: queried clients that are available, bool [S, M]; None: as in `context.available`.
+        arrives: clients whose answer reaches the server, bool [S, M]; None: all available ones.
 
     Returns:
-        The tables and the bill.
+        The new tables and the new bill.
     """
     for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
-            continue  # the cohort's training tells it; see `learn`
+            continue  # a by-product of the cohort's training; see `enter_training_losses`
         if request.when.in_every_round:
             info, bill = _serve(context, info, bill, position, ids, mask, arrives)
         else:
@@ -88,32 +88,32 @@ def measure(
 
 
 def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
-    """Serve the requests that are due before the first round, which bills them."""
+    """Measure the facts due before the first round; the first round bills them."""
     for position, _ in protocol.requests_at_start(context.plan.strategy):
         info, bill = _serve(context, info, bill, position, None, None, None)
     return info, bill
 
 
-def learn(
+def enter_training_losses(
     context: RoundContext, info: Information, bill: Bill, ids, mask, losses: jax.Array
 ) -> tuple[Information, Bill]:
-    """Enter the training losses that the cohort reports with its updates, where they were requested.
+    """Enter the training losses that the cohort reports with its updates, if they are requested.
 
     Args:
-        context: the federation as the round opened.
-        info: the tables.
-        bill: the round's, so far.
-        ids: the cohort, int32 [S, K].
-        mask: whose reports arrive, bool [S, K].
-        losses: float32 [S, K].
+        context: the round's inputs.
+        info: fact tables.
+        bill: the round's bill so far.
+        ids: cohort, int32 [S, K].
+        mask: clients whose report arrives, bool [S, K].
+        losses: training losses, float32 [S, K], nats.
 
     Returns:
-        The tables and the bill.
+        The new tables and the new bill.
     """
     for position, request in enumerate(context.plan.strategy.requests):
         if request.kind == "training_loss" and request.who == SELECTED:
             due = mask & request.when.due(context.round)
-            # Training is billed with the cohort's.
+            # The training itself is already billed as the cohort's.
             info, bill = _enter(context, info, bill, position, ids, due, due, losses)
     return info, bill
 
@@ -121,7 +121,7 @@ def learn(
 def _serve(
     context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives
 ) -> tuple[Information, Bill]:
-    """Ask clients (everyone without `ids`) and enter what they answer, as far as it arrives."""
+    """Query clients (all clients if `ids` is None) and enter the answers that arrive."""
     request = context.plan.strategy.requests[position]
     num_replicates, num_clients = context.federation.starts.shape
     if ids is None:
@@ -137,21 +137,21 @@ def _serve(
 
 
 def _enter(
-    context: RoundContext, info: Information, bill: Bill, position: int, ids, asked, arrives, values
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, queried, arrives, values
 ) -> tuple[Information, Bill]:
-    """Write the answers that arrive into their table, losses made finite, and bill them and what all did for them."""
+    """Write arriving answers into their table, make losses finite, and bill the answers and the work of all queried."""
     request = context.plan.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(ids.shape, jnp.int32)
     if KINDS[request.kind].is_loss:
-        heard_of = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
-        known = jnp.where(heard_of, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
-        values, missing, replaced = jax.vmap(sanitise.losses)(values, arrives, known)
+        measured = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
+        largest = jnp.where(measured, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
+        values, missing, replaced = jax.vmap(sanitise.losses)(values, arrives, largest)
         if request.option("nonfinite") == "missing":
             ages_now = jnp.where(missing, NEVER, 0)
         bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
     num_clients = fact.age.shape[1]
-    rows = jnp.where(arrives, ids, num_clients)  # those who are not heard of are dropped
+    rows = jnp.where(arrives, ids, num_clients)  # row N does not exist: lost answers are dropped
 
     def write(table, ages, rows, values, now):
         return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
@@ -159,12 +159,12 @@ def _enter(
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
     federation, loss_on = context.federation, context.plan.loss_on
-    bill = bills.add(bill, position, request, federation, clients_in(ids, asked), clients_in(ids, arrives), loss_on)
+    bill = bills.add(bill, position, request, federation, clients_in(ids, queried), clients_in(ids, arrives), loss_on)
     return info.replace(request.kind, Fact(value, ages)), bill
 
 
 def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
-    """Return what each client answers at a model: [S, M, ...]."""
+    """Return each client's answer at the models `params`: [S, M, ...]."""
     streams, round = context.streams, context.round
     replicates, clients = devices.pairs(ids.shape[0], ids)
 
@@ -186,10 +186,10 @@ def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.
 
 
 def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
-    """Return the loss on each probe's model less the loss on the round's: [S, M, probes].
+    """Return each client's loss at each probe's model minus its loss at w^t, [S, M, probes], and the new bill.
 
-    Where the round's model is restored first, the second loss is the first one again. Clients train, receive a model
-    and report all the same: the bill is that of any probe.
+    With the option `restored`, clients restore w^t before the second evaluation, so the change is zero. Clients still
+    train, receive a model and report, so the cost is the same.
     """
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(context, as_loss, context.carry.params, ids)

@@ -1,7 +1,7 @@
-"""Named random streams: every draw takes a key by purpose, round and client, never one that is carried along.
+"""Named random streams: every key is derived from purpose, round and client; the carry holds no key.
 
-So neither the chunk length, the devices, the other seeds nor the strategy changes a client's batches, and two
-strategies that select the same client in the same round train it on the same batches with the same dropout.
+A client's batches therefore do not depend on chunk length, devices, other seeds or strategy. Two strategies that select
+the same client in the same round train it on the same batches with the same dropout.
 """
 
 from collections.abc import Sequence
@@ -14,29 +14,29 @@ import numpy as np
 from fedjax_sel.core import jax_settings
 
 PURPOSES = ("data", "model", "selection", "training", "facts", "availability", "reports")
-"""What a root seed is used for. The position is part of the stream: append, never reorder."""
+"""Purposes of random streams. A purpose's position is part of its stream: append, never reorder."""
 
 
 class Streams(NamedTuple):
-    """For each purpose on the device one root seed or one key a replicate, [S]; `data` is drawn on the host."""
+    """Root seeds or keys of each purpose, one per replicate, [S]. `data` is absent: it is drawn on the host."""
 
     model: Any
     selection: Any
     training: Any
-    facts: Any  # probe cohorts, and the examples that a measured loss is on
+    facts: Any  # probe cohorts, and the examples on which a loss is measured
     availability: Any
-    reports: Any  # whose training never reaches the server
+    reports: Any  # lost reports
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
     """Return the root seed of every purpose.
 
     Args:
-        seeds: one a replicate.
-        fixed: purpose -> a seed shared by all replicates, or None.
+        seeds: one seed per replicate, [S].
+        fixed: purpose -> seed shared by all replicates, or None.
 
     Returns:
-        uint32 [S] each.
+        Seeds, uint32 [S] for each purpose.
     """
 
     def roots_of(purpose: str) -> np.ndarray:
@@ -47,7 +47,7 @@ def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
 
 
 def streams(root_seeds: Streams) -> Streams:
-    """Return the keys of all replicates: typed keys, [S] each."""
+    """Return typed keys, [S] for each purpose."""
 
     def keys_of(purpose: str, seeds: jax.Array) -> jax.Array:
         return jax.vmap(lambda seed: jax.random.fold_in(jax_settings.key(seed), PURPOSES.index(purpose)))(seeds)
@@ -66,15 +66,15 @@ def of_client(stream: jax.Array, round: jax.Array, client: jax.Array) -> jax.Arr
 
 
 def of_probe(stream: jax.Array, round: jax.Array, probe: int) -> jax.Array:
-    """Return the stream of a probe: its cohort's key, and below it (`fold_in`) its clients'."""
+    """Return the key of a probe; `fold_in` derives the keys of its cohort and its clients from it."""
     return jax.random.fold_in(of_round(stream, round), PROBES + probe)
 
 
 CANDIDATES = 2**30 - 1
-"""What distinguishes the draw of candidates from the selection of the same round."""
+"""Folded into the selection key of a round to draw its candidates."""
 
 PROBES = 2**30
-"""The first "client" of a probe's stream: above every real one."""
+"""Client number that stands for probe 0 in key derivation: above every real client ID."""
 
 INITIALISATION = jnp.iinfo(jnp.int32).max
-"""The "round" of draws before the first one."""
+"""Round number that stands for the time before the first round in key derivation."""

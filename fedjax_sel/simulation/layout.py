@@ -1,4 +1,4 @@
-"""How a run lies on the devices: which mesh, whose images where, and how much each device does at once."""
+"""Device layout of a run: the mesh, the placement of images and client state, and the batching of clients."""
 
 from typing import Any, NamedTuple
 
@@ -22,27 +22,27 @@ from fedjax_sel.simulation.plan import Plan
 from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
-ACCELERATOR_JOBS = 8  # blocks, or clients that are measured, that it works on together: bounds the memory
-MOST_OF_A_DEVICE = 0.7  # of its memory, for images; models and state need the rest
-COPIES = 3  # of the state that a device holds at most: the old, the new, and one that is being saved
-CPU_CACHE_BYTES = 2**21  # of a core: models of clients that train together should fit
+ACCELERATOR_JOBS = 8  # evaluation blocks or measured clients that it works on together; bounds the memory
+MOST_OF_A_DEVICE = 0.7  # fraction of its memory for images; models and state need the rest
+COPIES = 3  # copies of the state on a device: the old one, the new one, and one being saved
+CPU_CACHE_BYTES = 2**21  # cache of a core; models of clients that train together should fit
 
 
 class Layout(NamedTuple):
-    """A problem as the devices will see it; nothing is on them yet."""
+    """A problem's layout on the devices, before anything is transferred."""
 
-    federation: Federation  # of all seeds, in host memory
-    plan: Plan  # of a group
-    seeds_at_once: int  # seeds of a group; groups take turns
+    federation: Federation  # all seeds, in host memory
+    plan: Plan  # static configuration of a group of seeds
+    seeds_at_once: int  # seeds per group; groups take turns
 
 
 def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> Layout:
-    """Lay a problem out on the devices.
+    """Choose the device layout of a problem.
 
     Args:
         problem: from `pose`.
-        seeds_at_once: seeds of a group; divides the number of seeds.
-        eval_every: overrides the configuration's; 0 for never (benchmarks).
+        seeds_at_once: seeds per group; divides the number of seeds.
+        eval_every: overrides the configured evaluation period; 0 disables evaluation (benchmarks).
     """
     config = problem.config
     run = config.run
@@ -58,7 +58,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 
 
 def images_stay_on_host(problem: Problem) -> bool:
-    """Return whether the training images would take most of a device's memory, which on a CPU is the host's own."""
+    """Return whether the training images exceed `MOST_OF_A_DEVICE`; on a CPU they are in host memory anyway."""
     limit, images = memory.of_device(), problem.dataset.train_images
     if limit is None or not trees.is_array(images) or not examples.is_images(images):
         return False
@@ -66,7 +66,7 @@ def images_stay_on_host(problem: Problem) -> bool:
 
 
 def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None:
-    """Return where what is kept of clients lies in host memory; None where devices keep it, or nothing is kept."""
+    """Return the client table in host memory; None if the devices keep it or clients keep no state."""
     run, num_clients = problem.config.run, problem.config.partition.num_clients
     row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
     groups = plan.mesh.devices.shape[0]
@@ -77,12 +77,14 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
     if not wanted or not of_a_device:
         return None
     if run.distributed:
-        raise UserError("--host-client-state: several machines keep it on their devices; leave this flag out")
+        raise UserError(
+            "--host-client-state: a run on several machines keeps client state on its devices; leave this flag out"
+        )
     return client_table.make_store(row, len(run.seeds), num_clients)
 
 
 def _test_blocks(problem: Problem) -> int:
-    """Count the blocks of test images that a CPU would evaluate for one replicate: work that devices share, too."""
+    """Count the blocks of test images for one replicate, in a CPU's block size; devices share them."""
     return -(-problem.dataset.num_test_examples // problem.model.cpu_block)
 
 
@@ -100,7 +102,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
             share * problem.model.size * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
         )
-        # Clients in turn also need no padding to the longest.
+        # Clients that train one after another need no padding to the longest.
         at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
     chosen = problem.optimizers

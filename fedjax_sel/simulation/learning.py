@@ -1,4 +1,4 @@
-"""What the strategy hears of a round: training losses, the outcome it learns from, and what that costs."""
+"""The strategy's feedback from a round: training losses, the outcome that `update` reads, and their cost."""
 
 from typing import Any
 
@@ -18,61 +18,71 @@ from fedjax_sel.strategies.dependencies import OutcomeReads, of_outcome
 from fedjax_sel.strategies.protocol import Known
 
 
-def what_update_reads(context: RoundContext, cohort: Cohort, known: Known) -> OutcomeReads:
-    """Return which parts of the outcome the strategy reads; what it does not read is neither computed nor billed.
+def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: Known) -> OutcomeReads:
+    """Return which parts of the outcome the strategy's `update` reads, found by tracing it.
+
+    A part that `update` does not read is neither computed nor billed.
 
     Args:
-        context: of the round.
-        cohort: that trains.
-        known: with what the cohort answered.
+        context: the round's inputs.
+        cohort: the selected clients.
+        selection_state: strategy state, fact tables and bill, with the cohort's answers.
     """
     carry = context.carry
     return of_outcome(
-        context.plan.strategy, carry.params.trained, carry.evaluation, context.round, known.state, known.info,
-        cohort.selection,
+        context.plan.strategy, carry.params.trained, carry.evaluation, context.round, selection_state.state,
+        selection_state.info, cohort.selection,
     )  # fmt: skip
 
 
-def hear_training_losses(context: RoundContext, cohort: Cohort, known: Known, trained: Trained) -> Known:
-    """Enter the losses that the cohort found while it trained, where the strategy buys them.
+def record_training_losses(context: RoundContext, cohort: Cohort, selection_state: Known, trained: Trained) -> Known:
+    """Enter the cohort's training losses into the fact table, if the strategy requested them.
 
     Args:
-        context: of the round.
-        cohort: whose reports arrive.
-        known: before.
-        trained: with the losses.
+        context: the round's inputs.
+        cohort: the selected clients, and the mask of arriving reports.
+        selection_state: strategy state, fact tables and bill before.
+        trained: the clients' results, with their training losses.
+
+    Returns:
+        The selection state with the new facts and their cost.
     """
     reports = cohort.reports
-    info, bill = information.learn(
-        context, known.info, known.bill, reports.ids, reports.mask, trained.training_loss
-    )  # fmt: skip
-    return Known(known.state, info, bill)
+    info, bill = information.enter_training_losses(
+        context, selection_state.info, selection_state.bill, reports.ids, reports.mask, trained.training_loss
+    )
+    return Known(selection_state.state, info, bill)
 
 
 def learn(
     context: RoundContext,
     cohort: Cohort,
-    known: Known,
+    selection_state: Known,
     trained: Trained,
     server: ServerStep,
     weights: jax.Array,
     reads: OutcomeReads,
 ) -> Known:
-    """Let the strategy learn from the round, and add to the bill what stood in for losses that were not finite.
+    """Call the strategy's `update` on the round's outcome, and age its facts by one round.
+
+    The bill counts the losses in the outcome that were not finite and were replaced.
 
     Args:
-        context: of the round.
-        cohort: whose reports arrive.
-        known: before it learns.
-        trained: what the clients report.
-        server: the server's step.
-        weights: of the aggregation, float32 [S, K].
-        reads: which parts of the outcome count.
+        context: the round's inputs.
+        cohort: the selected clients, and the mask of arriving reports.
+        selection_state: strategy state, fact tables and bill before the update.
+        trained: the clients' results.
+        server: the new global model and the server's state.
+        weights: aggregation weights, float32 [S, K].
+        reads: the parts of the outcome that `update` reads.
+
+    Returns:
+        The selection state after the update.
     """
     plan, carry, reports = context.plan, context.carry, cohort.reports
     before, _, replaced_before = jax.vmap(sanitise.losses)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(sanitise.losses)(trained.loss_after, reports.mask)
-    updates, before, after, finite = _heard(reports, (trained.updates, before, after, trained.finite))
+    updates, before, after, finite = _zero_lost_reports(reports, (trained.updates, before, after, trained.finite))
     averaged = Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
     outcome = Outcome(
         updates=updates,
@@ -86,16 +96,15 @@ def learn(
         path_lengths=trained.path_lengths,
         subset_loss=subsets(plan, context.federation, averaged),
     )
-    known = protocol.learn(protocol.over_replicates(plan.strategy), known, context.round, reports, outcome)
+    strategy = protocol.over_replicates(plan.strategy)
+    selection_state = protocol.learn(strategy, selection_state, context.round, reports, outcome)
     replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after
-    return known._replace(bill=known.bill._replace(losses_replaced=known.bill.losses_replaced + replaced))
+    bill = selection_state.bill
+    return selection_state._replace(bill=bill._replace(losses_replaced=bill.losses_replaced + replaced))
 
 
-def _heard(reports: Selection, reported: Any) -> Any:
-    """Return what the cohort tells, leaves [S, K, ...], with zeros for whom nobody hears of.
-
-    Reports are lost, and where fewer can be reached than a cohort has places, those left over train for nobody.
-    """
+def _zero_lost_reports(reports: Selection, reported: Any) -> Any:
+    """Set the leaves [S, K, ...] to zero for lost reports and for places of the cohort without a client."""
 
     def zero_if_lost(leaf: jax.Array) -> jax.Array:
         arrives = reports.mask.reshape(*reports.mask.shape, *[1] * (leaf.ndim - 2))

@@ -1,7 +1,7 @@
-"""What a run sends and computes: events counted on the device, bytes on the host.
+"""The ledger: a run's communication and computation, with events counted on the device and bytes on the host.
 
-Counts are int32 and a round's; a byte total would overflow. Floats that answer a request are counted as answers, and
-the host multiplies by their length. What the simulator evaluates for its own plots is not billed.
+The device counts each round's events as int32; bytes would overflow. It counts answers to requests, and the host
+multiplies them by their length. Evaluations for the simulator's own curves are not billed.
 """
 
 from collections.abc import Sequence
@@ -15,24 +15,24 @@ BYTES_PER_FLOAT = 4
 
 
 class Events(NamedTuple):
-    """One round's events, int32; jax.Array on the device, NumPy arrays [seeds, rounds, ...] on the host."""
+    """Event counts of a round, int32: JAX arrays on the device, NumPy arrays [seeds, rounds, ...] on the host."""
 
-    models_down: Any  # distinct clients asked or selected, and copies that probes send out
-    models_up: Any  # clients whose training arrived, for the global model or for a probe's
-    vectors_down: Any  # of a model's size, that the optimizer sent to clients that train beside the model
-    vectors_up: Any  # those that they sent beside their updates
+    models_down: Any  # distinct clients queried or selected, plus copies of probe models
+    models_up: Any  # reports that arrived, for the global model or for a probe
+    vectors_down: Any  # model-sized vectors that the optimizer sends to training clients beside the model
+    vectors_up: Any  # model-sized vectors that clients send beside their updates
     answers: Any  # clients that answered each request, [requests]
-    floats_reported: Any  # sent with updates: losses that the strategy reads, and what the optimizer wants
-    examples_trained: Any
-    examples_evaluated: Any
-    server_examples: Any  # that the server evaluated for the strategy
+    floats_reported: Any  # floats sent with updates: losses that the strategy reads, and the optimizer's own
+    examples_trained: Any  # examples that clients processed in training, repetitions counted
+    examples_evaluated: Any  # examples that clients evaluated
+    server_examples: Any  # examples that the server evaluated for the strategy
     losses_replaced: Any  # measured losses that were not finite
-    reports_lost: Any  # clients that trained and whose training never reached the server
+    reports_lost: Any  # clients that trained and whose report never reached the server
     updates_skipped: Any  # updates that were not finite
 
 
 class Ledger(NamedTuple):
-    """A run's counts, int64 arrays with leading axes [seeds, rounds]."""
+    """A run's communication and computation, int64 arrays [seeds, rounds]. `Events` explains the counts."""
 
     models_down: np.ndarray
     models_up: np.ndarray
@@ -49,16 +49,13 @@ class Ledger(NamedTuple):
 
 
 def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], num_carried: int = 0) -> Ledger:
-    """Turn counts into the ledger, in exact integers.
+    """Return the ledger of the counted events, in exact integers.
 
     Args:
         events: NumPy arrays [seeds, rounds, ...].
-        num_params: P.
-        floats_per_answer: length of one answer to each request.
-        num_carried: numbers beside them that travel with every model.
-
-    Returns:
-        The ledger.
+        num_params: trained parameters of the model, P.
+        floats_per_answer: length of one answer to each request, in floats.
+        num_carried: non-trained numbers that travel with every model.
     """
     counts = Events(*(np.asarray(leaf, np.int64) for leaf in events))
     floats_down = counts.vectors_down * num_params
@@ -82,5 +79,5 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], nu
 
 
 def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
-    """Return which clients stand in a cohort: bool [N] from ids [K] and mask [K]."""
+    """Return the mask of a cohort's clients: bool [N] from ids [K] and mask [K]."""
     return jnp.zeros((num_clients,), bool).at[ids].max(mask)

@@ -1,4 +1,4 @@
-"""Whose training reaches the server, the same clients whatever the strategy, and with what probability."""
+"""Lost reports: which ones, independent of the strategy, and the probability that a report arrives."""
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,14 @@ from fedjax_sel.simulation.round_context import RoundContext
 
 
 def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return whose report arrives, of clients that train in a round: for the global model or for a probe's.
+    """Return the mask of clients whose report reaches the server, in a round or in one of its probes.
 
     Args:
-        failure_rate: the share that does not; static.
-        streams: random streams of all replicates.
-        round: int32 scalar.
-        ids: clients, int32 [S, K].
-        mask: who of them trains, bool [S, K].
+        failure_rate: probability that a report is lost; static.
+        streams: random streams.
+        round: t, int32 scalar.
+        ids: client IDs, int32 [S, K].
+        mask: clients that train, bool [S, K].
 
     Returns:
         bool [S, K].
@@ -31,10 +31,10 @@ def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Ar
 
 
 def chance(context: RoundContext) -> jax.Array | float:
-    """Return the probability that a client can be reached and that its report arrives, [S] or the same for all.
+    """Return the probability that a client is available and its report arrives, float32 [S] or a scalar.
 
-    Of a file that says who can be reached the server knows no probability: then it is the share of all examples that
-    those hold who are there, so that they stand for everybody.
+    An availability trace has no known probability. The fraction of all examples held by available clients replaces it,
+    so that these clients represent all.
     """
     plan, available = context.plan, context.available
     if available is None:
@@ -42,12 +42,12 @@ def chance(context: RoundContext) -> jax.Array | float:
     elif plan.available is not None:
         reached = plan.available
     else:
-        reached = share_there(context)
+        reached = available_share(context)
     return reached * (1.0 - plan.report_failure_rate)
 
 
-def share_there(context: RoundContext) -> jax.Array | float:
-    """Return the share of all training examples that clients hold who can be reached, [S]; 1 where nobody can."""
+def available_share(context: RoundContext) -> jax.Array | float:
+    """Return the fraction of all training examples held by available clients, [S]; 1 where no client is available."""
     if context.available is None:
         return 1.0
     sizes = context.federation.train_sizes

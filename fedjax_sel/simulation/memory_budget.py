@@ -1,4 +1,4 @@
-"""How many seeds the devices hold together: estimated from shapes, before anything is allocated."""
+"""The memory budget: how many seeds fit on the devices together, estimated from shapes before any allocation."""
 
 from functools import partial
 from typing import Any
@@ -20,21 +20,21 @@ from fedjax_sel.training import client
 
 
 def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tuple[int, int, int]:
-    """Return how many seeds the devices' memory holds together: all, or as many as make equal groups.
+    """Return the largest group of seeds that fits in the devices' memory; groups have equal size.
 
     Args:
         problem: from `pose`.
-        available_bytes: of a device; default: as it says itself.
+        available_bytes: memory of a device; None: as the device reports it.
 
     Returns:
-        Seeds of a group, the bytes that they need on a device, and the bytes that all would need: estimates that err on
-        the high side.
+        Seeds per group, bytes per device for one group, and bytes per device for all seeds. The estimates err on the
+        high side.
 
     Raises:
-        UserError: not even one seed fits, or one for each of the groups of devices that the mesh has.
+        UserError: the smallest group, one seed per device group of the mesh, does not fit.
     """
     count, mesh = len(problem.config.run.seeds), problem.config.run.mesh
-    groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # of devices, among which the seeds are dealt out
+    groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # device groups that share the seeds
     limit = memory.of_device() if available_bytes is None else available_bytes
     everything = needed = 0
     for together in sorted((size for size in range(groups, count + 1, groups) if count % size == 0), reverse=True):
@@ -44,16 +44,16 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
             return together, needed, everything
     least = "one seed needs" if groups == 1 else f"{groups} seeds, one for each part of --mesh {mesh}, need"
     raise UserError(
-        f"--seeds: {least} about {needed / 1e9:.1f} GB of a device's memory, and there are "
-        f"{(limit or 0) / 1e9:.1f}; choose a smaller model, fewer --num-clients, a strategy that keeps less of each "
+        f"--seeds: {least} about {needed / 1e9:.1f} GB of a device's memory, which has "
+        f"{(limit or 0) / 1e9:.1f} GB; choose a smaller model, fewer --num-clients, a strategy that keeps less per "
         "client, or --cohort-batch 1"
     )
 
 
 def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
-    """Return the bytes that a device needs for so many seeds.
+    """Return the bytes that a device needs for a group of seeds.
 
-    Data, the state (old, new, and one that is being saved), the cohort's models, and training's arrays.
+    They cover data, three copies of the state (`layout.COPIES`), the cohort's models, and the arrays of training.
     """
     laid_out = layout.lay_out(problem, seeds_at_once)
     host, plan, _ = laid_out
@@ -76,11 +76,11 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
 
 
 def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
-    trainer, everyone = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
+    trainer, unmasked = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
 
     def loss(trained: Any) -> jax.Array:
         return client.mean_loss(
-            trainer.model, trainer.task, weights._replace(trained=trained), inputs, targets, everyone
+            trainer.model, trainer.task, weights._replace(trained=trained), inputs, targets, unmasked
         )
 
     return jax.grad(loss)(weights.trained)

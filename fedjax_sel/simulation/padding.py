@@ -1,22 +1,23 @@
-"""How much of the devices' time in training goes to nothing: places and steps that only fill up."""
+"""The padding overhead: the fraction of training time that devices spend idle or on padded steps."""
 
 import numpy as np
 
 from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.simulation.plan import Plan
 
-COHORTS = 200  # random ones that are looked at
+COHORTS = 200  # random cohorts in the average
 
 
 def padded_share(plan: Plan, steps: np.ndarray) -> float:
-    """Return the share of training time, over all devices, in which one waits for others or computes for nobody.
+    """Return the fraction of training time, over all devices, lost to waiting and padding.
 
-    Three things cost: clients that do not divide evenly among devices, clients of a batch that end before its longest,
-    and devices whose clients have less to do. Averaged over uniformly random cohorts; all steps count alike.
+    Three causes count: clients that do not divide evenly among devices, clients that end before the longest of their
+    batch, and devices whose clients have fewer steps. The average is over uniformly random cohorts; all steps cost the
+    same.
 
     Args:
-        plan: the layout.
-        steps: that each client takes in a round, int [S, N].
+        plan: static configuration with the device layout.
+        steps: local steps of each client in a round, int [S, N].
     """
     groups, share = plan.mesh.shape[SEEDS], plan.mesh.shape[CLIENTS]
     num_seeds, num_clients = steps.shape
@@ -30,13 +31,13 @@ def padded_share(plan: Plan, steps: np.ndarray) -> float:
             each = -(-len(of_group) // share)
             at_once = plan.clients_at_once or each
             places = np.arange(each * share)
-            # Clients who train in turn leave an empty place empty; a batch is filled up with others.
+            # An empty place costs nothing if clients train one after another; a batch fills it with another client.
             dealt = np.where((places < len(of_group)) | (at_once > 1), of_group[places % len(of_group)], 0)
             spent += share * max(_turn(jobs, at_once) for jobs in dealt.reshape(share, each))
     return 1.0 - useful / spent
 
 
 def _turn(jobs: np.ndarray, at_once: int) -> int:
-    """Return the steps' time that a device takes: batches one after another, each as long as its longest job."""
+    """Return a device's total time, in steps: batches run in sequence, each as long as its longest job."""
     batches = [jobs[start : start + at_once] for start in range(0, len(jobs), at_once)]
     return int(sum(len(batch) * batch.max() for batch in batches))

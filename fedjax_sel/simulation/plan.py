@@ -1,4 +1,4 @@
-"""What is fixed before a run is traced, and what a round hands to the next. Shapes: S replicates, K selected."""
+"""Static run configuration (`Plan`), scan carry (`Carry`) and outputs (`Records`). S replicates, K selected."""
 
 from typing import Any, NamedTuple
 
@@ -17,52 +17,52 @@ from fedjax_sel.training.client import Trainer
 
 
 class Plan(NamedTuple):
-    """Everything about a run that is fixed before tracing. Static."""
+    """A run's static configuration, fixed before tracing."""
 
     mesh: Mesh
     strategy: Strategy
     trainer: Trainer
     server: optax.GradientTransformation
-    aggregation: str
-    loss_on: str
-    keep_client_optimizers: bool
-    store: HostStore | None  # where what is kept of clients lies; None: on the devices
-    available: float | None  # share of the clients that can be reached in a round; None: the federation says who
-    report_failure_rate: float  # share of the cohort whose training never reaches the server
-    num_selected: int
-    num_rounds: int
-    eval_every: int  # 0: never, which only benchmarks want
-    train_metrics_every: int  # 0: never
-    evaluation_block: int  # examples
-    clients_at_once: int  # that a device trains together; 0: all of its share
+    aggregation: str  # rule of the aggregation weights
+    loss_on: str  # part of a client's data that losses are measured on by default
+    keep_client_optimizers: bool  # whether clients' own optimizers keep their state between rounds
+    store: HostStore | None  # client table in host memory; None: on the devices
+    available: float | None  # probability that a client is available in a round; None: the federation has a trace
+    report_failure_rate: float  # probability that a report never reaches the server
+    num_selected: int  # K
+    num_rounds: int  # T
+    eval_every: int  # rounds between evaluations; 0: never (benchmarks)
+    train_metrics_every: int  # rounds between evaluations on the training data; 0: never
+    evaluation_block: int  # examples evaluated together
+    clients_at_once: int  # clients that a device trains together; 0: all of its share
     facts_at_once: int  # clients that a device measures together
-    blocks_at_once: int
+    blocks_at_once: int  # evaluation blocks that a device works on together
 
     def kept_at_first(self, weights: Weights) -> Kept:
-        """Return what is kept of a client that never trained."""
+        """Return the client table's row of a client that has never trained."""
         trainer = self.trainer
         of_own = client.fresh(trainer, weights.trained) if self.keep_client_optimizers else None
         return Kept(of_own, trainer.optimizer.init_own(weights.trained))
 
 
 class Carry(NamedTuple):
-    """What a round hands to the next; every leaf has the leading axis [S]."""
+    """A run's state between rounds: the scan carry. Every leaf has the leading axis [S]."""
 
-    params: Weights
-    server: optax.OptState
-    strategy: Any
-    info: Information
-    clients: Kept | HostTable  # what is kept of each client, [S, N, ...] on the devices
-    shared: Any  # what the federated optimizer has the server remember
-    evaluation: Evaluation | None  # of `params`, on the data that the strategy asked the server to use
-    start: Bill  # what was bought before the first round, which pays for it
+    params: Weights  # global model w^t
+    server: optax.OptState  # state of the server's optimizer
+    strategy: Any  # the strategy's state
+    info: Information  # fact tables
+    clients: Kept | HostTable  # client table, [S, N, ...] on the devices
+    shared: Any  # the federated optimizer's server memory (`Memory.shared`)
+    evaluation: Evaluation | None  # metrics of `params` on the data of the strategy's `server_metrics` request
+    start: Bill  # cost of the facts measured before the first round, billed to the first round
 
 
 class Records(NamedTuple):
-    """What a round reports; leaves [S, ...], NaN where it was not the turn of a measurement."""
+    """A round's records, leaves [S, ...]; NaN for measurements that are not due in this round."""
 
-    cohort: jax.Array  # int32 [S, K]; -1 where nobody trained
-    measured: dict[str, jax.Array]  # by the names of `measures.names`
-    nonfinite: jax.Array  # bool [S, K]: this client's update held NaN or infinity
+    cohort: jax.Array  # IDs of the clients that trained, int32 [S, K]; -1 for an empty place
+    measured: dict[str, jax.Array]  # metrics by the names of `measures.names`
+    nonfinite: jax.Array  # whether this client's update held NaN or infinity, bool [S, K]
     faults: Faults
     events: Events

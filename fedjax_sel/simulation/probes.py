@@ -1,4 +1,4 @@
-"""A probe round: a random cohort trains from the round's model, and the model that comes of it is thrown away."""
+"""Probe rounds: a random cohort trains from the round's model, and the resulting model is discarded."""
 
 from functools import partial
 from typing import NamedTuple
@@ -15,24 +15,23 @@ from fedjax_sel.training import client, server
 
 
 class Probe(NamedTuple):
-    """What a probe round gives."""
+    """Result of a probe round."""
 
-    params: Weights  # the models that the server makes of their reports, [S, ...]
-    took_part: jax.Array  # who of the cohorts trained, bool [S, K]
-    reported: jax.Array  # whose training reached the server, bool [S, K]
-    num_examples: jax.Array  # that they trained on, int32 [S]
+    params: Weights  # models after the server's step, [S, ...]
+    took_part: jax.Array  # clients of the cohorts that trained, bool [S, K]
+    reported: jax.Array  # clients whose report reached the server, bool [S, K]
+    num_examples: jax.Array  # examples that the cohort trained on, int32 [S]
 
 
 def probe(context: RoundContext, number: int) -> Probe:
-    """Train a uniformly random cohort and take the step that its reports lead to (FedCor, Alg. 2, lines 4-8).
+    """Train a uniformly random cohort and take the server's step on its reports (FedCor, Alg. 2, lines 4-8).
 
-    Clients train and report as the federated optimizer has it, some reports are lost, and the server takes its
-    optimizer's step, as in a round: a round with this cohort would end with this model. What the optimizers remember
-    stays as it is.
+    The result equals the model of a round with this cohort: the same federated optimizer, lost reports, and server
+    optimizer. The optimizers' memories stay unchanged.
 
     Args:
-        context: the federation as the round opened.
-        number: which of the round's probes.
+        context: the round's inputs.
+        number: index of the probe in this round.
     """
     plan, federation, available = context.plan, context.federation, context.available
     trainer = plan.trainer
@@ -80,7 +79,7 @@ def probe(context: RoundContext, number: int) -> Probe:
 
 
 def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> jax.Array:
-    """Return aggregation weights by the runner's rule, float32 [S, K]."""
+    """Return aggregation weights by the configured rule, float32 [S, K]."""
     all_sizes = context.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
     num_reached = (

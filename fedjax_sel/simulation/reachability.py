@@ -1,4 +1,4 @@
-"""Who can be reached in a round: the same clients whatever the strategy."""
+"""Available clients of a round; they do not depend on the strategy."""
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +10,16 @@ from fedjax_sel.simulation.plan import Plan
 
 
 def reachable(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
-    """Return who can be reached, bool [S, N]; None: everyone.
+    """Return the mask of available clients.
 
     Args:
-        plan: static; its share is drawn anew each round, unless the federation has a trace.
-        federation: the data.
+        plan: the run's static configuration; each client is available with probability `plan.available`.
+        federation: the data; its availability trace, if any, replaces the random draw.
         streams: random streams.
         round: t, int32 scalar.
+
+    Returns:
+        bool [S, N], or None if all clients are available.
     """
     num_replicates, num_clients = federation.starts.shape
     if federation.reachable is not None:

@@ -1,4 +1,4 @@
-"""What a round leaves behind: curves, cohorts, and the counts of its ledger."""
+"""A round's records: metrics, cohorts, faults, and the counts of its ledger."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,16 +33,16 @@ def record(
     weights: jax.Array,
     reads: OutcomeReads,
 ) -> Records:
-    """Return what a round reports.
+    """Return the round's records: evaluations that are due, the cohort, faults, and ledger events.
 
     Args:
-        context: the federation as the round opened.
-        cohort: who trains, and whose report arrives.
-        bill: of the round's facts.
-        trained: whose updates were finite.
-        server: its step.
-        weights: of the aggregation, float32 [S, K].
-        reads: what the strategy reads of the outcome: losses travel with the updates.
+        context: the round's inputs, with the run's state at w^t.
+        cohort: the selected clients, and the mask of arriving reports.
+        bill: cost of the round's facts.
+        trained: the clients' results, with the mask of finite updates.
+        server: the new global model and the server's state.
+        weights: aggregation weights, float32 [S, K].
+        reads: the parts of the outcome that the strategy reads; losses are billed, as they travel with the updates.
     """
     plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
     selection, reports, finite = cohort.selection, cohort.reports, trained.finite
@@ -53,30 +53,30 @@ def record(
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
 
-    nothing = jnp.full((num_replicates,), jnp.nan, jnp.float32)
+    nan = jnp.full((num_replicates,), jnp.nan, jnp.float32)
     task = plan.trainer.task
-    unmeasured = {each.name: nothing for each in task.measures}
+    unmeasured = {each.name: nan for each in task.measures}
     test = _every(
         plan.eval_every,
         plan.num_rounds,
         round,
         lambda: evaluate(plan, federation, server.params, federation.test_images, federation.test_labels)._replace(
-            correct=nothing
+            correct=nan
         ),
-        Measured(unmeasured, nothing, nothing),
+        Measured(unmeasured, nan, nan),
     )
     train = _every(
         plan.train_metrics_every,
         plan.num_rounds,
         round,
         lambda: evaluation.train_metrics(evaluator(plan, federation.labels), federation, server.params),
-        TrainMetrics(unmeasured, nothing, nothing),
+        TrainMetrics(unmeasured, nan, nan),
     )
-    # What was measured before the first round is billed to it.
+    # Facts measured before the first round are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
     distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
     trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
-    # w^0 is evaluated as well, and the first round pays for it, as for all that comes before it.
+    # The evaluation of w^0 is billed to the first round, too.
     evaluations = 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)
     evaluated = server_examples(plan, federation, evaluations)
     work = _examples_of_training(context)
@@ -101,7 +101,7 @@ def record(
 
 
 def _examples_of_training(context: RoundContext) -> jax.Array:
-    """Count the examples that each client's training of this round takes, int32 [S, N]."""
+    """Count the examples that each client would process in this round's training, int32 [S, N]."""
     work, sizes = context.plan.trainer.work, context.federation.train_sizes
     if not work.varies:
         return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
@@ -125,10 +125,18 @@ def _events(
     losses: int,
     evaluated: jax.Array | int,
 ) -> Events:
-    """Count what happened in a round.
+    """Return the round's ledger events.
 
-    `work` is the examples that each client's training takes, int32 [S, N]; `trains` is the cohort and `reported` those
-    of it whose training arrived, bool [S, N].
+    Args:
+        plan: the run's static configuration.
+        federation: the clients' and the server's data.
+        work: examples that each client's training processes, int32 [S, N].
+        trains: mask of the cohort, bool [S, N].
+        reported: mask of the clients whose report arrived, bool [S, N].
+        bill: cost of the round's facts.
+        start: cost of the facts measured before the first round; zeros in later rounds.
+        losses: number of losses that each client reports with its update, 0 to 2.
+        evaluated: examples that the server evaluates for the strategy.
     """
     optimizer = plan.trainer.optimizer
     on = facts.reported(federation, plan.loss_on)
@@ -143,7 +151,7 @@ def _events(
         + bill.probe_models_down
         + start.probe_models_down,
         models_up=models_up,
-        # Before the first round all that an optimizer remembers is zero, and need not be sent.
+        # Before the first round the optimizer's memory is zero and need not be sent.
         vectors_down=optimizer.vectors_down
         * ((trains | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up + bill.probe_reports_lost),
         vectors_up=optimizer.vectors_up * arrived,
@@ -161,10 +169,10 @@ def _events(
     )
 
 
-def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], nothing: Any) -> Any:
-    """Measure in every period-th round and in the last; with period 0 never."""
+def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], skipped: Any) -> Any:
+    """Measure in every period-th round and in the last round; return `skipped` otherwise, or always if period is 0."""
     if period == 0:
-        return nothing
+        return skipped
     if period == 1:
         return measure()
-    return lax.cond(((round + 1) % period == 0) | (round + 1 == num_rounds), measure, lambda: nothing)
+    return lax.cond(((round + 1) % period == 0) | (round + 1 == num_rounds), measure, lambda: skipped)

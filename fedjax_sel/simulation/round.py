@@ -1,7 +1,7 @@
-"""One round, from top to bottom: select a cohort, train it, aggregate, learn, record.
+"""One federated round, from top to bottom: select a cohort, train it, aggregate, learn, record.
 
-A round is a pure function (carry, round number) -> (carry, records) over all replicates at once. Nothing in it touches
-the host. Shapes: S replicates, N clients, K selected.
+A round is a pure function (carry, round number) -> (carry, records) over all replicates at once. It runs on the devices
+alone, unless images or client states live in host memory. Shapes: S replicates, N clients, K selected.
 """
 
 import jax
@@ -13,7 +13,7 @@ from fedjax_sel.simulation import client_table
 from fedjax_sel.simulation.aggregation import aggregate, cohort_weights
 from fedjax_sel.simulation.cohort_training import train_cohorts
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.learning import hear_training_losses, learn, what_update_reads
+from fedjax_sel.simulation.learning import learn, outcome_reads, record_training_losses
 from fedjax_sel.simulation.plan import Carry, Plan, Records
 from fedjax_sel.simulation.reachability import reachable
 from fedjax_sel.simulation.recording import record
@@ -24,40 +24,43 @@ from fedjax_sel.simulation.selecting import measure_cohort, select
 def one_round(
     plan: Plan, carry: Carry, round: jax.Array, federation: Federation, streams: Streams
 ) -> tuple[Carry, Records]:
-    """Play one round of all replicates.
+    """Run one round of all replicates.
+
+    Two values pass through the steps below. `cohort` holds the selected clients and marks those whose report arrives.
+    `selection_state` holds the strategy's state, its fact tables and the round's bill.
 
     Args:
-        plan: static.
-        carry: the state at w^t.
-        round: t, int32 scalar, from 0; never batched, so that what depends on it alone stays a real branch.
-        federation: the data.
+        plan: the run's static configuration.
+        carry: the run's state at w^t.
+        round: t, int32 scalar, from 0. It is never batched, so a condition on it alone stays a real branch.
+        federation: the clients' and the server's data.
         streams: random streams.
 
     Returns:
-        The state at w^(t+1) and the round's records.
+        The run's state at w^(t+1) and the round's records.
     """
     available = reachable(plan, federation, streams, round)
     context = RoundContext(plan, federation, carry, streams, round, available)
 
-    cohort, known = select(context)
-    known = measure_cohort(context, cohort, known)
-    reads = what_update_reads(context, cohort, known)
-    weights = cohort_weights(context, cohort, known)
+    cohort, selection_state = select(context)
+    selection_state = measure_cohort(context, cohort, selection_state)
+    reads = outcome_reads(context, cohort, selection_state)
+    weights = cohort_weights(context, cohort, selection_state)
     trained, sums = train_cohorts(context, cohort, weights, reads)
-    known = hear_training_losses(context, cohort, known, trained)
+    selection_state = record_training_losses(context, cohort, selection_state, trained)
     server = aggregate(context, cohort, trained, sums, weights)
-    known = learn(context, cohort, known, trained, server, weights, reads)
-    records = record(context, cohort, known.bill, trained, server, weights, reads)
+    selection_state = learn(context, cohort, selection_state, trained, server, weights, reads)
+    records = record(context, cohort, selection_state.bill, trained, server, weights, reads)
 
     carry = carry._replace(
-        params=server.params, server=server.optimizer, strategy=known.state, info=known.info, shared=server.shared,
-        evaluation=server.evaluation,
+        params=server.params, server=server.optimizer, strategy=selection_state.state, info=selection_state.info,
+        shared=server.shared, evaluation=server.evaluation,
     )  # fmt: skip
-    # A broken update leaves its client's row as it was.
+    # A client whose update is not finite keeps its previous row.
     kept = cohort.selection.mask & trained.finite
-    everything = (carry._replace(clients=None), records)
+    results = (carry._replace(clients=None), records)
     return carry._replace(
-        clients=client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=everything)
+        clients=client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
     ), records
 
 
@@ -70,19 +73,19 @@ def many_rounds(
     federation: Federation,
     streams: Streams,
 ) -> tuple[Carry, Records]:
-    """Play a chunk: `length` rounds, one program whatever `first` is, and nothing in rounds past the end.
+    """Scan a chunk of `length` rounds; one compiled program serves every value of `first`.
 
     Args:
-        plan: static.
-        length: rounds; static.
-        some_are_idle: whether the last chunk goes past the end; static.
-        carry: the state at `first`.
-        first: rounds before them, int32 scalar.
-        federation: the data.
+        plan: the run's static configuration.
+        length: number of rounds; static.
+        some_are_idle: whether the last chunk extends past the run's end, where rounds change nothing; static.
+        carry: the run's state before round `first`.
+        first: number of the first round, int32 scalar.
+        federation: the clients' and the server's data.
         streams: random streams.
 
     Returns:
-        The carry and the records with leading axes [length, S].
+        The carry after the chunk, and the records with leading axes [length, S].
     """
 
     def body(carry: Carry, round: jax.Array):

@@ -1,4 +1,4 @@
-"""What a round knows when it opens: what facts are measured on, and what the cohort trains from."""
+"""Inputs of a round, and the part of them that training jobs read."""
 
 from typing import Any, NamedTuple
 
@@ -15,40 +15,40 @@ from fedjax_sel.training.optimizers.base import Memory
 
 
 class RoundContext(NamedTuple):
-    """What a round knows when it opens: the plan, the data, the state, and who can be reached."""
+    """Inputs of a round: configuration, data, state, random streams, and available clients."""
 
     plan: Plan  # static
     federation: Federation
-    carry: Carry
+    carry: Carry  # the run's state at w^t
     streams: Streams
     round: jax.Array  # t, int32 scalar
-    available: jax.Array | None  # bool [S, N]; None: everyone
+    available: jax.Array | None  # mask of available clients, bool [S, N]; None: all
 
 
 class ToTrain(NamedTuple):
-    """What clients train from, as `devices.spread` hands it to every job."""
+    """Inputs that all training jobs share; `devices.spread` passes them to every job."""
 
     federation: Federation
-    params: Weights  # [S, ...]
-    clients: Kept | HostTable
-    shared: Any
-    round: jax.Array
+    params: Weights  # the models that clients receive, [S, ...]
+    clients: Kept | HostTable  # client table
+    shared: Any  # the federated optimizer's server memory, [S, ...]
+    round: jax.Array  # t, int32 scalar
 
     def received(self, replicate: jax.Array) -> Weights:
         """Return the model that the clients of a replicate receive."""
         return devices.of_replicate(self.params, replicate)
 
     def kept(self, replicate: jax.Array, client: jax.Array) -> Kept:
-        """Return what is kept of a client."""
+        """Return a client's row of the client table."""
         return client_table.row(self.clients, replicate, client)
 
     def memory(self, replicate: jax.Array, kept: Kept) -> Memory:
-        """Return what the federated optimizer remembers: of a client, of whom that is kept, and of the server."""
+        """Return the federated optimizer's memory: the client's, from its row `kept`, and the server's."""
         return Memory(kept.own, devices.of_replicate(self.shared, replicate))
 
 
 def to_train(context: RoundContext, params: Weights | None = None) -> ToTrain:
-    """Return what clients train from: the round's model, or another."""
+    """Return the shared inputs of training jobs that start from w^t, or from `params` if given."""
     carry = context.carry
     params = carry.params if params is None else params
     return ToTrain(context.federation, params, carry.clients, carry.shared, context.round)

@@ -1,4 +1,4 @@
-"""From a problem to a program on the devices, and through its rounds chunk by chunk."""
+"""The compiled program of a run: built from a problem, executed chunk by chunk."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -34,35 +34,35 @@ class Program(NamedTuple):
     carry: Carry
     federation: Federation
     streams: Streams
-    first: int  # rounds that the carry has behind it
-    length: int  # rounds of a chunk
+    first: int  # number of completed rounds at the start
+    length: int  # rounds per chunk
     chunk: Any  # jitted: (carry, first round, federation, streams) -> (carry, records); the carry is donated
 
 
 def prepare(problem: Problem, eval_every: int | None = None) -> Program:
-    """Put the data on the devices, measure what is due before the first round, and build the program.
+    """Put the data on the devices, measure the facts due before the first round, and build the program.
 
     Args:
         problem: from `pose`.
-        eval_every: overrides the configuration's; 0 for never (benchmarks).
+        eval_every: overrides the configured evaluation period; 0 disables evaluation (benchmarks).
 
     Returns:
-        The program of all seeds; nothing of its rounds is compiled yet.
+        The program of all seeds; its rounds are not compiled yet.
     """
     return prepare_groups(problem, layout.lay_out(problem, len(problem.config.run.seeds), eval_every))[0]
 
 
 def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" = None) -> list[Program]:
-    """Prepare a program, as `prepare` does, for each group of seeds that take turns (see `chunks`).
+    """Prepare one program per group of seeds; groups take turns on the devices (see `chunks`).
 
     Args:
         problem: from `pose`.
         laid_out: from `layout.lay_out`.
-        resumed: where the run goes on, instead of from the start.
+        resumed: state to resume from; None: start a new run.
 
     Returns:
-        A program for each group. They share images and compiled rounds; the state of each waits in host memory where
-        there are several.
+        A program for each group. They share images and compiled rounds. If there are several, each state waits in host
+        memory for its turn.
     """
     run = problem.config.run
     devices.keep_programs()
@@ -77,11 +77,11 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
     chunk = jax.jit(rounds(plan, length, first), donate_argnums=0, out_shardings=out_shardings)
 
     def starting(federation: Federation, roots: Streams) -> tuple[Carry | None, Streams]:
-        carry, streams = begin(plan, federation, roots)
+        carry, streams = initial_state(plan, federation, roots)
         return (carry if resumed is None else None), streams
 
     start = jax.jit(devices.over_seeds(mesh, starting, (SPECS, per_seed), per_seed))
-    measure = _measuring(plan)
+    measure = _measure_at_start(plan)
     programs = []
     for place in range(0, len(run.seeds), seeds_at_once):
         own = slice(place, place + seeds_at_once)
@@ -91,7 +91,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         if resumed is not None:
             carry = jax.tree.map(itemgetter(own), resumed.carry)
         if plan.store is not None:
-            carry = _stored(plan, plan.store, carry, own, resumed is None)
+            carry = _with_host_table(plan, plan.store, carry, own, resumed is None)
         if resumed is None:
             carry = _before_first_round(plan, measure, carry, federation, streams)
         waits = seeds_at_once < len(run.seeds)
@@ -100,8 +100,8 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
     return programs
 
 
-def _stored(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: bool) -> Carry:
-    """Return the carry with a table of clients in host memory, and fill the table."""
+def _with_host_table(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: bool) -> Carry:
+    """Fill the client table in host memory, and return the carry with a reference to it."""
     if fresh:
         store.fill(seeds, devices.fetch(jax.jit(jax.vmap(plan.kept_at_first))(carry.params)))
     else:
@@ -112,10 +112,10 @@ def _stored(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: boo
 
 
 class State(NamedTuple):
-    """Where a run stands: all that its rounds hand on."""
+    """A run's complete state between two chunks."""
 
-    rounds: int  # that were run
-    carry: Carry  # of all seeds, in host memory
+    rounds: int  # number of completed rounds
+    carry: Carry  # all seeds, in host memory
 
 
 def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
@@ -132,7 +132,7 @@ def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
     host, plan, seeds_at_once = laid_out
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
-    shapes = devices.over_seeds(plan.mesh, partial(begin, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
+    shapes = devices.over_seeds(plan.mesh, partial(initial_state, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
     carry, _ = jax.eval_shape(shapes, *jax.tree.map(_shape_of, (host._replace(**tables), roots)))
     return carry
 
@@ -153,12 +153,12 @@ SPECS: Any = Federation(
 
 
 def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry, Records]]:
-    """Return the function of a chunk of rounds on the plan's devices, not yet compiled.
+    """Return the function that runs a chunk of rounds on the plan's devices, not yet compiled.
 
     Args:
-        plan: static.
-        length: rounds.
-        first: rounds before the first chunk.
+        plan: the run's static configuration.
+        length: rounds per chunk.
+        first: number of completed rounds before the first chunk.
 
     Returns:
         (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
@@ -173,8 +173,8 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
     return devices.over_seeds(plan.mesh, chunk, in_specs, (devices.PER_SEED, devices.WHOLE))
 
 
-def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
-    """Return the state before anything is known, and the random streams."""
+def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
+    """Return the state before any fact is measured, and the random streams."""
     model = plan.trainer.model
     num_classes = federation.label_counts.shape[-1]
     streams = keys.streams(root_seeds)
@@ -204,24 +204,26 @@ def begin(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carr
         info=information.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
         clients=client_table.on_devices(plan.kept_at_first, params, num_clients)
         if plan.store is None
-        else client_table.on_host(plan.store, jnp.zeros((num_replicates,), jnp.int32)),  # their places come later
+        else client_table.on_host(
+            plan.store, jnp.zeros((num_replicates,), jnp.int32)
+        ),  # `_with_host_table` sets the slots
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
-        start=bills.nothing(num_replicates, num_clients, len(plan.strategy.requests)),
+        start=bills.empty_bill(num_replicates, num_clients, len(plan.strategy.requests)),
     )
-    return jax.tree.map(_of_its_type, carry), streams
+    return jax.tree.map(_strongly_typed, carry), streams
 
 
-def _of_its_type(leaf: jax.Array) -> jax.Array:
-    """Return a leaf that no longer adapts its type to others: after a round it would not, and a chunk compile again."""
+def _strongly_typed(leaf: jax.Array) -> jax.Array:
+    """Remove a leaf's weak type: a round's output has none, so the second chunk would compile again."""
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(leaf.dtype)
 
 
 Measure = Callable[[Carry, Federation, Streams], tuple[Information, Bill]]
 
 
-def _measuring(plan: Plan) -> Measure:
-    """Return what serves the requests that are due at the start, compiled once for all groups of seeds."""
+def _measure_at_start(plan: Plan) -> Measure:
+    """Return the jitted function that measures the facts due at the start; all groups of seeds share it."""
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
         context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None)
@@ -232,7 +234,7 @@ def _measuring(plan: Plan) -> Measure:
 
 
 def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: Federation, streams: Streams) -> Carry:
-    """Serve what is due at the start, and let the strategy work on it once, in float64 on the CPU."""
+    """Measure the facts due at the start, then run the strategy's `prepare` on them, in float64 on the CPU."""
     if protocol.requests_at_start(plan.strategy):
         info, start = measure(carry, federation, streams)
         carry = carry._replace(info=info, start=start)
@@ -246,22 +248,22 @@ def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: 
 
 
 View = Callable[[Carry], Any]
-"""Carry of a group of seeds -> a pytree of its leaves."""
+"""Function (carry of a group of seeds) -> a pytree of some of its leaves."""
 
 
 class Chunk(NamedTuple):
-    """Rounds that were begun."""
+    """A chunk of dispatched rounds; its results may still be computing."""
 
-    first: int  # rounds before them
-    records: Records  # leading axes [rounds, S], still on the device: ask a leaf `is_ready()`, or fetch it
-    copy_state: Callable[[], State]  # of the state after them, on the device; only before the next chunk is asked for
-    copy: Callable[[View], Any]  # what a view sees of that state; only before the next chunk is asked for
+    first: int  # number of the first round
+    records: Records  # leading axes [rounds, S], on the device: test a leaf with `is_ready()`, or fetch it
+    copy_state: Callable[[], State]  # copies the state after the chunk; call it before requesting the next chunk
+    copy: Callable[[View], Any]  # copies a view of that state; call it before requesting the next chunk
 
 
 def chunks(*programs: Program) -> Iterator[Chunk]:
-    """Run all rounds of one program, or of several groups of seeds that take turns: a chunk of each, then the next.
+    """Run all rounds, chunk by chunk; of several groups of seeds, each runs its chunk in turn.
 
-    Rounds past the end are not among the records.
+    The records do not include rounds past the run's end.
     """
     carries, plan, length = [program.carry for program in programs], programs[0].plan, programs[0].length
     for first in range(programs[0].first, plan.num_rounds, length):
@@ -282,7 +284,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
 
 
 def seen_at_first(programs: list[Program], view: View) -> Any:
-    """Return what is seen of all seeds before the rounds of their programs, in host memory."""
+    """Return a view of the programs' starting state, all seeds, in host memory."""
     return devices.fetch(_copy_view([program.carry for program in programs], view))
 
 
@@ -292,14 +294,14 @@ def _copy_view(carries: list[Any], view: View) -> Any:
 
 
 def _copy_state(rounds: int, carries: list[Any], store: HostStore | None) -> State:
-    if store is not None:  # it is whole when the chunk is computed
+    if store is not None:  # the table in host memory is complete once the chunk is computed
         carries = [carry._replace(clients=None) for carry in jax.block_until_ready(carries)]
     carry = jax.tree.map(_joined, *carries) if len(carries) > 1 else _copy(carries[0])
     return State(rounds, carry if store is None else carry._replace(clients=store.copy()))
 
 
 def _joined(*leaves: Any) -> Any:
-    """Join the leaves of groups in host memory, where random keys are jax arrays, too."""
+    """Concatenate the leaves of groups in host memory; random keys are JAX arrays there, too."""
     return np.concatenate(leaves) if isinstance(leaves[0], np.ndarray) else jnp.concatenate(leaves)
 
 

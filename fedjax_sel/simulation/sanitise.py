@@ -1,13 +1,13 @@
-"""Measured losses that are not finite are replaced before a strategy sees them, and counted.
+"""Replacement of measured losses that are not finite, before a strategy reads them.
 
-A diverged client is not unknown, it is bad: NaN becomes the largest finite loss that is known, of those who answered
-now and of those who answered before.
+A NaN loss means a diverged client, hence a high loss. It becomes the largest finite loss among the current and the
+earlier answers.
 """
 
 import jax
 import jax.numpy as jnp
 
-LARGEST = 1e6  # nats; also what infinity becomes
+LARGEST = 1e6  # nats; replaces infinity, and clips larger losses
 
 
 def losses(
@@ -16,13 +16,13 @@ def losses(
     """Make measured losses finite.
 
     Args:
-        values: float32 [M, ...].
-        answered: bool [M]; others are not counted.
-        known_before: the largest loss that a table holds already; -inf without.
+        values: losses, float32 [M, ...], nats.
+        answered: mask of the clients that answered, bool [M]; other values are not counted.
+        known_before: largest loss in the fact table; -inf for an empty table.
 
     Returns:
-        Finite values of that shape within +-1e6; which clients had a value that was not finite, bool [M]; and how many
-        values were replaced, int32.
+        Finite losses of the same shape, within +-1e6; the mask of clients with a value that was not finite, bool [M];
+        and the number of replaced values, int32.
     """
     counts = answered.reshape(-1, *[1] * (values.ndim - 1))
     finite = jnp.isfinite(values)

@@ -1,9 +1,8 @@
-"""What selection alone costs: a strategy's own computation, round after round, with training and measuring stubbed.
+"""The cost of selection alone: a strategy's own computation per round, with training and measurement stubbed.
 
 A round here is `observe`, `candidates`, `select` and `update`, on random facts and updates of the real shapes. Facts
-come in the rounds in which the strategy buys them, with the ages that they have in a run, so that what a strategy does
-in some rounds only costs its share. Measuring facts and training are not in it. The devices are those of a run: where
-several share the clients of a seed, each of them selects, and all at once.
+arrive on the strategy's schedule, with the ages that they have in a run, so work that is due in some rounds only counts
+in proportion. The device layout is that of a run: if several devices share a seed's clients, all of them select.
 
 Shapes: S replicates, N clients, K selected.
 """
@@ -41,11 +40,11 @@ from fedjax_sel.strategies.base import (
 from fedjax_sel.strategies.protocol import Keys, Known
 
 ROUNDS_A_CALL = 10
-BUDGET_SECONDS = 10.0  # of timed rounds; those of the configuration where they take less
+BUDGET_SECONDS = 10.0  # of timed rounds; fewer if the configured rounds take less
 
 
 class Setting(NamedTuple):
-    """What the cost depends on."""
+    """Inputs of the cost: strategy, model and problem sizes."""
 
     strategy: Strategy
     model: Model
@@ -53,29 +52,29 @@ class Setting(NamedTuple):
     num_selected: int  # K
     num_rounds: int  # T
     sizes: np.ndarray  # examples of each client, int32 [S, N]; only their shares matter
-    available: float | None = None  # share of the clients that can be reached; None: everyone, and nobody asks who
+    available: float | None = None  # probability that a client is available; None: all are, and no mask is passed
 
 
 class Cost(NamedTuple):
-    """What it is."""
+    """Cost of a strategy's selection."""
 
     seconds_per_round: float  # all replicates together
-    rounds: int  # that were timed
+    rounds: int  # number of timed rounds
     compile_seconds: float
-    peak_bytes: int  # of the program on all devices: state, facts and updates, and what it needs while it runs
-    state_bytes: int  # of the strategy's state
-    fact_bytes: int  # of the tables
+    peak_bytes: int  # memory of the program on all devices: state, facts, updates, and temporary arrays
+    state_bytes: int  # size of the strategy's state
+    fact_bytes: int  # size of the fact tables
 
 
 class _Carry(NamedTuple):
-    """Leaves [S, ...]."""
+    """The scan carry of the benchmark, leaves [S, ...]."""
 
     state: Any
     info: Information
 
 
 class _Stubs(NamedTuple):
-    """What stands for the measured: random, finite, and an argument, so that no compiler can work on it beforehand."""
+    """Random finite stand-ins for measurements; passed as arguments, so that XLA cannot fold them as constants."""
 
     keys: jax.Array  # [S]
     facts: Information
@@ -98,11 +97,11 @@ def of_problem(problem: Problem) -> Setting:
 
 
 def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDGET_SECONDS) -> float:
-    """Return the seconds that selection takes a round, all replicates together, on this machine.
+    """Return the seconds per round that selection takes on this machine, all replicates together.
 
     Args:
-        experiment: or a configuration.
-        budget_seconds: when to stop timing.
+        experiment: an experiment or a configuration.
+        budget_seconds: limit on the timed seconds.
     """
     return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
 
@@ -111,22 +110,22 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     """Compile and time a strategy's rounds, from the first one on.
 
     Args:
-        setting: the strategy and the shapes.
-        budget_seconds: no further call is begun after so many. Rounds are timed ten a call; those of a last,
-            shorter call are left out, for they would need a program of their own.
-        most_bytes: what state and facts, and later the whole program, may take.
+        setting: the strategy and the problem sizes.
+        budget_seconds: limit on the timed seconds; no call starts after it. Each call runs ten rounds. A shorter last
+            call would need another program and is left out.
+        most_bytes: limit in bytes, for state and facts together and for the whole program.
 
     Returns:
         The cost.
 
     Raises:
-        MemoryError: they take more; nothing of that size was allocated.
+        MemoryError: the limit is exceeded; nothing of that size was allocated.
     """
     key = jax_settings.key(0)
-    begin: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_begin, setting)
-    carry, stubs = jax.eval_shape(begin, key)
+    initial: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_initial, setting)
+    carry, stubs = jax.eval_shape(initial, key)
     state_bytes, fact_bytes = memory.of_arrays(carry.state), memory.of_arrays(carry.info)
-    _refuse("state and facts", state_bytes + fact_bytes, most_bytes)
+    _check_bytes("state and facts", state_bytes + fact_bytes, most_bytes)
     started = time.perf_counter()
     mesh = devices.make_mesh(len(setting.sizes), setting.num_selected, num_blocks=1)
     per_seed = devices.PER_SEED
@@ -134,9 +133,9 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     program = jax.jit(rounds, donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
     compile_seconds = time.perf_counter() - started
     program_bytes = mesh.size * memory.of_program(program)
-    _refuse("the program", program_bytes, most_bytes)
+    _check_bytes("the program", program_bytes, most_bytes)
 
-    carry, stubs = jax.jit(begin)(key)
+    carry, stubs = jax.jit(initial)(key)
     carry = carry._replace(state=_prepared(setting, carry))
     carry, stubs = devices.place(mesh, (carry, stubs), per_seed)
     jax.block_until_ready(program(jax.tree.map(jnp.copy, carry), jnp.int32(0), stubs))  # not timed
@@ -150,13 +149,13 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     return Cost(spent / done, done, compile_seconds, program_bytes, state_bytes, fact_bytes)
 
 
-def _refuse(what: str, size: int, most: int | None) -> None:
+def _check_bytes(what: str, size: int, most: int | None) -> None:
     if most is not None and size > most:
         raise MemoryError(f"{what} would take {size / 1e6:,.1f} MB, more than the {most / 1e6:,.1f} MB allowed")
 
 
-def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
-    """Return the state and the tables before the first round, and the stubs."""
+def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
+    """Return the strategy's state and the fact tables before the first round, and the stubs."""
     strategy, model = setting.strategy, setting.model
     num_replicates, num_clients = setting.sizes.shape
     key_state, key_facts, key_updates, key_rounds = jax.random.split(key, 4)
@@ -186,7 +185,7 @@ def _begin(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
 
 
 def _prepared(setting: Setting, carry: _Carry) -> Any:
-    """Return the state after `prepare`, as a run calls it: replicate by replicate, in float64 on the CPU."""
+    """Return the state after `prepare`, run as in a real run: per replicate, in float64 on the CPU."""
     if setting.strategy.prepare is keep_state:
         return carry.state
     state, info = jax.device_get((carry.state, carry.info))
@@ -196,7 +195,7 @@ def _prepared(setting: Setting, carry: _Carry) -> Any:
 
 
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
-    """Play rounds first, first + 1, .. of all replicates; selections are [S, rounds, ...]."""
+    """Run the rounds from `first` on, for all replicates; selections are [S, rounds, ...]."""
 
     def body(carry: _Carry, round: jax.Array):
         return jax.vmap(partial(_round, setting), in_axes=(0, None, 0))(carry, round, stubs)
@@ -207,24 +206,28 @@ def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) ->
 
 
 def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
-    """Play one round of one replicate; the round number is not batched, as in a run."""
+    """Run one round of one replicate; as in a real run, the round number is not batched."""
     strategy, num_clients = setting.strategy, setting.sizes.shape[1]
     keys = jax.random.split(jax.random.fold_in(stubs.keys, round), 5)
-    level = jax.random.uniform(keys[0], minval=0.5, maxval=1.0)  # no two rounds have the same facts and updates
+    level = jax.random.uniform(keys[0], minval=0.5, maxval=1.0)  # a different scale of facts and updates each round
     share = setting.available
     available = None if share is None else jax.random.uniform(keys[1], (num_clients,)) < share
-    everyone = jnp.ones((num_clients,), bool) if available is None else available
+    reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
-        asked = everyone if ids is None else ledger.distinct(ids, everyone[ids] if mask is None else mask, num_clients)
+        queried = (
+            reachable if ids is None else ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
+        )
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
-            info = protocol.entered(info, request.kind, values, asked & request.when.due(round))
+            info = protocol.entered(info, request.kind, values, queried & request.when.due(round))
         return info, bill
 
-    known = Known(carry.state, carry.info)
-    known, (selection, _) = protocol.select(strategy, serve, known, Keys(keys[2], keys[3]), round, available)
-    known = protocol.ask_cohort(serve, known, selection)
+    selection_state = Known(carry.state, carry.info)
+    selection_state, (selection, _) = protocol.select(
+        strategy, serve, selection_state, Keys(keys[2], keys[3]), round, available
+    )
+    selection_state = protocol.ask_cohort(serve, selection_state, selection)
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
     outcome = Outcome(
@@ -237,8 +240,8 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         path_lengths=jnp.full((setting.num_selected,), 0.1),
         subset_loss=subset_loss.stand_in(strategy, losses[1]),
     )
-    known = protocol.learn(strategy, known, round, selection, outcome)
-    return _Carry(known.state, known.info), selection
+    selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
+    return _Carry(selection_state.state, selection_state.info), selection
 
 
 def _metrics(strategy: Strategy, level: jax.Array) -> ServerMetrics | Unrequested:

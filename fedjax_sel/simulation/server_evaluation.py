@@ -1,4 +1,4 @@
-"""Models on the server's examples: of the test set, for the curves, and of what a strategy asks it to use."""
+"""Evaluation on the server: the test set for curves, and a strategy's `server_metrics` and `subset_loss`."""
 
 import functools
 import operator
@@ -22,7 +22,7 @@ from fedjax_sel.strategies.subset_loss import SubsetLoss
 
 
 def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) -> Evaluation | None:
-    """Return the server's own evaluation, where the strategy requests one; leaves [S]."""
+    """Return the server's evaluation of the models, leaves [S]; None if the strategy does not request one."""
     wanted = [request for request in plan.strategy.requests if request.kind == "server_metrics"]
     if not wanted:
         return None
@@ -33,15 +33,15 @@ def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) 
 
 
 class Reports(NamedTuple):
-    """What a cohort's models are averaged from, leaves [S, K, ...] and [S, ...]."""
+    """Inputs of averages over subsets of a cohort."""
 
-    updates: Weights  # w_k - w; zeros of those who are not heard of
-    weights: jax.Array  # of the aggregation, 0 of those whose report is lost or not finite
-    params: Weights  # w
+    updates: Weights  # w_k - w, zero for lost reports, [S, K, ...]
+    weights: jax.Array  # aggregation weights, zero for reports lost or not finite, float32 [S, K]
+    params: Weights  # w, [S, ...]
 
 
 def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss | Unrequested:
-    """Return what `update` calls for the server's loss of averages of subsets of the cohort, of all replicates."""
+    """Return the `subset_loss` that `update` calls: the server's loss of averaged models of subsets of the cohort."""
     request = subset_loss.requested(plan.strategy)
     if request is None:
         return Unrequested(plan.strategy.name, subset_loss.KIND)
@@ -49,7 +49,7 @@ def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss 
     count = jax.tree.leaves(targets)[0].shape[0]
     block = evaluation.block_size(count, plan.evaluation_block)
     starts = jnp.minimum(jnp.arange(-(-count // block)) * block, count - block)
-    fresh = jnp.arange(-(-count // block)) * block  # the first example of each block that no other one has
+    fresh = jnp.arange(-(-count // block)) * block  # first example of each block that is not in the block before
 
     def of_model(weights: Weights) -> jax.Array:
         def of_block(job: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -79,7 +79,7 @@ def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss 
 
 
 def _examples(federation: Federation, request: Request) -> tuple[Any, Any]:
-    """Return inputs and targets on which the server answers a request."""
+    """Return the inputs and targets on which the server evaluates a request."""
     if request.option("on", "validation") == "test":
         return federation.test_images, federation.test_labels
     return federation.server_images, federation.server_labels
@@ -89,9 +89,9 @@ def server_examples(plan: Plan, federation: Federation, evaluations: jax.Array |
     """Count the examples that the server evaluates for the strategy in a round.
 
     Args:
-        plan: whose strategy.
+        plan: static configuration with the strategy.
         federation: the data.
-        evaluations: of the global model, for `server_metrics`.
+        evaluations: number of evaluations of the global model for `server_metrics`.
     """
     counts = {}
     for request in plan.strategy.requests:
@@ -102,11 +102,11 @@ def server_examples(plan: Plan, federation: Federation, evaluations: jax.Array |
 
 
 def evaluator(plan: Plan, targets: Any) -> Evaluator:
-    """Return what evaluates a plan's models on so many examples."""
+    """Return the evaluation configuration for the examples of `targets`."""
     size = evaluation.block_size(jax.tree.leaves(targets)[0].shape[0], plan.evaluation_block)
     return Evaluator(plan.mesh, plan.trainer.model, plan.trainer.task, size, plan.blocks_at_once)
 
 
 def evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any) -> Measured:
-    """Measure models on examples, leaves [S]."""
+    """Evaluate one model per replicate on the same examples, leaves [S]."""
     return evaluation.on_examples(evaluator(plan, targets), federation, inputs, targets, weights)

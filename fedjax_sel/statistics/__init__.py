@@ -1,13 +1,13 @@
-"""What few seeds can tell: pure functions of arrays, in which the seeds are paired by construction.
+"""Statistics for few paired seeds, as pure functions of arrays.
 
-paired       an interval and a test for a mean paired difference
-families     Holm's correction, and the verdict: better, worse, within chance, too few seeds
+paired       interval and test for a mean paired difference
+families     Holm's correction, and a verdict for each comparison
 aggregates   interquartile means and performance profiles, over seeds and settings
-censored     rounds or megabytes to a target that a seed may never reach
-normality    whether samples are Gaussian: a distance and a test
-covariances  how alike two covariances are
+censored     rounds or megabytes to a target that some seeds never reach
+normality    distance of samples from a Gaussian, and a test
+covariances  similarity of two covariances
 
-docs/statistics.md says which to use when, and why these.
+docs/statistics.md explains the choice of methods.
 """
 
 from fedjax_sel.statistics.aggregates import (

@@ -1,4 +1,4 @@
-"""One number, or one curve, for many runs: over seeds, and over settings and seeds."""
+"""Aggregates of many runs over seeds and settings: interquartile means and performance profiles."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,15 +8,15 @@ from fedjax_sel.statistics.paired import RESAMPLES, Interval, bootstrap, finite
 
 
 def interquartile_mean(scores: ArrayLike) -> float:
-    """Return the mean of the middle half of all runs, settings and seeds together.
+    """Return the mean of the middle half of all runs, pooled over settings and seeds.
 
-    A quarter is cut at either end, rounded down to whole runs.
+    A quarter of the runs, rounded down, is removed at each end.
 
     Args:
-        scores: finite, [seeds] or [settings, seeds], of one scale in all settings.
+        scores: finite scores on a common scale, [seeds] or [settings, seeds].
 
     Raises:
-        ValueError: there is no score, or one that is not finite.
+        ValueError: there are no scores, or one is not finite.
     """
     return float(stats.trim_mean(finite(scores).ravel(), 0.25))
 
@@ -26,21 +26,21 @@ def interquartile_mean_interval(
 ) -> Interval:
     """Return the BCa bootstrap interval of the interquartile mean, at the expanded level of `mean_interval`.
 
-    Whole seeds are resampled, with their scores in all settings: a seed's runs in several settings are not independent.
-    Where the middle half is tied, so that no single seed matters, its ends are plain percentiles of the resamples. It
-    speaks of other seeds in these settings, not of other settings.
+    Whole seeds are resampled with their scores in all settings, because a seed's runs in several settings are not
+    independent. The interval generalizes to other seeds in these settings, not to other settings. If the middle half is
+    tied, so that no single seed changes the mean, the ends are plain percentiles of the resamples.
 
     Args:
-        scores: finite, [seeds] or [settings, seeds].
-        level: the coverage asked for, in (0, 1).
-        resamples: of the bootstrap.
-        seed: of its generator.
+        scores: finite scores, [seeds] or [settings, seeds].
+        level: nominal coverage, in (0, 1).
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap's generator.
 
     Returns:
-        The interval; NaN for a single seed, of width zero where all seeds have equal scores.
+        The interval; NaN for a single seed, and of width zero if all seeds have equal scores.
 
     Raises:
-        ValueError: there is no score, or one that is not finite.
+        ValueError: there are no scores, or one is not finite.
     """
     table = np.atleast_2d(finite(scores))
     seeds = table.shape[1]
@@ -52,22 +52,22 @@ def interquartile_mean_interval(
     if seeds == 1:
         return Interval(np.array(np.nan), np.array(np.nan))
     without_one = of_seeds(np.array([np.delete(np.arange(seeds), out) for out in range(seeds)]), -1)
-    # where leaving out a seed changes nothing, as where the middle half is tied, BCa has no acceleration to estimate
+    # If omitting a seed changes nothing, BCa's acceleration is undefined.
     method = "BCa" if np.ptp(without_one) > 0 else "percentile"
     return Interval(*map(np.asarray, bootstrap(np.arange(seeds), of_seeds, level, resamples, seed, method)))
 
 
 def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
-    """Return the share of runs whose score is above each threshold.
+    """Return the fraction of runs with a score above each threshold.
 
     Args:
-        scores: finite, [seeds] or [settings, seeds].
-        thresholds: tau, [T].
+        scores: finite scores, [seeds] or [settings, seeds].
+        thresholds: thresholds tau, [T].
 
     Returns:
-        float64 [T], falling from 1 to 0 where the thresholds rise past all scores.
+        Fractions, float64 [T].
 
     Raises:
-        ValueError: there is no score, or one that is not finite.
+        ValueError: there are no scores, or one is not finite.
     """
     return (finite(scores).ravel() > np.asarray(thresholds, np.float64)[:, None]).mean(axis=1)

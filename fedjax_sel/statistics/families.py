@@ -1,4 +1,4 @@
-"""Several comparisons at once: Holm's correction, and a verdict in words."""
+"""Families of comparisons: Holm's correction, and a verdict for each comparison."""
 
 import math
 from typing import NamedTuple
@@ -15,8 +15,8 @@ BETTER, WORSE, WITHIN_CHANCE, TOO_FEW_SEEDS = "better", "worse", "within chance"
 class Holm(NamedTuple):
     """Holm's step-down procedure on a family of m p-values."""
 
-    adjusted: np.ndarray  # [m]; at most alpha where the hypothesis is rejected with a family-wise error of alpha
-    divisors: np.ndarray  # int [m]: a p-value is held against alpha over this; equal p-values have equal ones
+    adjusted: np.ndarray  # adjusted p-values, [m]; rejected at family-wise error alpha if at most alpha
+    divisors: np.ndarray  # int [m]; each p-value is compared with alpha / divisor; ties have equal divisors
 
 
 class Comparison(NamedTuple):
@@ -25,9 +25,9 @@ class Comparison(NamedTuple):
     difference: float  # mean over seeds
     low: float
     high: float
-    level: float  # of the interval: 1 - alpha / its divisor in Holm's procedure
-    p: float  # of the sign-flip test, alone
-    p_holm: float  # within its family
+    level: float  # level of the interval: 1 - alpha / divisor, with the divisor of Holm's procedure
+    p: float  # p-value of the sign-flip test
+    p_holm: float  # p-value after Holm's correction
     seeds: int
     verdict: str
 
@@ -35,17 +35,17 @@ class Comparison(NamedTuple):
 def holm(p_values: ArrayLike) -> Holm:
     """Return the p-values of a family after Holm's correction.
 
-    The least of m is multiplied by m, the next by m - 1, and so on; none ends below one that was smaller before.
+    The smallest of m p-values is multiplied by m, the next by m - 1, and so on. The adjusted p-values keep their order.
 
     Args:
-        p_values: of all comparisons that are made to answer one question, [m].
+        p_values: p-values of all comparisons that answer one question, [m].
 
     Raises:
-        ValueError: one is not in [0, 1].
+        ValueError: a p-value is not in [0, 1].
     """
     p = np.asarray(p_values, np.float64)
     if not ((p >= 0) & (p <= 1)).all():
-        raise ValueError("a p-value is not in [0, 1]")
+        raise ValueError(f"p_values: a p-value is not in [0, 1]: {p.tolist()}")
     divisors = (p[None, :] >= p[:, None]).sum(axis=1)
     adjusted = np.empty_like(p)
     order = np.argsort(p)
@@ -54,20 +54,20 @@ def holm(p_values: ArrayLike) -> Holm:
 
 
 def least_pairs(comparisons: int = 1, alpha: float = ALPHA) -> int:
-    """Return the least number of pairs with which some comparison of a family can be told from chance.
+    """Return the smallest number of pairs with which a comparison of a family can be significant.
 
-    The least two-sided p of n sign flips is 2 / 2^n, which Holm multiplies by the size of the family: 6 pairs for one
-    comparison, 9 for ten.
+    The smallest two-sided p of n sign flips is 2 / 2^n, which Holm multiplies by the size of the family. One comparison
+    needs 6 pairs, ten need 9.
 
     Args:
-        comparisons: in the family.
-        alpha: the family-wise error, in (0, 1).
+        comparisons: number of comparisons in the family.
+        alpha: family-wise error, in (0, 1).
 
     Raises:
-        ValueError: it is not.
+        ValueError: alpha is not in (0, 1).
     """
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha: {alpha} is not between 0 and 1")
+        raise ValueError(f"alpha: {alpha} is not between 0 and 1; the default is {ALPHA}")
     pairs = 1
     while comparisons * 2.0 ** (1 - pairs) > alpha:
         pairs += 1
@@ -81,43 +81,43 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[Comparison]:
-    """Return what a family of paired comparisons shows.
+    """Return the comparisons of a family, each with an interval, p-values and a verdict.
 
-    "better" and "worse" are said only where both agree: the sign-flip test rejects after Holm's correction, and the
-    bootstrap interval leaves out zero. The interval of a comparison has the level 1 - alpha / d, where d is what Holm
-    divides alpha by for it (m for the least p-value of m, 1 for the greatest): so the interval and the test answer for
-    the same share of the family's error, and neither alone decides. The test bounds the chance of any false verdict in
-    the family by alpha; the interval can only take verdicts away. Each interval covers its own difference with at
-    least 1 - alpha; all of them together are not promised to.
+    The verdict is "better" or "worse" only if the sign-flip test rejects after Holm's correction and the bootstrap
+    interval excludes zero. The interval has the level 1 - alpha / d, where d is Holm's divisor of alpha (m for the
+    smallest of m p-values, 1 for the largest). Interval and test thus use the same share of the family's error.
 
-    With fewer pairs than `least_pairs` the test cannot reject, whatever the differences: the verdict is "too few
-    seeds", which says nothing of the strategies.
+    The test bounds the probability of any false verdict in the family by alpha; the interval can only remove verdicts.
+    Each interval has a coverage of at least 1 - alpha for its own difference; there is no joint guarantee.
+
+    With fewer pairs than `least_pairs`, the test cannot reject. The verdict is then "too few seeds", which says nothing
+    about the strategies.
 
     Args:
-        differences: paired by seed, finite, one row a comparison, [m, n].
-        higher_is_better: whether a positive difference is in favour.
-        alpha: the family-wise error.
-        resamples: of the bootstrap, and of the test beyond 14 pairs (more of a family that wants them).
-        seed: of both generators.
+        differences: finite differences paired by seed, one row per comparison, [m, n].
+        higher_is_better: whether a positive difference is an improvement.
+        alpha: family-wise error.
+        resamples: number of bootstrap resamples, and of random flips for more than 14 pairs; raised for large families.
+        seed: seed of both generators.
 
     Returns:
-        m comparisons, in order; of a single pair the interval is NaN.
+        m comparisons, in order; for a single pair the interval is NaN.
 
     Raises:
         ValueError: there are no pairs, or a difference is not finite.
     """
     differences = finite(differences)
     m, n = differences.shape
-    flips = max(resamples, math.ceil(m / alpha))  # with fewer the least p-value of a large family could not reject
+    flips = max(resamples, math.ceil(m / alpha))  # fewer flips could never reject in a large family
     p = sign_flip_test(differences, flips, seed)
     adjusted, divisors = holm(p)
     enough = n >= least_pairs(m, alpha)
-    found = []
+    comparisons = []
     for row, p_alone, p_family, divisor in zip(differences, p, adjusted, divisors):
         level = 1 - alpha / int(divisor)
         low, high = map(float, mean_interval(row, level, resamples, seed))
         verdict = TOO_FEW_SEEDS if not enough else WITHIN_CHANCE
         if enough and p_family <= alpha and (low > 0 or high < 0):
             verdict = BETTER if (low > 0) == higher_is_better else WORSE
-        found.append(Comparison(float(row.mean()), low, high, level, float(p_alone), float(p_family), n, verdict))
-    return found
+        comparisons.append(Comparison(float(row.mean()), low, high, level, float(p_alone), float(p_family), n, verdict))
+    return comparisons

@@ -1,7 +1,7 @@
 """Selection strategies by name.
 
-`names()` lists them, `make(name, **hyperparameters)` builds one, `parameters(name)` tells what it takes. A name of the
-form `mypackage.module:factory` is a strategy of anybody's own.
+`names()` lists them, `make(name, **hyperparameters)` builds one, and `parameters(name)` returns its hyperparameters. A
+name of the form `mypackage.module:factory` loads a strategy from another package.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from fedjax_sel.strategies.random import random
 
 
 class Entry(NamedTuple):
-    """A strategy as listed."""
+    """An entry of the strategy table."""
 
     factory: Callable[..., Strategy]
     paper: str
@@ -57,14 +57,14 @@ def make(name: str, **hyperparameters: Any) -> Strategy:
 
     Args:
         name: one of `names()`, or `mypackage.module:factory`.
-        **hyperparameters: keyword arguments of its own function; values may be strings, as from a command line.
+        **hyperparameters: keyword arguments of the factory; values may be strings, as from a command line.
 
     Raises:
-        UserError: one sentence with the name or the parameter and the way out.
+        UserError: the name or a hyperparameter is invalid.
     """
     return REGISTRY.make(name, **hyperparameters)
 
 
 def parameters(name: str) -> dict[str, Parameter]:
-    """Return the hyperparameters of a strategy: name -> (type, default)."""
+    """Return a strategy's hyperparameters: name -> (type, default)."""
     return REGISTRY.parameters(name)

@@ -1,26 +1,26 @@
-"""AFL, Active Federated Learning: clients whose data still have a high loss, drawn by a softmax (Goetz et al. 2019).
+"""AFL, Active Federated Learning: clients with a high loss, drawn with softmax weights (Goetz et al. 2019).
 
-The server keeps a valuation of every client, from the loss of the model that the client last received. Low valuations
-are set aside, most of the cohort is drawn from the rest with weights that grow with the valuation, and a few places go
-to anybody.
+The server keeps a valuation of each client, computed from the client's loss on the last model that it received. Clients
+with low valuations are excluded. Most of the cohort is drawn from the rest, with weights that grow with the valuation.
+The remaining places are filled uniformly.
 
     symbol    here                      shape    meaning
     l_k       info.loss.value[k]        scalar   mean loss of the last received model on k's data, before training
     n_k       State.sizes[k]            scalar   training examples
     v_k       valuations                [N]      sqrt(n_k) l_k: the summed loss over sqrt(n_k)
-    alpha_1   `alpha1`                           share of clients, of the lowest valuation, that are set aside
-    alpha_2   `alpha2`                           q_k proportional to exp(alpha_2 v_k) on the others
-    alpha_3   `alpha3`                           share of the cohort drawn uniformly from those not yet chosen
+    alpha_1   `alpha1`                           fraction of clients excluded, those with the lowest valuations
+    alpha_2   `alpha2`                           q_k proportional to exp(alpha_2 v_k) on the other clients
+    alpha_3   `alpha3`                           fraction of the cohort drawn uniformly from the clients not yet chosen
 
-Information bought: the loss of all at the start (N models down, N floats up), then one float from each of the cohort a
-round. Who is not selected is known by an old loss.
+Information bought: the loss of all clients at the start (N models down, N floats up), then one float from each selected
+client per round. The losses of unselected clients are stale.
 
 Differs from the paper:
-* The paper writes 1 / sqrt(n_k) times the loss of a client; read as the summed loss, as in public code. Dividing the
-  mean loss would favour small clients.
-* floor((1 - alpha_3) K) places are drawn by valuation: with K = 1 and alpha_3 > 0 none is, and AFL is uniform.
-* Where those that are left would not fill these places, fewer are set aside.
-* Clients that are not available: the method on the federation of those that are.
+* The paper writes 1 / sqrt(n_k) times a client's loss. We read this as the summed loss, like the public code. With the
+  mean loss, the factor would favor small clients.
+* floor((1 - alpha_3) K) clients are drawn by valuation. With K = 1 and alpha_3 > 0 this is 0, and AFL is uniform.
+* Fewer clients are excluded if the remaining ones would not fill these places.
+* Unavailable clients are removed, and the method runs on the available clients.
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Env, Request, Selec
 
 
 class State(NamedTuple):
-    """Nothing is learned: the table of losses is the memory."""
+    """Constants; the table of losses holds everything that AFL learns."""
 
     num_selected: Static  # K
     sizes: jax.Array  # n_k, float32 [N]
@@ -45,21 +45,21 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
     """Make AFL, Active Federated Learning.
 
     Args:
-        alpha1: share of the clients that are set aside, in [0, 1].
-        alpha2: how much the draw prefers high valuations, at least 0.
-        alpha3: share of the cohort that is drawn uniformly, in [0, 1].
+        alpha1: fraction of clients excluded, in [0, 1].
+        alpha2: inverse temperature of the softmax over valuations, at least 0.
+        alpha3: fraction of the cohort drawn uniformly, in [0, 1].
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: a parameter outside its range.
+        UserError: a parameter is outside its range.
     """
     for name, value, usual in (("alpha1", alpha1, 0.75), ("alpha3", alpha3, 0.1)):
         if not 0 <= value <= 1:
             raise UserError(f"afl: {name}={value} is outside [0, 1]; the paper uses {usual}")
     if not 0 <= alpha2 < float("inf"):
-        raise UserError(f"afl: alpha2={alpha2} must be a number from 0; the paper uses 0.01")
+        raise UserError(f"afl: alpha2={alpha2} is negative or not finite; the paper uses 0.01")
 
     def init(key: jax.Array, env: Env) -> State:
         del key
@@ -84,26 +84,26 @@ def valuations(losses: jax.Array, sizes: jax.Array) -> jax.Array:
     """Return v_k = sqrt(n_k) l_k.
 
     Args:
-        losses: mean losses, [N].
-        sizes: n_k, [N].
+        losses: mean losses l_k, [N].
+        sizes: training examples n_k, [N].
 
     Returns:
-        [N].
+        Valuations, [N].
     """
     return jnp.sqrt(sizes) * losses
 
 
 def known_or_largest(values: jax.Array, age: jax.Array) -> jax.Array:
-    """Return values in which clients that never answered have the largest that is known, so that they are tried soon.
+    """Impute the values of clients that never answered with the largest known value, so that they are selected early.
 
-    In a simulation all answer before the first round; a server of real clients may hear nothing of some.
+    In a simulation all clients answer before the first round; real clients may not.
 
     Args:
-        values: [N].
-        age: of the facts that they are made of, [N].
+        values: values, [N].
+        age: ages of the underlying facts, [N].
 
     Returns:
-        [N]; zeros where nobody ever answered.
+        Values, [N]; all zero if no client has answered.
     """
     known = age < NEVER
     largest = jnp.where(known, values, -jnp.inf).max()
@@ -119,33 +119,33 @@ def active_cohort(
     alpha3: float,
     available: jax.Array | None = None,
 ) -> jax.Array:
-    """Draw a cohort as AFL does (Goetz et al. 2019).
+    """Draw a cohort by AFL's rule (Goetz et al. 2019).
 
     Args:
-        key: consumed.
-        values: v_k, finite, [N].
-        k: K.
-        alpha1: share set aside.
+        key: random key, consumed.
+        values: finite valuations v_k, [N].
+        k: cohort size K.
+        alpha1: fraction excluded.
         alpha2: inverse temperature of the softmax.
-        alpha3: share drawn uniformly.
-        available: bool [N]; all without it. Clients that are not available come last.
+        alpha3: fraction drawn uniformly.
+        available: availability, bool [N]; None: all. Unavailable clients come last.
 
     Returns:
-        int32 [K], distinct.
+        Distinct client IDs, int32 [K].
     """
     key_ties, key_draw, key_rest = jax.random.split(key, 3)
     num_clients = values.shape[0]
     by_value = int((1 - alpha3) * k + 1e-9)
-    # 1e-9: 0.9 x 10 and the like must not fall below the integer that they are; so the floors are taken here.
+    # 1e-9: rounding must not reduce an integer product such as 0.9 x 10 to the integer below.
     counts = np.arange(num_clients + 1)
     num_kept = np.maximum(counts - np.floor(alpha1 * counts + 1e-9), np.minimum(by_value, counts)).astype(np.int32)
     reachable = jnp.ones((num_clients,), bool) if available is None else available
     kept_here = num_kept[-1] if available is None else jnp.asarray(num_kept)[reachable.sum()]
     kept = sampling.among_largest(key_ties, jnp.where(reachable, values, -jnp.inf), kept_here)
 
-    # Weights stay logarithms: exp of a large difference would be zero.
+    # Weights stay logarithms, because exp of a large difference underflows.
     drawn = sampling.by_logits(key_draw, alpha2 * values, by_value, kept)
 
-    # Where so few are there that unavailable ones are drawn, all that are there are drawn as well, and stand in tier 0.
+    # Unavailable clients are drawn only if every available client is drawn too, so those are in tier 0.
     tiers = jnp.where(reachable, 1, 2).at[drawn].add(-1)
     return sampling.top_k(key_rest, -tiers.astype(jnp.float32), k)

@@ -1,12 +1,12 @@
 """The contract between a selection strategy and the simulator.
 
-A strategy is a value: pure functions beside static fields. It never trains, evaluates or aggregates anything itself. It
-declares the facts that it buys (`requests`), the simulator measures and bills them, and the strategy reads them. So
-every fact is traceable and every fact has a price.
+A strategy is a NamedTuple of pure functions and static fields. It never trains, evaluates or aggregates. It declares
+the facts that it buys (`requests`), the simulator measures and bills them, and the strategy reads them. Therefore every
+fact has a source and a price.
 
     measure ALL -> observe -> measure CANDIDATES -> select -> measure SELECTED -> train -> aggregate -> update
 
-`protocol.py` calls the hooks in this order; `kinds.py` is the catalogue of facts.
+`protocol.py` calls the hooks in this order; `kinds.py` is the catalog of facts.
 
 Shapes throughout: N clients, K selected, d candidates, C classes, P parameters of the model.
 """
@@ -46,7 +46,7 @@ State = Any  # a pytree; its structure and shapes never change during a run
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Static:
-    """A number inside a state that stays static under jit, vmap and scan, such as K: `state.num_selected.value`."""
+    """A constant inside a state that stays static under jit, vmap and scan, such as K: `state.num_selected.value`."""
 
     value: int
 
@@ -58,24 +58,24 @@ class Static:
             plain = False
         if not plain:
             raise UserError(
-                f"Static({type(self.value).__name__}): it holds counts and other plain values that never change; "
-                "put an array into the state as it is"
+                f"Static({type(self.value).__name__}): the value must be a hashable constant, such as a count; "
+                "store an array in the state directly"
             )
 
 
 class Fact(NamedTuple):
-    """One table of bought facts."""
+    """A table of one kind of fact, with one row per client."""
 
     value: jax.Array  # float32 [N, ...]
-    age: jax.Array  # rounds since measured, int32 [N]; NEVER at first
+    age: jax.Array  # rounds since the measurement, int32 [N]; NEVER before the first one
 
 
 class UndeclaredFactError(UserError, AttributeError):
-    """A strategy reads what it did not buy."""
+    """A strategy reads a fact that it did not request."""
 
 
 def undeclared(strategy: str, kind: str, declared: tuple[str, ...]) -> UndeclaredFactError:
-    """Return the error for a fact that is read and was not bought."""
+    """Return the error for reading a fact that was not requested."""
     return UndeclaredFactError(
         f"strategy {strategy!r} reads the fact {kind!r} without buying it: "
         f"add Request({kind!r}, ...) to its requests (it has {', '.join(declared) or 'none'})"
@@ -84,7 +84,7 @@ def undeclared(strategy: str, kind: str, declared: tuple[str, ...]) -> Undeclare
 
 @jax.tree_util.register_pytree_node_class
 class Information:
-    """What the server has bought: `info.profile.value`, `info.profile.age`, one table a requested kind."""
+    """The tables of bought facts, one per requested kind: `info.profile.value`, `info.profile.age`."""
 
     def __init__(self, strategy: str, facts: dict[str, Fact]):
         self._strategy = strategy
@@ -102,16 +102,16 @@ class Information:
         return tuple(self._facts)
 
     def replace(self, kind: str, fact: Fact) -> "Information":
-        """Return a copy with one table exchanged."""
+        """Return a copy with one table replaced."""
         return Information(self._strategy, {**self._facts, kind: fact})
 
     def tree_flatten(self):
-        """Return the facts as leaves and the names as what is static."""
+        """Return the facts as leaves and the names as static data."""
         return tuple(self._facts.values()), (self._strategy, tuple(self._facts))
 
     @classmethod
     def tree_unflatten(cls, static, facts):
-        """Make the Information that `tree_flatten` took apart."""
+        """Rebuild an Information from the output of `tree_flatten`."""
         strategy, kinds = static
         return cls(strategy, dict(zip(kinds, facts)))
 
@@ -121,13 +121,13 @@ class Selection(NamedTuple):
 
     ids: jax.Array  # int32 [K]
     weights: jax.Array | None  # float32 [K]; None: the simulator's aggregation rule applies
-    mask: jax.Array  # bool [K]; False: nobody trains in this place
+    mask: jax.Array  # bool [K]; False: the entry is empty and no client trains
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Unrequested:
-    """Stands where a fact would stand if it had been bought."""
+    """A placeholder for a fact that was not requested; reading it raises `UndeclaredFactError`."""
 
     strategy: str
     kind: str
@@ -142,41 +142,41 @@ class Unrequested:
 
 
 class Evaluation(NamedTuple):
-    """Of a global model on data that the server holds; scalars."""
+    """The evaluation of a global model on the server's data; scalars."""
 
-    correct: jax.Array  # examples classified correctly, int32; else the measure's sum, negated where less is better
-    accuracy: jax.Array  # a share, or the mean of the task's first measure, float32
-    loss: jax.Array  # mean, of cross-entropy in nats, float32
+    correct: jax.Array  # correct examples, int32; other tasks: the measure's sum, negated if lower is better
+    accuracy: jax.Array  # fraction of correct examples, or the mean of the task's first measure, float32
+    loss: jax.Array  # mean loss, float32; cross-entropy is in nats
 
 
 class ServerMetrics(NamedTuple):
     """The server's own evaluation of a round, bought with Request("server_metrics", SERVER, always())."""
 
-    before: Evaluation  # of w^t
-    after: Evaluation  # of w^(t+1)
+    before: Evaluation  # evaluation of w^t
+    after: Evaluation  # evaluation of w^(t+1)
 
 
 class Outcome(NamedTuple):
-    """What a round tells the server. What a strategy does not read is never computed.
+    """The result of a round, as the server receives it. Fields that `update` does not read are never computed.
 
-    Updates and the step come with training itself. A cohort's losses travel as one float each: a strategy whose
-    `update` reads them is billed for them. Of a client whose report is lost there are zeros.
+    Updates and the step are free, because training produces them. Each loss is one float per client, which is billed
+    if `update` reads it. A client whose report is lost has zeros.
     """
 
-    updates: Any  # w_k - w of the cohort: the model's pytree with leading axis [K, ...]
+    updates: Any  # the cohort's updates w_k - w: the model's pytree with leading axis [K, ...]
     losses_before: jax.Array  # loss of the received model on the client's own data, float32 [K]
     losses_after: jax.Array  # loss after local training, float32 [K]
-    step: Any  # the aggregated step of the global model: its pytree
-    finite: jax.Array  # whether the client's update arrived and holds only finite numbers, bool [K]
+    step: Any  # the aggregated step of the global model, a pytree like the model
+    finite: jax.Array  # whether the client's update arrived and is finite, bool [K]
     metrics: ServerMetrics | Any = None  # reading it without a "server_metrics" request is an error
-    # Learning rate times local steps (with momentum: FedNova's |a_k|_1), which the server sets: an update divided by it
-    # is minus the mean gradient along the client's local path. float32 [K]; None where the server does not say.
+    # Learning rate times local steps (with momentum: FedNova's |a_k|_1), set by the server. An update divided by it is
+    # minus the mean gradient along the client's local path. float32 [K]; None if the server does not provide it.
     path_lengths: Any = None
     subset_loss: Any = None  # mask [M, K] -> losses [M] of averages; calling it without a request is an error
 
 
 def keep_state(state: State, *_: Any) -> State:
-    """Return the state as it is: the `update` or `prepare` of a strategy that learns nothing from it."""
+    """Return the state unchanged: the default `prepare`, `observe` and `update`."""
     return state
 
 
@@ -184,26 +184,25 @@ class Strategy(NamedTuple):
     """A selection strategy. Functions are pure and traceable; `round` counts from 0 and is never batched.
 
     Attributes:
-        name: for messages.
+        name: the name used in messages.
         init: (key, env) -> state.
-        select: (key, state, info, round, available) -> Selection. `available` is bool [N], or None where every client
-            is, so that what is constant over the run need not be done again.
-        requests: the facts that it buys beyond what `Outcome` gives for free.
-        with_replacement: whether a client may stand in `ids` more than once; a declaration for tests and readers.
-        prepare: (state, info) -> state, once, after the facts due `at_start` are in and before the first round. It runs
-            on the CPU with 64-bit types enabled, so that decompositions which are constant over the run can be done in
-            float64; the state that it returns is cast back to the dtypes that `init` gave.
-        update: (state, info, round, selection, outcome) -> state, after the round's aggregation. `info` then holds what
-            SELECTED clients answered in this round. The mask of `selection` is False also for those whose report is
-            lost, of whom nothing is known.
-        observe: (state, info, round, available) -> state, every round, after ALL clients' answers are in and before the
-            cohort is selected: where a strategy learns from facts that open the round.
-        candidates: (key, state, info, round, available) -> int32 [d], distinct: whom requests to CANDIDATES ask. Facts
-            that they answered have age 0 in `select`; unavailable clients among them do not answer. None where no
-            request asks them.
-        inclusion: (state, info, round, available) -> how often `select` is expected to name each client, float32 [N],
-            positive where it can; None where it cannot say for such an `available`. It serves the aggregation rule
-            `unbiased` and nothing else. None for strategies whose law has no closed form.
+        select: (key, state, info, round, available) -> Selection. `available` is bool [N], or None if every client is
+            available. With None, a strategy can reuse computations that are constant over the run.
+        requests: the facts that the strategy buys beyond the free fields of `Outcome`.
+        with_replacement: whether `ids` may repeat a client; a declaration for tests and readers.
+        prepare: (state, info) -> state. Called once, after the facts due `at_start` have been measured and before the
+            first round. It runs on the CPU with 64-bit types enabled, for decompositions in float64. The returned state
+            is cast back to the dtypes of `init`.
+        update: (state, info, round, selection, outcome) -> state. Called after the round's aggregation. `info` contains
+            this round's answers of the SELECTED clients. The mask of `selection` is False also for lost reports.
+        observe: (state, info, round, available) -> state. Called in every round after ALL clients have answered and
+            before the selection. It updates the state from facts measured at the opening of the round.
+        candidates: (key, state, info, round, available) -> int32 [d], the distinct clients that requests to CANDIDATES
+            query. In `select`, their answers have age 0; unavailable candidates do not answer. None without such
+            requests.
+        inclusion: (state, info, round, available) -> expected number of times that `select` names each client,
+            float32 [N], positive for every client that can be selected. Returns None if it is unknown for this
+            `available`. Only the aggregation rule `unbiased` uses it. None if the law has no closed form.
     """
 
     name: str

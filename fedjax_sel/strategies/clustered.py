@@ -1,35 +1,36 @@
 """Clustered sampling: one draw from each of K urns of clients (Fraboni, Vidal, Kameni, Lorenzi, ICML 2021).
 
-K independent draws with the clients' shares p_i represent the population without bias. So does one draw from each of K
-urns whose laws r_k add up to K p_i, and with less variance. Clients that are alike should share an urn, so that they
-seldom train together. Algorithm 1 fills the urns by the clients' sizes. Algorithm 2 goes by similarity: it takes Ward's
-clusters of the clients' last updates, cut so that no cluster has a share above 1/K.
+K independent draws with the data shares p_i are unbiased. One draw from each of K urns whose laws r_k sum to K p_i is
+unbiased too, with lower variance. Similar clients should share an urn, so that they seldom train together. Algorithm 1
+fills the urns by the clients' sizes. Algorithm 2 fills them by similarity: it computes Ward's clusters of the clients'
+last updates, cut so that no cluster has a share above 1/K.
 
     symbol   here                       shape    meaning
     n_i      sizes                      [N]      training examples; p_i = n_i / n with n = sum_i n_i
     r_k,i    urns / n                   [K, N]   law of the k-th draw: sum_i r_k,i = 1 and sum_k r_k,i = K p_i
     G_i      Similarity.gradients[i]    [P]      representative gradient w_i - w^t of i's last participation; 0 before
     s_ij     Similarity.distances       [N, N]   arccos of the cosine of G_i and G_j; or L2, L1
-    l_k      Selection.ids              [K]      the draw from r_k; aggregated with 1 / K
+    l_k      Selection.ids              [K]      the draw from r_k; aggregated with weight 1 / K
 
-Information bought: none. The updates come with training; the server keeps the last one of each client, N P floats.
+Information bought: none. Training produces the updates; the server stores each client's last update, N P floats.
 
 Differs from the paper:
-* Masses are integers, K n_i in urns of n each, so that both sums hold exactly, also where p_i > 1/K: similarity gives
-  such a client whole urns to itself. K n is exact up to 2^30; beyond, sizes are counted in units of a power of two.
-* In the authors' code a client that has not trained yet (or whose update is zero) is at distance 0 of everybody, also
-  of those who have trained (unseen="zero"). Here such clients are at distance 0 of each other and pi / 2 of the others.
-  Both are of the angle; for l2 and l1 a missing gradient is the zero vector.
-* Their code hands the square matrix of distances to SciPy, which takes its rows for points in R^N (linkage="square").
-  Here its entries are the distances (linkage="condensed"). l2 is the squared norm, as in their code.
-* Ties, and the order of clients within a cluster, are random. While nothing is known all distances are zero: the
-  clusters are random then, and the draws unbiased.
-* Angles come from the chord, 2 arcsin(|u - v| / 2) of unit vectors. In float32 arccos turns the rounding of a cosine
-  near 1 into an angle of 5e-4, which differs with a client's place in memory; equal updates must be at distance 0.
+* Masses are integers: K n_i per client in urns of n each. Both sums then hold exactly, also for p_i > 1/K: Algorithm 2
+  gives such a client whole urns. K n is exact up to 2^30; above that, sizes are in units of a power of two.
+* In the authors' code, a client without an update (or with a zero update) has distance 0 to every client
+  (unseen="zero"). Here such clients have distance 0 to each other and pi / 2 to the others (unseen="group"). Both apply
+  to arccos; for l2 and l1 a missing gradient is the zero vector.
+* The authors' code passes the square matrix of distances to SciPy, which treats its rows as points in R^N
+  (linkage="square"). The default here uses the entries as distances (linkage="condensed"). l2 is the squared norm, as
+  in the authors' code.
+* Ties, and the order of clients within a cluster, are random. Before any update all distances are zero, so the clusters
+  are random and the draws unbiased.
+* Angles are computed from the chord of unit vectors, 2 arcsin(|u - v| / 2), so that equal updates have distance 0. In
+  float32, arccos turns the rounding of a cosine near 1 into an angle of 5e-4 that depends on the memory layout.
 * A client drawn r times trains once and has weight r / K.
-* An update that is not finite, or whose length could exceed 1e18, is not kept: the client's last one stands.
-* Clients that are not available are taken out of the urns, where the others stay in proportion. An urn that is empty
-  then stands for everybody who is available, with probabilities n_i.
+* An update that is not finite, or whose norm could exceed 1e18, is discarded; the client's previous update remains.
+* Unavailable clients are removed from the urns; the others keep their proportions. An empty urn is replaced by all
+  available clients, with probabilities proportional to n_i.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -42,25 +43,25 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling, urns, ward
 from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy, keep_state
 
-_LONGEST = 1e18  # of updates; beyond it squared distances leave float32
-_BLOCK = 512  # entries of two vectors that are compared at once
+_LONGEST = 1e18  # largest norm of an update; squared distances of longer ones overflow float32
+_BLOCK = 512  # vector entries compared at once
 
 
 class Size(NamedTuple):
-    """Algorithm 1: nothing is learned."""
+    """The state of Algorithm 1, which is constant."""
 
     sizes: jax.Array  # n_i, int32 [N]
     urns: jax.Array  # masses, int32 [K, N]
 
 
 class Similarity(NamedTuple):
-    """Algorithm 2."""
+    """The state of Algorithm 2."""
 
     num_selected: Static  # K
     sizes: jax.Array  # n_i, int32 [N]
-    gradients: jax.Array  # G, of length 1 or 0 if only their angles matter, float32 [N, P]
-    seen: jax.Array  # whether G_i is not zero, bool [N]
-    distances: jax.Array  # between all G, float32 [N, N]
+    gradients: jax.Array  # G, float32 [N, P]; for arccos each row has norm 1 or 0
+    seen: jax.Array  # whether G_i is nonzero, bool [N]
+    distances: jax.Array  # s, float32 [N, N]
 
 
 def clustered(
@@ -73,16 +74,17 @@ def clustered(
     """Make clustered sampling.
 
     Args:
-        variant: Algorithm 2 (`similarity`) or Algorithm 1 (`size`), which reads none of the others.
-        distance: between two updates: their angle, the squared norm of their difference, or its sum of absolute values.
-        unseen: clients without an update are near each other (`group`), or near everybody (`zero`); with `arccos`.
-        linkage: Ward's clustering of the distances (`condensed`), or of the rows of their matrix (`square`).
+        variant: Algorithm 2 (`similarity`) or Algorithm 1 (`size`), which ignores the other parameters.
+        distance: distance of two updates: their angle (`arccos`), or the squared 2-norm (`l2`) or 1-norm (`l1`) of
+            their difference.
+        unseen: clients without an update are close to each other (`group`) or to all clients (`zero`); for `arccos`.
+        linkage: input of Ward's clustering: the distances (`condensed`), or the rows of their matrix (`square`).
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: a parameter without effect.
+        UserError: a parameter has no effect.
     """
     for name, value, usual, needs in (
         ("distance", distance, "arccos", {"variant": "similarity"}),
@@ -126,7 +128,7 @@ def clustered(
         k, num_clients = state.num_selected.value, state.sizes.shape[0]
         rows = [leaf.reshape(k, -1).astype(jnp.float32) for leaf in jax.tree.leaves(outcome.updates)]
         updates = jnp.concatenate(rows, axis=1)
-        largest = jnp.abs(updates).max(axis=1)  # scaled first: squares of small numbers would be zero
+        largest = jnp.abs(updates).max(axis=1)  # scaling before squaring prevents underflow of small entries
         taken = selection.mask & outcome.finite & (largest * jnp.sqrt(float(updates.shape[1])) < _LONGEST)
         updates = jnp.where(taken[:, None], updates, 0.0)
         if distance == "arccos":
@@ -136,12 +138,12 @@ def clustered(
         places = jnp.where(taken, selection.ids, num_clients)
         gradients = state.gradients.at[places].set(updates, mode="drop")
         seen = state.seen.at[places].set(largest > 0, mode="drop")
-        # Read back from the table: fused with the division above, equal updates would differ by its rounding.
+        # Vectors are read back from the table: XLA would fuse the division above, and equal updates would round apart.
         fresh = _distances(gradients[selection.ids], gradients, distance)
         if distance == "arccos":
-            ours = seen[selection.ids][:, None]
+            seen_rows = seen[selection.ids][:, None]
             apart = jnp.pi / 2 if unseen == "group" else 0.0
-            fresh = jnp.where(ours & seen, fresh, jnp.where(ours ^ seen, apart, 0.0))
+            fresh = jnp.where(seen_rows & seen, fresh, jnp.where(seen_rows ^ seen, apart, 0.0))
         distances = state.distances.at[places].set(fresh, mode="drop").at[:, places].set(fresh.T, mode="drop")
         return state._replace(gradients=gradients, seen=seen, distances=distances)
 
@@ -157,7 +159,7 @@ def clustered(
 
 
 def _inclusion(state: Any, info, round, available) -> jax.Array | None:
-    """Return K n_i / n, how often each client is selected; None where some are away and urns fill less evenly."""
+    """Return K n_i / n, the expected number of draws; None with unavailable clients, which have no closed form."""
     del info, round
     if available is not None:
         return None
@@ -168,17 +170,17 @@ def _inclusion(state: Any, info, round, available) -> jax.Array | None:
 def similarity_urns(
     key: jax.Array, distances: jax.Array, sizes: jax.Array, num_selected: int, linkage: str = "condensed"
 ) -> jax.Array:
-    """Pour Ward's clusters with K sum n_i <= n into K urns (Algorithm 2).
+    """Distribute Ward's clusters with K sum n_i <= n over K urns (Algorithm 2).
 
     Args:
-        key: consumed; the order in which clients, and clusters of the same mass, come.
-        distances: between clients, [N, N].
-        sizes: n_i, int32 [N], K n below 2^31.
+        key: random key, consumed; it orders the clients, and clusters of equal mass.
+        distances: distances between clients, [N, N].
+        sizes: training examples n_i, int32 [N]; K n is below 2^31.
         num_selected: K.
         linkage: condensed or square.
 
     Returns:
-        Masses, int32 [K, N]; each urn's sum is n, each client's K n_i.
+        Masses, int32 [K, N]; rows sum to n, columns to K n_i.
     """
     if linkage == "square":
         distances = ward.distances_of_rows(distances)
@@ -190,12 +192,12 @@ def similarity_urns(
 
 
 def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Array | None) -> Selection:
-    """Draw the cohort: one client from each urn, as far as they are available."""
+    """Draw the cohort: one available client from each urn."""
     k = masses.shape[0]
     if available is not None:
         masses = jnp.where(available, masses, 0)
-        everybody = jnp.where(available, sizes, 0)
-        masses = jnp.where(masses.sum(axis=1, keepdims=True) > 0, masses, everybody)
+        available_sizes = jnp.where(available, sizes, 0)
+        masses = jnp.where(masses.sum(axis=1, keepdims=True) > 0, masses, available_sizes)
     ids = urns.draw(key, masses)
     mask = sampling.first_occurrence(ids)
     if available is not None:
@@ -205,16 +207,16 @@ def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Ar
 
 
 def _distances(vectors: jax.Array, others: jax.Array, distance: str) -> jax.Array:
-    """Return distances [M, N] from [M, P] to [N, P], as explicit differences of blocks that fit in a CPU's cache.
+    """Return the distances [M, N] between the rows of [M, P] and [N, P]; exactly zero between equal vectors.
 
-    They are exactly zero between equal vectors. For `arccos` vectors have length 1.
+    Explicit differences are summed over blocks that fit in a CPU cache. For `arccos`, vectors must have norm 1.
     """
     length = vectors.shape[1]
 
     def add_block(total: jax.Array, start: jax.Array | int, size: int) -> jax.Array:
-        ours = lax.dynamic_slice_in_dim(vectors, start, size, axis=1)
-        theirs = lax.dynamic_slice_in_dim(others, start, size, axis=1)
-        difference = ours[:, None] - theirs
+        rows = lax.dynamic_slice_in_dim(vectors, start, size, axis=1)
+        columns = lax.dynamic_slice_in_dim(others, start, size, axis=1)
+        difference = rows[:, None] - columns
         return total + jnp.sum(jnp.abs(difference) if distance == "l1" else difference**2, axis=2)
 
     total = jnp.zeros((vectors.shape[0], others.shape[0]), vectors.dtype)

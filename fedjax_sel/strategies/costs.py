@@ -1,6 +1,6 @@
-"""What a strategy buys and what that costs, in words, derived from its requests and the catalogue of facts.
+"""Descriptions of a strategy's bought facts and their cost, derived from its requests and the catalog of facts.
 
-Beyond what every strategy pays: K models down and K up a round.
+The cost excludes the traffic of every strategy: K models down and K up per round.
 """
 
 from fedjax_sel.strategies import kinds
@@ -11,14 +11,14 @@ _WHO = {ALL: ("all", "N"), CANDIDATES: ("candidates", "d"), SELECTED: ("the coho
 
 
 def buys(strategy: Strategy) -> str:
-    """Return the facts that a strategy buys, e.g. "loss of all, loss of the cohort"; "nothing" without."""
+    """Return the facts that a strategy buys, e.g. "loss of all, loss of the cohort"; "nothing" without requests."""
     return ", ".join(dict.fromkeys(_bought(request) for request in strategy.requests)) or "nothing"
 
 
 def costs(strategy: Strategy) -> str:
-    """Return the extra traffic, e.g. "start: N down, N floats up; each round: K floats up"; "nothing" without.
+    """Return the extra traffic, e.g. "start: N down, N floats up; each round: K floats up"; or "nothing".
 
-    `down` and `up` count models; a client that is asked and selected in one round downloads the model once.
+    `down` and `up` count models. A client that is queried and selected in the same round downloads the model once.
     """
     parts: dict[str, list[str]] = {}
     for request in strategy.requests:

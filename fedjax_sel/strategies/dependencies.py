@@ -1,4 +1,4 @@
-"""What a strategy's function reads, from its jaxpr: a fact that no output depends on was not bought."""
+"""The inputs that a strategy's function reads, derived from its jaxpr. Unread facts are not computed."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,16 +23,16 @@ Params = Any  # a pytree of float32 arrays
 
 
 def read(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return which inputs the outputs of a function depend on.
+    """Return a flag per input leaf: whether the function's outputs depend on it.
 
-    A called function (a branch, a loop body, a jitted helper) counts as reading all that is handed to it.
+    A nested function (a branch, a loop body, a jitted helper) counts as reading all of its arguments.
 
     Args:
-        function: pure and traceable.
+        function: a pure, traceable function.
         *arguments: pytrees of arrays, tracers or `jax.ShapeDtypeStruct`.
 
     Returns:
-        The tuple of arguments with a Boolean for every leaf.
+        The tuple of arguments, with a Boolean in place of each leaf.
     """
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -45,7 +45,7 @@ def read(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class OutcomeReads(NamedTuple):
-    """What a strategy's `update` reads of the outcome."""
+    """Fields of the outcome that a strategy's `update` reads."""
 
     updates: bool
     losses_before: bool
@@ -62,19 +62,19 @@ def of_outcome(
     info: Information,
     selection: Selection,
 ) -> OutcomeReads:
-    """Return what `update` reads of an outcome that does not exist yet.
+    """Return the fields of the outcome that `update` reads, before the outcome is computed.
 
     Args:
-        strategy: whose.
-        params: the trained weights of the round's models, [S, ...].
-        evaluation: the server's, where the strategy requests one; leaves [S].
-        round: int32 scalar.
-        state: the strategy's, leaves [S, ...].
-        info: leaves [S, ...].
-        selection: leaves [S, K].
+        strategy: the strategy.
+        params: trained weights of the round's models, leaves [S, ...].
+        evaluation: the server's evaluation, leaves [S]; None if the strategy does not request it.
+        round: round number, int32 scalar.
+        state: the strategy's state, leaves [S, ...].
+        info: tables of facts, leaves [S, ...].
+        selection: the cohorts, leaves [S, K].
 
     Returns:
-        Booleans that are known while tracing.
+        Python Booleans, also under tracing.
     """
     if strategy.update is keep_state:
         return OutcomeReads(False, False, False, False)

@@ -1,8 +1,8 @@
-"""DivFL: cohorts whose gradients stand for everybody's, by facility location (Balakrishnan et al. 2022).
+"""DivFL: cohorts whose gradients represent all clients, by facility location (Balakrishnan et al. 2022).
 
-Every client is represented by the member of the cohort whose gradient is nearest to its own; the cohort is chosen
-greedily so that the sum of these distances is small. `lazy` (the paper's no-overhead variant) knows the gradient of a
-client from the last round in which it was selected, and everybody's at w^0; `ideal` buys all gradients in every round.
+Each client is represented by the cohort member with the nearest gradient. The cohort is selected greedily to minimize
+the sum of these distances. `lazy` (the paper's no-overhead variant) uses each client's gradient from its last
+selection, starting from all gradients at w^0. `ideal` buys all gradients in every round.
 
     symbol   here                        shape    meaning
     g_i      info.gradient.value[i]      [P]      gradient of i's mean loss over all its data, before local training
@@ -10,20 +10,20 @@ client from the last round in which it was selected, and everybody's at w^0; `id
     G(S)     facility_location.cost      scalar   sum_j min_{i in S} D_ij bounds the error of the cohort's gradient
     gamma_i  Selection.weights           [K]      |{j : i = argmin_{s in S} D_sj}| / N, with weights="cluster-size"
 
-Information bought: `lazy`: all gradients at the start (N models down, N P floats up), then K P floats a round. `ideal`:
-all gradients in every round (N models down, N P floats up).
+Information bought: `lazy`: all gradients at the start (N models down, N P floats up), then K P floats per round.
+`ideal`: all gradients in every round (N models down, N P floats up).
 
 Differs from the paper:
-* Ties are broken at random, by index in the authors' code. They are frequent: two clients that would each represent the
-  other one, and nobody else, cost the same.
-* The greedy step is evaluated in full: the priority queue of the authors' code gives the same set up to ties.
-* weights="samples" leaves aggregation to the simulator, as in the paper's experiments; the weights that its derivation
-  gives are weights="cluster-size". A client that is equally near to several counts in equal parts.
-* Given D the cohort has no chance in it, and with stale gradients it can freeze on clients whose own gradients shrink:
-  with `mixing` each place goes, with that probability, to a client drawn uniformly from those not chosen.
-* Clients that are not available are represented, and not chosen; in `ideal` their last gradient stands, and who never
-  answered does not count.
-* A gradient that is not finite, or longer than 1e18, counts as zero.
+* Ties are broken at random; the authors' code breaks them by index. Ties are frequent: two clients that would represent
+  only each other have equal cost.
+* The greedy step evaluates all clients. The priority queue of the authors' code gives the same set up to ties.
+* weights="samples" leaves aggregation to the simulator, as in the paper's experiments. weights="cluster-size" uses the
+  weights of the paper's derivation. A client equally near to several members counts in equal parts.
+* Given D the cohort is deterministic. With stale gradients it can freeze on clients whose own gradients shrink.
+  `mixing` is the probability that a place goes to a client drawn uniformly from those not selected.
+* Unavailable clients are represented but not selected. In `ideal` their last gradient is used, and clients that never
+  answered do not count.
+* A gradient that is not finite, or has a norm above 1e18, is treated as zero.
 """
 
 from typing import Literal, NamedTuple
@@ -49,12 +49,12 @@ from fedjax_sel.strategies.base import (
     keep_state,
 )
 
-_SUBSET_SHARE = 0.1  # of the clients that a stochastic step looks at, at least K of them
-_LONGEST = 1e18  # of gradients; beyond it squared distances leave float32
+_SUBSET_SHARE = 0.1  # fraction of clients that a stochastic greedy step evaluates, but at least K of them
+_LONGEST = 1e18  # largest norm of a gradient; squared distances of longer ones overflow float32
 
 
 class State(NamedTuple):
-    """What is known of the gradients."""
+    """Distances between the clients' last known gradients."""
 
     num_selected: Static  # K
     distances: jax.Array  # D, float32 [N, N]
@@ -70,23 +70,23 @@ def divfl(
     """Make DivFL.
 
     Args:
-        variant: gradients from a client's last participation (`lazy`), or all of them in every round (`ideal`).
-        greedy: each step looks at all clients (`exact`), or at a random max(K, N / 10) of them (`stochastic`).
-        weights: the simulator's aggregation rule (`samples`), or the shares of clients represented (`cluster-size`).
-        mixing: probability that a place of the cohort is drawn uniformly, in [0, 1].
+        variant: gradients from each client's last selection (`lazy`), or all gradients in every round (`ideal`).
+        greedy: clients evaluated per greedy step: all (`exact`), or a random max(K, N / 10) (`stochastic`).
+        weights: the simulator's aggregation rule (`samples`), or the fractions of clients represented (`cluster-size`).
+        mixing: probability that a place of the cohort is filled uniformly, in [0, 1].
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: mixing outside [0, 1].
+        UserError: mixing is outside [0, 1].
     """
     if not 0 <= mixing <= 1:
         raise UserError(f"divfl: mixing={mixing} is outside [0, 1]; the paper uses 0")
 
     def init(key: jax.Array, env: Env) -> State:
         del key
-        # Until gradients are in, all clients are alike: cohorts are uniform.
+        # Before the gradients are measured all distances are zero, so cohorts are uniform.
         return State(Static(env.num_selected), jnp.zeros((env.num_clients, env.num_clients), jnp.float32))
 
     def refresh_all(state: State, info: Information) -> State:
@@ -96,8 +96,8 @@ def divfl(
         return state._replace(distances=jnp.where(known[:, None] & known, distances, 0.0))
 
     def prepare(state: State, info: Information) -> State:
-        found = refresh_all(state._replace(distances=state.distances.astype(jnp.float64)), info)
-        return found._replace(distances=_apart(found.distances, found.distances.max(), info.gradient.age < NEVER))
+        fresh = refresh_all(state._replace(distances=state.distances.astype(jnp.float64)), info)
+        return fresh._replace(distances=_apart(fresh.distances, fresh.distances.max(), info.gradient.age < NEVER))
 
     def observe(state: State, info: Information, round, available) -> State:
         del round, available
@@ -111,7 +111,7 @@ def divfl(
         fresh = jnp.where(known[selection.ids][:, None] & known, fresh, state.distances[selection.ids])
         rows = jnp.where(selection.mask, selection.ids, state.distances.shape[0])
         distances = state.distances.at[rows].set(fresh, mode="drop").at[:, rows].set(fresh.T, mode="drop")
-        # The first that differ say how far apart two are; before, the silent could not be put away from anybody.
+        # The first nonzero distances give the scale for clients that never answered.
         first = ~(state.distances > 0).any()
         distances = jnp.where(first, _apart(distances, distances.max(), known), distances)
         return state._replace(distances=distances)
@@ -145,23 +145,23 @@ def divfl(
 
 
 def _apart(distances: jax.Array, largest: jax.Array, known: jax.Array) -> jax.Array:
-    """Return distances in which clients that never answered are as far from all others as any two are.
+    """Impute the distances of clients that never answered with the largest distance.
 
-    They represent nobody but themselves, and nobody them: they are tried until they have trained. In a simulation all
-    answer before the first round; a server of real clients may hear nothing of some.
+    Such clients represent only themselves, so they are selected until they have trained. In a simulation all clients
+    answer before the first round; real clients may not.
     """
     itself = jnp.eye(len(known), dtype=bool)
     return jnp.where(known[:, None] & known | itself, distances, largest)
 
 
 def _usable(gradients: jax.Array) -> jax.Array:
-    """Return gradients [N, P], zero where they are not finite or too long to be squared."""
+    """Return gradients [N, P], with zeros for rows that are not finite or whose square overflows."""
     # A comparison with NaN is False.
     return jnp.where(jnp.sum(gradients**2, axis=1, keepdims=True) < _LONGEST**2, gradients, 0.0)
 
 
 def _mix(key: jax.Array, ids: jax.Array, mixing: float, num_clients: int, available: jax.Array | None) -> jax.Array:
-    """Give some places of a greedy cohort, the last ones, to clients drawn uniformly from the rest."""
+    """Replace a random number of the last members of a greedy cohort by clients drawn uniformly from the rest."""
     key_count, key_rest = jax.random.split(key)
     k = ids.shape[0]
     places = jnp.arange(k)

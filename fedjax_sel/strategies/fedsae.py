@@ -1,23 +1,24 @@
-"""FedSAE's selection: clients with a high loss are preferred (Li et al. 2021).
+"""FedSAE's selection: clients with a high loss, drawn with softmax weights (Li et al. 2021).
 
-FedSAE adapts workloads to devices; here is only its choice of clients, as FL-DP3S compares with it. It is AFL without
-clients set aside and without a uniform share.
+FedSAE also adapts workloads to devices. This file implements only its client selection, the baseline of FL-DP3S. It is
+AFL without excluded clients (alpha_1 = 0) and without uniform draws (alpha_3 = 0).
 
     symbol   here                      shape    meaning
     l_k      info.loss.value[k]        scalar   mean loss of the last received model on k's data, before training
     n_k      State.sizes[k]            scalar   training examples
     v_k      logits                    [N]      temperature sqrt(n_k) l_k; the cohort is drawn with weights exp(v_k)
 
-Information bought: the loss of all at the start (N models down, N floats up), then one float from each of the cohort a
-round, while it can still matter.
+Information bought: the loss of all clients at the start (N models down, N floats up), then one float from each selected
+client per round, until the last active round.
 
 Differs from the paper:
-* sqrt(n_k) throughout. Public code uses it at the start and 1 / sqrt(n_k) later; with equal sizes that is only another
-  temperature.
-* `active_rounds`: comments in public code speak of the first 50 rounds, then uniform cohorts, and its condition never
-  holds. Active in all rounds by default.
-* variant="greedy" takes the K largest stored losses. At the default temperature weights differ by less than a factor of
-  two for 600 examples, which hardly explains the slow convergence that FL-DP3S reports of FedSAE.
+* The factor is always sqrt(n_k). The public code uses sqrt(n_k) at the start and 1 / sqrt(n_k) later; with equal sizes
+  this only changes the temperature.
+* `active_rounds`: a comment in the public code limits the method to the first 50 rounds, with uniform cohorts
+  afterwards, but the code's condition never holds. The default is all rounds.
+* variant="greedy" takes the K largest stored losses. With 600 examples per client, the default temperature gives
+  weights that differ by less than a factor of two. This hardly explains the slow convergence of FedSAE that FL-DP3S
+  reports.
 """
 
 from typing import Literal
@@ -54,22 +55,22 @@ def fedsae(
 
     Args:
         variant: a draw with weights exp(temperature sqrt(n_k) l_k) (`softmax`), or the K largest losses (`greedy`).
-        temperature: what multiplies valuations in the softmax, at least 0; larger prefers high losses more.
-        active_rounds: how many rounds it is active for, at least 1; cohorts are uniform afterwards. None: always.
+        temperature: factor of the valuations in the softmax, at least 0; a larger factor favors high losses more.
+        active_rounds: number of active rounds, at least 1; later cohorts are uniform. None: all rounds.
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: a parameter outside its range, or without effect.
+        UserError: a parameter is outside its range or has no effect.
     """
     if not 0 <= temperature < float("inf"):
         usual = f"the public code uses {_TEMPERATURE}"
-        raise UserError(f"fedsae: temperature={temperature} must be a number from 0; {usual}")
+        raise UserError(f"fedsae: temperature={temperature} is negative or not finite; {usual}")
     if temperature != _TEMPERATURE and variant == "greedy":
-        raise UserError(f"fedsae: temperature={temperature} has no effect with variant=greedy; leave one of them out")
+        raise UserError(f"fedsae: temperature={temperature} has no effect with variant=greedy; leave one out")
     if active_rounds is not None and active_rounds < 1:
-        raise UserError(f"fedsae: active_rounds={active_rounds} is below 1; for uniform cohorts use --algo random")
+        raise UserError(f"fedsae: active_rounds={active_rounds} is below 1; use --algo random for uniform cohorts")
 
     def init(key: jax.Array, env: Env) -> State:
         del key
@@ -87,7 +88,7 @@ def fedsae(
             ids = sampling.top_k(key, values if available is None else jnp.where(available, values, -jnp.inf), k)
         return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
 
-    # What the cohort answers in a round is first read in the next one.
+    # The cohort's answers are first read in the next round, so the last active round needs none.
     refresh = always() if active_rounds is None else rounds(0, active_rounds - 2)
     requests = (Request("loss", ALL, at_start()), Request("loss", SELECTED, refresh))
     return Strategy(name="fedsae", init=init, select=select, requests=requests if active_rounds != 1 else requests[:1])

@@ -1,8 +1,8 @@
 """FL-DP3S: cohorts drawn from a k-DPP over data profiles (Zhang, Xu, Yang, Wang, Quek).
 
-Before the first round every client sends a profile f_c of its data; similar profiles mean similar data. Each round
-draws its cohort from the k-DPP whose kernel is built from the profiles, so that clients with similar data seldom train
-together and the cohort's pooled labels are close to the population's.
+Before the first round every client sends a profile f_c of its data; similar profiles indicate similar data. Each round
+draws its cohort from the k-DPP whose kernel is built from the profiles. Clients with similar data then seldom train
+together, and the cohort's label distribution is close to the population's.
 
     symbol   here                        shape    meaning
     f_c      info.profile.value[c]       [Q]      mean output of the first fully-connected layer over c's data, at w^0
@@ -11,19 +11,19 @@ together and the cohort's pooled labels are close to the population's.
     S        similarity                  [N, N]   1 - (s0 - min s0) / (max s0 - min s0)                    (Eq. 14)
     L        eigenvalues, eigenvectors   [N], [N, N]   S^T S, P(Y) = det(L_Y) / e_K(lambda)                (Eq. 13)
 
-Information bought: one profile of every client at the start (N models down, Q floats up from each; Q = P for the
-gradient profiles of the paper's Fig. 3). A round then costs what random selection costs.
+Information bought: one profile of every client at the start (N models down, N Q floats up; Q = P for the gradient
+profiles of the paper's Fig. 3). After that, a round costs the same as random selection.
 
 Differs from the paper:
-* The profile is taken before the activation, as Theorem 1 assumes (profile="fc1-relu" for after).
-* S is decomposed instead of L = S^T S, once, in float64. Eigenvalues below N^2 eps^2 of the largest count as zero, with
-  eps = 2.2e-16; those of clients that are near-duplicates lie far above that.
-* All profiles equal: the paper's S is 0/0; cohorts are then uniform.
-* More clients than L has rank: L + delta I with delta = 1e-6 tr(L) / N.
-* Clients that are not available: the k-DPP of the sub-matrix of those that are, decomposed in the round in float64.
-* The gradient profiles are measured once, at w^0, like the others; the paper does not say.
-* pool=M, for many clients: S and its decomposition take N^2 numbers and N^3 operations, once. With a pool a round
-  draws M clients uniformly, and the cohort from the k-DPP of those: M^2 and M^3, each round, in float64.
+* The profile is taken before the activation, as Theorem 1 assumes (profile="fc1-relu": after it).
+* S is decomposed instead of L = S^T S, once, in float64. Eigenvalues below N^2 eps^2 times the largest count as zero,
+  with eps = 2.2e-16. Near-duplicate clients have far larger eigenvalues.
+* If all profiles are equal, the paper's S is 0/0; cohorts are then uniform.
+* If the rank of L is below K, L + delta I with delta = 1e-6 tr(L) / N replaces L.
+* With unavailable clients, the round uses the k-DPP of the available clients' submatrix, decomposed in float64.
+* The gradient profiles are measured once, at w^0, like the others; the paper does not specify this.
+* pool=M is for many clients. Without a pool, S takes N^2 floats, and its decomposition N^3 operations, once. With a
+  pool, each round draws M clients uniformly, and the cohort from their k-DPP: M^2 floats and M^3 operations per round.
 """
 
 from typing import Literal, NamedTuple
@@ -45,17 +45,17 @@ _REQUESTS = {
 
 
 class State(NamedTuple):
-    """The kernel; constant after the first facts are in."""
+    """The kernel, constant after `prepare`."""
 
     num_selected: Static  # K
     similarity: jax.Array  # S, rounded to float32, [N, N]
-    similarity_rest: jax.Array  # what the rounding left of it, float32 [N, N]
-    eigenvalues: jax.Array  # of L = S^T S, ascending, float32 [N]
-    eigenvectors: jax.Array  # as columns, float32 [N, N]
+    similarity_rest: jax.Array  # rounding error of `similarity`, float32 [N, N]
+    eigenvalues: jax.Array  # eigenvalues of L = S^T S, ascending, float32 [N]
+    eigenvectors: jax.Array  # eigenvectors of L, as columns, float32 [N, N]
 
 
 class PoolState(NamedTuple):
-    """With a pool nothing is kept: the profiles stand in the table of facts."""
+    """The state with a pool; the table of facts holds the profiles."""
 
     num_selected: Static  # K
 
@@ -68,22 +68,22 @@ def fl_dp3s(
     """Make FL-DP3S.
 
     Args:
-        profile: what describes a client's data: `fc1` (the paper's), `fc1-relu`, or the two it compares with,
-            `gradient` (full-batch gradient) and `representative-gradient` (result of one local training).
-        pool: M, clients drawn uniformly in each round, among whom the k-DPP then chooses. None: all, which is the
-            paper's; a thousand clients or more may want one.
+        profile: data profile: `fc1` (the paper's) or `fc1-relu`; or the paper's baselines `gradient` (full-batch
+            gradient) and `representative-gradient` (result of one local training).
+        pool: number of clients M drawn uniformly in each round, as the ground set of the k-DPP. None: all clients, as
+            in the paper; consider a pool for a thousand clients or more.
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: the pool is smaller than a cohort, or larger than all clients; raised by `init`.
+        UserError: the pool is smaller than the cohort or larger than the number of clients; `init` raises it.
     """
     request = _REQUESTS[profile]
 
     def init(key: jax.Array, env: Env) -> State:
         del key
-        # Until profiles are in, every client is like itself alone: the k-DPP of the identity is uniform.
+        # Before the profiles are measured the kernel is the identity, whose k-DPP is uniform.
         identity = jnp.eye(env.num_clients, dtype=jnp.float32)
         ones = jnp.ones((env.num_clients,), jnp.float32)
         return State(Static(env.num_selected), identity, jnp.zeros_like(identity), ones, identity)
@@ -101,7 +101,7 @@ def fl_dp3s(
             spectrum = _of_sufficient_rank(state.eigenvalues, state.eigenvectors, k)
             ids = kdpp.sample(key, *spectrum, k)
             return Selection(ids, None, jnp.ones((k,), bool))
-        eigenvalues, eigenvectors = lax.cond(  # under the replicates' `vmap` both are computed
+        eigenvalues, eigenvectors = lax.cond(  # under `vmap` over replicates both branches are computed
             available.all(),
             lambda: (state.eigenvalues, state.eigenvectors),
             lambda: _of_available(state, available),
@@ -122,7 +122,7 @@ def fl_dp3s(
         del key
         if pool is not None and pool < env.num_selected:
             raise UserError(
-                f"fl_dp3s: pool={pool} is below the cohort of {env.num_selected}; give {env.num_selected} or more, "
+                f"fl_dp3s: pool={pool} is below the cohort size {env.num_selected}; give at least {env.num_selected}, "
                 "or leave it out"
             )
         if pool is not None and pool > env.num_clients:
@@ -161,9 +161,10 @@ def _of_available(state: State, available: jax.Array) -> tuple[jax.Array, jax.Ar
 
 
 def _spectrum(similarity: jax.Array, available: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-    """Return the eigenpairs of L, or of its part for the available clients, rounded to float32 at the end.
+    """Return the eigenpairs of L, or of its submatrix for the available clients, in float32.
 
-    The rounding is relative to each eigenvalue: the probability of a set of K changes by no more than 1.2e-7 K of it.
+    Rounding is the last step and relative to each eigenvalue, so a set's probability changes by a factor of at most
+    1 + 1.2e-7 K.
     """
     if available is None:
         eigenvalues, eigenvectors = kdpp.eigendecompose(similarity)
@@ -173,21 +174,21 @@ def _spectrum(similarity: jax.Array, available: jax.Array | None) -> tuple[jax.A
 
 
 def _sample_available(key, spectrum: tuple[jax.Array, jax.Array], k: int, available: jax.Array) -> jax.Array:
-    """Draw from the k-DPP of those who are available; where they are fewer than k, return all of them, and others."""
+    """Draw from the k-DPP of the available clients; if they are fewer than k, return all of them and fill up."""
     diverse = kdpp.sample(key, *spectrum, k)
     everyone = sampling.uniform_without_replacement(key, available.shape[0], k, available)
     return jnp.where(available.sum() >= k, diverse, everyone)
 
 
 def known_or_mean(profiles: jax.Array, age: jax.Array) -> jax.Array:
-    """Return profiles in which clients that never answered have the mean of the others', which sets none apart.
+    """Impute missing profiles with the mean of the known profiles.
 
-    In a simulation all answer before the first round; a server of real clients may hear nothing of some. A profile that
-    is not finite tells nothing either, as where a client's training diverges for `representative-gradient`.
+    Profiles are missing for clients that never answered, which only happens with real clients. A profile that is not
+    finite counts as missing, for example if local training diverges for `representative-gradient`.
 
     Args:
-        profiles: f_c, [N, Q].
-        age: of them, [N].
+        profiles: profiles f_c, [N, Q].
+        age: ages of the profiles in rounds, [N].
     """
     known = ((age < NEVER) & jnp.isfinite(profiles).all(axis=1))[:, None]
     mean = jnp.where(known, profiles, 0).sum(axis=0) / jnp.maximum(known.sum(), 1)
@@ -195,24 +196,24 @@ def known_or_mean(profiles: jax.Array, age: jax.Array) -> jax.Array:
 
 
 def similarity_of_profiles(profiles: jax.Array) -> jax.Array:
-    """Return S = 1 - (s0 - min s0) / (max s0 - min s0); the identity where all profiles are equal.
+    """Return S = 1 - (s0 - min s0) / (max s0 - min s0); the identity if all profiles are equal (Zhang et al., Eq. 14).
 
-    Distances are explicit differences: ||a||^2 + ||b||^2 - 2ab would lose the small distances within a class.
+    Distances are explicit differences: ||a||^2 + ||b||^2 - 2ab would cancel the small distances within a class.
 
     Args:
-        profiles: f_c, [N, Q].
+        profiles: profiles f_c, [N, Q].
 
     Returns:
-        [N, N], symmetric, ones on the diagonal.
+        S, [N, N], symmetric, with ones on the diagonal.
     """
     distances = lax.map(lambda profile: jnp.sqrt(jnp.sum((profiles - profile) ** 2, axis=1)), profiles)
-    largest = distances.max()  # the smallest is the diagonal's zero
+    largest = distances.max()  # the smallest distance is 0, on the diagonal
     similarity = 1.0 - distances / jnp.where(largest > 0, largest, jnp.ones_like(largest))
     return jnp.where(largest > 0, similarity, jnp.eye(profiles.shape[0], dtype=profiles.dtype))
 
 
 def _of_sufficient_rank(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """Return the eigenpairs of L, or of L + delta I where its rank is below k; items left out have zero rows."""
-    taking_part = jnp.sum(eigenvectors**2, axis=0)  # 1, or 0 for the columns of unavailable clients
-    delta = 1e-6 * eigenvalues.sum() / jnp.maximum(taking_part.sum(), 1.0)
-    return jnp.where(kdpp.rank(eigenvalues) < k, eigenvalues + delta * taking_part, eigenvalues), eigenvectors
+    """Return the eigenpairs of L, or of L + delta I if its rank is below k; unavailable clients have zero rows."""
+    present = jnp.sum(eigenvectors**2, axis=0)  # 1, or 0 for the columns that unavailable clients leave empty
+    delta = 1e-6 * eigenvalues.sum() / jnp.maximum(present.sum(), 1.0)
+    return jnp.where(kdpp.rank(eigenvalues) < k, eigenvalues + delta * present, eigenvalues), eigenvectors

@@ -1,7 +1,7 @@
-"""The catalogue of facts: for each kind its table, its price, its options, and what a client does for it.
+"""The catalog of facts: the table, price, options and client work of each kind.
 
-Whoever serves facts (the simulator, the benchmark of selection, the conformance kit, a server of real clients), bills
-them or speaks of them takes it from here. How a client answers belongs to whoever serves.
+Every server reads this catalog: the simulator, the selection benchmark, the conformance kit and a server of real
+clients. Each server implements the measurements itself.
 
 Shapes: N clients, Q profile floats, P parameters, C classes, S probes.
 """
@@ -18,7 +18,7 @@ from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Re
 
 
 class Counts(NamedTuple):
-    """What the length of an answer depends on, beside the request."""
+    """The sizes that determine the length of an answer, together with the request."""
 
     num_params: int  # P
     num_classes: int  # C
@@ -29,18 +29,18 @@ class Kind(NamedTuple):
     """A kind of fact.
 
     Attributes:
-        words: what it is called where a strategy's purchases are listed.
+        words: display name in the list of a strategy's facts.
         shape: (counts, request) -> shape of one client's entry in the table.
-        who: who may be asked.
-        options: name -> allowed values, or the type of the value, which is then at least 1.
-        has_table: whether clients' answers fill a table; else nobody sends anything.
-        symbol: of the length of an answer, for the table of costs; empty for single numbers.
-        extra_floats: that a client sends up beside its entry.
+        who: the groups that can answer.
+        options: name -> allowed values, or the value's type; such values must be at least 1.
+        has_table: whether clients' answers fill a table; if not, clients send nothing.
+        symbol: symbol of the answer's length in the table of costs; empty for single numbers.
+        extra_floats: floats that a client sends in addition to its entry.
         needs_model: whether a client must receive the model to answer.
-        trains: whether it trains to answer.
-        evaluates: the examples that it evaluates to answer: the "part" that the option `on` names (and as often again
-            as there are probes), "all" of its own, or "none".
-        is_loss: whether its values are losses, which are made finite before a strategy sees them.
+        trains: whether a client trains to answer.
+        evaluates: the examples that a client evaluates to answer: the "part" named by the option `on` (once more per
+            probe), "all" of its own, or "none".
+        is_loss: whether the values are losses; the server makes losses finite before a strategy reads them.
     """
 
     words: str
@@ -56,13 +56,13 @@ class Kind(NamedTuple):
     is_loss: bool = False
 
 
-ANYBODY = (ALL, CANDIDATES, SELECTED)
-PARTS = ("train", "holdout", "all")  # of a client's data
+ANY_CLIENT = (ALL, CANDIDATES, SELECTED)
+PARTS = ("train", "holdout", "all")  # parts of a client's data
 ON_NONFINITE = ("largest", "missing")
 
 
 def probes(request: Request) -> int:
-    """Return how many random cohorts train for an answer, whose models are sent out to be evaluated; mostly 0."""
+    """Return the number of probes: random cohorts that train, and whose models all clients evaluate; usually 0."""
     return request.option("probes", 1) if "probes" in KINDS[request.kind].options else 0
 
 
@@ -74,7 +74,7 @@ KINDS: Mapping[str, Kind] = {
     "loss": Kind(
         "loss",
         _number,
-        ANYBODY,
+        ANY_CLIENT,
         {"on": PARTS, "statistic": ("mean", "rms"), "batch_size": int, "nonfinite": ON_NONFINITE},
         evaluates="part",
         is_loss=True,
@@ -99,19 +99,19 @@ KINDS: Mapping[str, Kind] = {
     "profile": Kind(
         "profile",
         lambda counts, request: (counts.profile_size,),
-        ANYBODY,
+        ANY_CLIENT,
         {"relu": (False, True)},
         symbol="Q",
         evaluates="all",
     ),
     "gradient": Kind(
-        "gradient", lambda counts, request: (counts.num_params,), ANYBODY, symbol="P", evaluates="all"
+        "gradient", lambda counts, request: (counts.num_params,), ANY_CLIENT, symbol="P", evaluates="all"
     ),
     "update": Kind(
         "local update", lambda counts, request: (counts.num_params,), (ALL, CANDIDATES), symbol="P", trains=True
     ),
     "label_histogram": Kind(
-        "label histogram", lambda counts, request: (counts.num_classes,), ANYBODY, symbol="C", needs_model=False
+        "label histogram", lambda counts, request: (counts.num_classes,), ANY_CLIENT, symbol="C", needs_model=False
     ),
     "server_metrics": Kind(
         "the server's own evaluation",
@@ -131,7 +131,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "update_norm": Kind("length of the local update", _number, (ALL, CANDIDATES), trains=True),
 }  # fmt: skip
-"""A kind may be added at the end; the order is that of the kit's random draws."""
+"""Append new kinds at the end: the conformance kit's random draws follow this order."""
 
 
 def shape(request: Request, counts: Counts) -> tuple[int, ...]:
@@ -140,19 +140,16 @@ def shape(request: Request, counts: Counts) -> tuple[int, ...]:
 
 
 def floats(request: Request, counts: Counts) -> int:
-    """Return the floats that one client sends up to answer a request."""
+    """Return the number of floats that one client uploads to answer a request."""
     kind = KINDS[request.kind]
     return math.prod(kind.shape(counts, request)) + kind.extra_floats if kind.has_table else 0
 
 
 def check(strategy: Strategy) -> None:
-    """Refuse requests that are not in the catalogue, or that could never be served.
-
-    Args:
-        strategy: whose requests.
+    """Reject requests that are not in the catalog, or that can never be served.
 
     Raises:
-        UserError: one sentence with the strategy, the request and the way out.
+        UserError: a request is invalid.
     """
     options: dict[str, tuple] = {}
     for request in strategy.requests:
@@ -161,19 +158,19 @@ def check(strategy: Strategy) -> None:
             raise UserError(f"{name}; the simulator serves {', '.join(KINDS)}")
         kind = KINDS[request.kind]
         if request.who not in kind.who:
-            raise UserError(f"{name} of {request.who!r}; it can be had of {' or '.join(kind.who)}")
+            raise UserError(f"{name} from {request.who!r}; request it from {' or '.join(kind.who)}")
         for option, value in request.options:
             allowed = kind.options[one_of(f"options of {request.kind} in {strategy.name}", option, kind.options)]
             if isinstance(allowed, type):
                 if not isinstance(value, allowed) or value < 1:
-                    raise UserError(f"{name} with {option}={value!r}; give a whole number from 1")
+                    raise UserError(f"{name} with {option}={value!r}; give a whole number of at least 1")
             elif value not in allowed:
                 raise UserError(f"{name} with {option}={value!r}; give one of {', '.join(map(str, allowed))}")
         if options.setdefault(request.kind, request.options) != request.options:
-            raise UserError(f"{name} twice with different options; one table holds one measure")
+            raise UserError(f"{name} twice with different options; use the same options in both requests")
         if request.who != ALL and request.when.before_first_round:
-            raise UserError(f"{name} of {request.who!r} before the first round, when only {ALL!r} can be asked")
+            raise UserError(f"{name} from {request.who!r} before the first round; only {ALL!r} can answer at_start()")
         if request.who == CANDIDATES and strategy.candidates is None:
-            raise UserError(f"{name} of its candidates, but has no `candidates` function to name them")
+            raise UserError(f"{name} from its candidates, but has no `candidates` function; add one")
         if request.who == SERVER and not request.when.in_every_round:
             raise UserError(f"{name} in some rounds only; the server evaluates in every round: use always()")

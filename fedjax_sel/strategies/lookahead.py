@@ -1,4 +1,4 @@
-"""Whether a strategy plans for the number of rounds: then a finished run cannot be made longer."""
+"""Detection of strategies that depend on the number of rounds, whose finished runs cannot be extended."""
 
 import hashlib
 import re
@@ -18,18 +18,15 @@ from fedjax_sel.strategies.base import Strategy
 def depends_on_num_rounds(
     strategy: Strategy, num_clients: int, num_selected: int, one: int, other: int, everyone_available: bool
 ) -> bool:
-    """Return whether a strategy computes something else in a run of another length.
+    """Return whether any hook of a strategy compiles to a different program in a run of another length.
 
     Args:
-        strategy: which.
+        strategy: the strategy.
         num_clients: N.
         num_selected: K.
-        one: rounds T.
+        one: number of rounds T.
         other: another T.
         everyone_available: as for `contract.traced`.
-
-    Returns:
-        Whether the programs of any of its functions differ.
     """
 
     def programs(num_rounds: int) -> list[str]:
@@ -39,13 +36,13 @@ def depends_on_num_rounds(
             with enable_x64(name == "prepare"):  # as in a run
                 program = jax.make_jaxpr(function)(*shapes)
             texts.append(f"{program} {sorted(_digests(program))}")
-        return [re.sub(r"0x[0-9a-f]+", "", text) for text in texts]  # of functions that a program mentions
+        return [re.sub(r"0x[0-9a-f]+", "", text) for text in texts]  # addresses of functions differ between traces
 
     return programs(one) != programs(other)
 
 
 def _digests(program: Any) -> Iterator[str]:
-    """Yield what tells the arrays of a program apart, at any depth: its text has no numbers of theirs."""
+    """Yield digests of a program's constant arrays at any depth, because its text omits their values."""
     inner = program.jaxpr if isinstance(program, ClosedJaxpr) else program
     arrays = list(program.consts) if isinstance(program, ClosedJaxpr) else []
     for equation in inner.eqns:

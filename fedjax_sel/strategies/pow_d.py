@@ -1,26 +1,26 @@
-"""Power-of-choice: the highest losses among a few candidates (Cho, Wang, Joshi 2020).
+"""Power-of-choice: the clients with the highest losses among a few candidates (Cho, Wang, Joshi 2020).
 
-Each round draws d candidates and trains the K of them whose loss is the largest.
+Each round draws d candidates and trains the K candidates with the largest losses.
 
     symbol   here                         shape    meaning
-    p_k      State.importance             [N]      n_k / sum n: what candidates are drawn by, without replacement
-    d        State.num_candidates         scalar   K <= d <= N; d = K is weighted random selection, d = N the K largest
+    p_k      State.importance             [N]      n_k / sum n: weights of the candidate draw, without replacement
+    d        State.num_candidates         scalar   K <= d <= N; d = K: weighted random selection, d = N: the K largest
     F_k      info.loss.value[k]           scalar   mean loss of the round's model on k's data (pow-d), or on b random
                                                    examples of it (cpow-d)
              info.training_loss.value[k]  scalar   mean loss over the mini-batches of k's last local training (rpow-d),
                                                    or over the last pass of this round's (train-first)
 
-Information bought: `pow-d` and `cpow-d`, one loss of each candidate a round (d models down, d floats up); `rpow-d`, one
-float from each of the cohort with its update; `train-first`, one local training of each candidate (d models down,
-d floats up), of whom only the K chosen send their models.
+Information bought: `pow-d` and `cpow-d`: the loss of each candidate per round (d models down, d floats up). `rpow-d`:
+one float from each selected client, sent with its update. `train-first`: one local training of each candidate
+(d models down, d floats up); only the K selected candidates send their models.
 
 Differs from the paper:
-* Ties are broken at random. In `rpow-d` a client that never trained has the value infinity, so it comes first.
-* d = 2 K unless given, what FedCor (Tang et al. 2022) sets for its comparison.
-* The data that losses are on is a setting of the simulator.
-* variant="train-first" is the method that the public code of GPFL compares with under this name; d = 10 there. It is
-  power-of-choice on a loss that costs d local trainings.
-* Clients that are not available: candidates are drawn from those that are.
+* Ties are broken at random. In `rpow-d` a client that never trained has an infinite loss, so it comes first.
+* The default is d = 2 K, as in the comparison of FedCor (Tang et al. 2022).
+* The data on which losses are measured are a setting of the simulator (--loss-on).
+* variant="train-first" is the baseline of GPFL's public code, which calls it power-of-choice and sets d = 10. Its loss
+  costs d local trainings.
+* Candidates are drawn from the available clients.
 """
 
 from typing import Literal, NamedTuple
@@ -47,7 +47,7 @@ _TRAIN_FIRST_CANDIDATES = 10
 
 
 class State(NamedTuple):
-    """Nothing is learned: the table of losses is the memory."""
+    """Constants; the table of losses holds everything that the strategy learns."""
 
     num_selected: Static  # K
     num_candidates: Static  # d
@@ -66,25 +66,24 @@ def pow_d(
     """Make power-of-choice.
 
     Args:
-        variant: what candidates are ranked by: the loss on their data (`pow-d`) or on a random batch of it (`cpow-d`),
-            the loss that they reported when they last trained (`rpow-d`), or the loss while all of them train in this
-            round (`train-first`).
-        num_candidates: d, from K to N. None: 2 K, and 10 for `train-first`, clipped to [K, N].
-        batch_size: b, examples that a candidate of `cpow-d` evaluates.
+        variant: loss that ranks the candidates: on their data (`pow-d`), on a random batch of their data (`cpow-d`), as
+            reported after their last training (`rpow-d`), or during a local training in this round (`train-first`).
+        num_candidates: number of candidates d, from K to N. None: 2 K, or 10 for `train-first`, clipped to [K, N].
+        batch_size: number of examples b that a candidate of `cpow-d` evaluates.
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: a parameter outside its range, or without effect; from `init` where d is not from K to N.
+        UserError: a parameter is outside its range or has no effect; `init` raises it if d is not from K to N.
     """
     if num_candidates is not None and num_candidates < 1:
-        raise UserError(f"pow_d: num_candidates={num_candidates} is below 1; leave it out for twice the cohort")
+        raise UserError(f"pow_d: num_candidates={num_candidates} is below 1; leave it out for twice the cohort size")
     if batch_size < 1:
-        raise UserError(f"pow_d: batch_size={batch_size} is below 1; the usual one is {_BATCH_SIZE}")
+        raise UserError(f"pow_d: batch_size={batch_size} is below 1; the default is {_BATCH_SIZE}")
     if batch_size != _BATCH_SIZE and variant != "cpow-d":
-        raise UserError(f"pow_d: batch_size={batch_size} has no effect with variant={variant}; it is cpow-d's")
-    reports = variant == "rpow-d"  # the cohort reports: nobody is asked
+        raise UserError(f"pow_d: batch_size={batch_size} has no effect with variant={variant}; set variant=cpow-d")
+    reports = variant == "rpow-d"  # the cohort reports its losses, so no candidate is queried
     request = {
         "pow-d": Request("loss", CANDIDATES, always()),
         "cpow-d": Request("loss", CANDIDATES, always(), (("batch_size", batch_size),)),
@@ -97,8 +96,8 @@ def pow_d(
         k = env.num_selected
         if num_candidates is not None and num_candidates < k:
             raise UserError(
-                f"pow_d: num_candidates={num_candidates} is below the cohort's size {k}; give {k} or more, or leave it "
-                "out for twice that"
+                f"pow_d: num_candidates={num_candidates} is below the cohort size {k}; give at least {k}, or leave it "
+                f"out for {2 * k}"
             )
         if num_candidates is not None and num_candidates > env.num_clients:
             raise UserError(
@@ -140,6 +139,6 @@ def pow_d(
 
 
 def _largest(key: jax.Array, values: jax.Array, eligible: jax.Array, k: int) -> Selection:
-    """Select the k largest of the values [N] of eligible clients; places that these do not fill stay empty."""
+    """Select the eligible clients with the k largest values [N]; places beyond their number stay empty."""
     ids = sampling.top_k(key, jnp.where(eligible, values, -jnp.inf), k)
     return Selection(ids, None, eligible[ids])

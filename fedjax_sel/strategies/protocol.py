@@ -1,20 +1,19 @@
-"""The order in which a server calls a strategy's hooks and has its facts served, written once for every server.
+"""The order in which every server queries clients and calls a strategy's hooks.
 
     requests_at_start -> prepare -> each round: select -> ask_cohort -> (the cohort trains) -> learn
-    select: ask ALL -> observe -> candidates -> ask CANDIDATES -> select
+    select: query ALL -> observe -> candidates -> query CANDIDATES -> select
 
-How facts are had is the server's: it gives a function `serve`, which asks clients and enters what they answer,
+The server measures the facts. It passes a function `serve`, which queries clients and stores their answers:
 
     serve(info, bill, who, ids, mask, arrives) -> (info, bill)
 
-where `who` is the group that is asked (ALL, CANDIDATES or SELECTED; `requests_to` says for what); `ids`, int32 [M], are
-its members, None for everyone; `mask`, bool [M], says who of them is there, None for all who are available; `arrives`,
-bool [M], whose answer reaches the server, None for everybody's who is there. What `bill` is, and whether there is one,
-is the server's too.
+`who` is the queried group: ALL, CANDIDATES or SELECTED (`requests_to` returns its requests). `ids`, int32 [M], are the
+members of the group; None means all clients. `mask`, bool [M], marks the available members; None means every available
+client. `arrives`, bool [M], marks the answers that reach the server; None means all of them. The server defines the
+type of `bill`, or passes None.
 
-Nothing here is traced or random by itself: it runs under `jit` as well as in plain Python, for one replicate, or with
-`over_replicates` for many at once. A server to whom facts come of their own accord, and not when it asks, takes the
-steps of `select` one by one: `observe`, then the strategy's own `select`.
+These functions run under `jit` and in plain Python: for one replicate, or through `over_replicates` for many at once.
+A server that receives facts unasked replaces `select` by its two steps: `observe`, then the strategy's own `select`.
 """
 
 from collections.abc import Callable
@@ -35,46 +34,46 @@ Serve = Callable[..., tuple[Information, Any]]
 
 
 class Known(NamedTuple):
-    """What the server knows, handed from step to step."""
+    """The server's knowledge, passed from step to step."""
 
-    state: Any  # the strategy's
+    state: Any  # the strategy's state
     info: Information
-    bill: Any = None  # of what was asked for in this round
+    bill: Any = None  # the cost of this round's queries
 
 
 class Keys(NamedTuple):
-    """Of one round."""
+    """The random keys of one round."""
 
     candidates: jax.Array
     select: jax.Array
 
 
 class Choice(NamedTuple):
-    """Whom a strategy names, as it says it."""
+    """A strategy's choice of clients in one round."""
 
     selection: Selection
-    candidates: jax.Array | None  # int32 [d]; None where it names none
+    candidates: jax.Array | None  # int32 [d]; None without requests to CANDIDATES
 
 
 def requests_at_start(strategy: Strategy) -> list[tuple[int, Request]]:
-    """Return what is asked of all clients before the first round: positions among the requests, and requests."""
+    """Return the requests that all clients answer before the first round, as pairs (index, request)."""
     return [(place, request) for place, request in enumerate(strategy.requests) if request.when.before_first_round]
 
 
 def requests_to(strategy: Strategy, who: str) -> list[tuple[int, Request]]:
-    """Return what a group is asked in some round: positions among the requests, and requests; `when.due` says when."""
+    """Return the requests that a group answers during rounds, as pairs (index, request); see `request.when.due`."""
     return [
         (place, request) for place, request in enumerate(strategy.requests) if request.who == who and request.when.rules
     ]
 
 
 def prepare(strategy: Strategy, state: Any, info: Information) -> Any:
-    """Return the state that the first round starts from, once the facts due at the start are in.
+    """Return the state of the first round, after the facts due at the start have been measured.
 
     Args:
-        strategy: whose `prepare`, which runs on the CPU with 64-bit types.
-        state: as `init` gives it.
-        info: the tables.
+        strategy: the strategy; its `prepare` runs on the CPU with 64-bit types.
+        state: the state that `init` returned.
+        info: the tables of facts.
 
     Returns:
         The state with the dtypes of `state`, in host memory.
@@ -90,18 +89,18 @@ def prepare(strategy: Strategy, state: Any, info: Information) -> Any:
 def select(
     strategy: Strategy, serve: Serve, known: Known, keys: Keys, round: jax.Array, available: jax.Array | None
 ) -> tuple[Known, Choice]:
-    """Open a round: ask all clients, let the strategy learn from their answers, ask its candidates, and select.
+    """Open a round: query all clients, call `observe`, query the candidates, and select the cohort.
 
     Args:
-        strategy: whose hooks.
-        serve: see above.
-        known: at w^t.
-        keys: of the round.
-        round: t, from 0.
-        available: who can be reached, bool [N]; None: everyone.
+        strategy: the strategy.
+        serve: the server's query function; see the module docstring.
+        known: the server's knowledge before the round.
+        keys: the round's keys.
+        round: round number t, from 0.
+        available: availability of the clients, bool [N]; None: all are available.
 
     Returns:
-        What is known when the cohort is selected, and whom the strategy names.
+        The updated knowledge, and the strategy's choice.
     """
     info, bill = serve(known.info, known.bill, ALL)
     state, candidates = observe(strategy, known.state, info, keys.candidates, round, available)
@@ -114,48 +113,48 @@ def select(
 def observe(
     strategy: Strategy, state: Any, info: Information, key: jax.Array, round: jax.Array, available: jax.Array | None
 ) -> tuple[Any, jax.Array | None]:
-    """Let the strategy learn from all clients' answers and name its candidates: the first half of `select`.
+    """Run the first half of `select`: update the state from all clients' answers, and choose the candidates.
 
     Returns:
-        The strategy's state, and the candidates, int32 [d]; None where nobody is asked before the cohort is selected.
+        The strategy's state, and the candidates, int32 [d]; None without requests to CANDIDATES.
     """
     state = strategy.observe(state, info, round, available)
     if not requests_to(strategy, CANDIDATES):
         return state, None
-    assert strategy.candidates is not None, "refused by kinds.check"
+    assert strategy.candidates is not None, "kinds.check rejects this strategy"
     return state, strategy.candidates(key, state, info, round, available)
 
 
 def ask_cohort(serve: Serve, known: Known, selection: Selection, arrives: jax.Array | None = None) -> Known:
-    """Ask the cohort, on the model from which it then trains.
+    """Query the cohort on the round's model, before it trains.
 
     Args:
-        serve: see above.
-        known: when the cohort was selected.
+        serve: the server's query function; see the module docstring.
+        known: the server's knowledge after the selection.
         selection: the cohort.
-        arrives: whose report reaches the server, bool [K]; None: everybody's.
+        arrives: reports that reach the server, bool [K]; None: all of them.
     """
     info, bill = serve(known.info, known.bill, SELECTED, selection.ids, selection.mask, arrives)
     return Known(known.state, info, bill)
 
 
 def learn(strategy: Strategy, known: Known, round: jax.Array, reports: Selection, outcome: Outcome) -> Known:
-    """Close a round: let the strategy learn from it, and let every fact become a round older.
+    """Close a round: call the strategy's `update`, and age every fact by one round.
 
     Args:
-        strategy: whose `update`.
-        known: with what the cohort answered.
-        round: t.
-        reports: the cohort, with a mask of those who are heard of.
-        outcome: of the round.
+        strategy: the strategy.
+        known: the server's knowledge, with the cohort's answers.
+        round: round number t.
+        reports: the cohort; its mask marks the reports that arrived.
+        outcome: the result of the round.
     """
     return Known(strategy.update(known.state, known.info, round, reports, outcome), aged(known.info), known.bill)
 
 
 def over_replicates(strategy: Strategy) -> Strategy:
-    """Return a strategy whose `prepare` and hooks of a round take and give leaves [S, ...], for S replicates at once.
+    """Return a strategy whose hooks are batched over S replicates: arguments and results have leaves [S, ...].
 
-    The round number is common to all, and so is it whether `available` is None.
+    All replicates share the round number; `available` is None for all of them or for none.
     """
 
     def over(hook: Any, *axes: int | None) -> Any:
@@ -172,11 +171,11 @@ def over_replicates(strategy: Strategy) -> Strategy:
 
 
 def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Information:
-    """Return the tables before anything is known.
+    """Return tables in which no fact has been measured.
 
     Args:
-        strategy: whose requests.
-        counts: what the lengths of facts depend on.
+        strategy: the strategy whose requests define the tables.
+        counts: the sizes P, C and Q.
         *clients: the leading axes: N, or S and N.
     """
     tables = {}
@@ -187,23 +186,25 @@ def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Informat
     return Information(strategy.name, tables)
 
 
-def entered(info: Information, kind: str, values: jax.Array, heard: jax.Array, age: jax.Array | int = 0) -> Information:
-    """Return the tables with what some clients answer now.
+def entered(
+    info: Information, kind: str, values: jax.Array, arrived: jax.Array, age: jax.Array | int = 0
+) -> Information:
+    """Return the tables with new answers of some clients.
 
     Args:
         info: the tables.
-        kind: of the fact.
-        values: float32 [N, ...].
-        heard: whose answer arrives, bool [N].
-        age: of the answers, int32 [N] or one for all; NEVER for one that stands in.
+        kind: the kind of fact.
+        values: the answers, float32 [N, ...].
+        arrived: clients whose answers arrive, bool [N].
+        age: age of the answers in rounds, int32 [N] or scalar; NEVER for an imputed value.
     """
     old: Fact = getattr(info, kind)
-    rows = heard.reshape(-1, *[1] * (old.value.ndim - 1))
-    return info.replace(kind, Fact(jnp.where(rows, values, old.value), jnp.where(heard, age, old.age)))
+    rows = arrived.reshape(-1, *[1] * (old.value.ndim - 1))
+    return info.replace(kind, Fact(jnp.where(rows, values, old.value), jnp.where(arrived, age, old.age)))
 
 
 def aged(info: Information) -> Information:
-    """Return the tables a round later."""
+    """Return the tables with every age increased by one round."""
     for kind in info.kinds():
         fact = getattr(info, kind)
         info = info.replace(kind, Fact(fact.value, jnp.minimum(fact.age + 1, NEVER)))

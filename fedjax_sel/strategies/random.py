@@ -1,10 +1,10 @@
 """Random selection: the baseline of every paper.
 
-`uniform-wor`   K distinct clients, every K-subset equally likely: what FedGP, FedCor and FL-DP3S (its FedAvg) mean.
+`uniform-wor`   K distinct clients, every K-subset equally likely: the baseline of FedGP, FedCor and FL-DP3S (FedAvg).
 `md`            K independent draws with P(k) = p_k = n_k / sum n. A client drawn r times trains once and its update has
-                weight r / K, so that the expected model is sum p_k w_k.
-`weighted-wor`  K distinct clients, drawn one after another with weights p_k. With uniform aggregation it is biased
-                towards large clients.
+                weight r / K. The expected aggregated model is then sum p_k w_k.
+`weighted-wor`  K distinct clients, drawn sequentially with weights p_k. With uniform aggregation it is biased towards
+                large clients.
 
 Information bought: none.
 Differs from the papers: in `md` a client drawn twice trains once, not twice with different shuffles.
@@ -20,7 +20,7 @@ from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
 
 
 class State(NamedTuple):
-    """Nothing is learned."""
+    """Constants; random selection learns nothing."""
 
     num_selected: Static  # K
     importance: jax.Array  # p_k, float32 [N]
@@ -30,7 +30,7 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
     """Make random selection.
 
     Args:
-        variant: the law of the cohort: uniform-wor, md or weighted-wor.
+        variant: law of the cohort: uniform-wor, md or weighted-wor.
 
     Returns:
         The strategy.
@@ -55,7 +55,7 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
         shares = _shares(state, available)
         ids = sampling.with_replacement(key, shares, k)
         first = sampling.first_occurrence(ids)
-        draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, how often this client was drawn
+        draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, the number of draws of each client
         mask = first & (shares.sum() > 0)
         return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
 
@@ -74,11 +74,11 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
         init=init,
         select=select_multinomial if multinomial else select_distinct,
         with_replacement=multinomial,
-        # of weighted draws without replacement the probabilities have no closed form
+        # Weighted draws without replacement have no closed-form inclusion probabilities.
         inclusion=None if variant == "weighted-wor" else inclusion,
     )
 
 
 def _shares(state: State, available: jax.Array | None) -> jax.Array:
-    """Return the data shares of those who can be reached."""
+    """Return p_k, with zeros for unavailable clients."""
     return state.importance if available is None else jnp.where(available, state.importance, 0.0)

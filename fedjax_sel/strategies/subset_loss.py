@@ -1,4 +1,4 @@
-"""The server's loss of averages of subsets of the cohort, as `update` calls it.
+"""The fact `subset_loss`: the server's loss of averages of subsets of the cohort's models.
 
 Shapes: K selected, M subsets.
 """
@@ -18,11 +18,11 @@ KIND = "subset_loss"
 
 @jax.tree_util.register_pytree_node_class
 class SubsetLoss:
-    """A function of subsets: `outcome.subset_loss(mask)` with bool [M, K] gives float32 [M].
+    """A function from subsets to losses: `outcome.subset_loss(mask)` with bool [M, K] returns float32 [M].
 
-    A subset's model is the average, with the aggregation's weights, of its members' models. Lost and nonfinite reports
-    are left out; an empty subset has the round's model. M is the request's option `subsets`, for which each round is
-    billed: call it once in `update`.
+    The model of a subset is the average of its members' models, with the aggregation's weights. Lost and nonfinite
+    reports are excluded; an empty subset has the round's model. M is the request's option `subsets`. Each round is
+    billed for M evaluations, so call the function once in `update`.
     """
 
     def __init__(self, loss: Callable[[Any, jax.Array], jax.Array], reports: Any, subsets: int):
@@ -32,35 +32,35 @@ class SubsetLoss:
         """Return the loss of each subset, nats."""
         if mask.ndim != 2 or mask.shape[0] != self._subsets or mask.dtype != bool:
             raise UserError(
-                f"subset_loss: the mask is {mask.dtype} {list(mask.shape)} and {self._subsets} subsets were requested; "
-                f"give bool [{self._subsets}, K], or request subsets={mask.shape[0] if mask.ndim else 1}"
+                f"subset_loss: the mask is {mask.dtype} {list(mask.shape)}, but subsets={self._subsets} was requested; "
+                f"pass bool [{self._subsets}, K], or request subsets={mask.shape[0] if mask.ndim else 1}"
             )
         return self._loss(self._reports, mask)
 
     def tree_flatten(self):
-        """Return the reports as leaves and the function as what is static."""
+        """Return the reports as leaves and the function as static data."""
         return (self._reports,), (self._loss, self._subsets)
 
     @classmethod
     def tree_unflatten(cls, static, reports):
-        """Make the function that `tree_flatten` took apart."""
+        """Rebuild the function from the output of `tree_flatten`."""
         loss, subsets = static
         (own,) = reports
         return cls(loss, own, subsets)
 
 
 def requested(strategy: Strategy) -> Request | None:
-    """Return the strategy's request for these losses; None without."""
+    """Return the strategy's request for subset losses, or None."""
     return next((request for request in strategy.requests if request.kind == KIND), None)
 
 
 def of(strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports: Any) -> SubsetLoss | Unrequested:
-    """Return what stands in an Outcome.
+    """Return the field `subset_loss` of an Outcome.
 
     Args:
-        strategy: who may have requested it.
+        strategy: the strategy; without a request the result is `Unrequested`.
         loss: (reports, mask) -> losses [M].
-        reports: what it is computed from; a pytree of arrays.
+        reports: the first argument of `loss`, a pytree of arrays.
     """
     request = requested(strategy)
     if request is None:
@@ -69,7 +69,7 @@ def of(strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports:
 
 
 def stand_in(strategy: Strategy, losses: Any) -> SubsetLoss | Unrequested:
-    """Return a function that gives the mean of the members' losses [K], 0 for an empty subset, without any model."""
+    """Return a stand-in without a model: the mean of the members' losses [K], and 0 for an empty subset."""
     return of(strategy, _mean, losses)
 
 

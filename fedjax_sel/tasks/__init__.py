@@ -1,4 +1,4 @@
-"""Tasks: what clients train on, and what is told of the result."""
+"""Tasks: losses that clients train on, and measures of the resulting model."""
 
 from collections.abc import Callable
 

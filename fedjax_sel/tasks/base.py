@@ -1,7 +1,7 @@
-"""The contract between a task and the simulator: what a prediction is worth beside its target.
+"""The contract between a task and the simulator.
 
-A task is a value: pure functions of a batch. What it calls a loss is what clients train on and what strategies that buy
-losses receive; what it measures is what curves, targets and tables speak of.
+A task is a NamedTuple of pure functions of a batch of predictions and targets. Clients train on its loss, and
+strategies that buy losses receive it. Curves, target accuracies and tables show its measures.
 
 Shapes: B examples, n examples of a data set.
 """
@@ -14,12 +14,13 @@ import jax.numpy as jnp
 
 
 class Measure(NamedTuple):
-    """What is told of each example beside its loss, and averaged.
+    """A measure of each example besides its loss, which is averaged.
 
     Attributes:
-        name: in columns and tables, e.g. "accuracy".
-        of: (prediction [B, ...], targets [B, ...]) -> bool, int32 or float32 [B], of each example alone.
-        higher_is_better: whether a target is reached from below.
+        name: name in columns and tables, e.g. "accuracy".
+        of: (prediction [B, ...], targets [B, ...]) -> bool, int32 or float32 [B]; each entry depends on its example
+            only.
+        higher_is_better: whether larger values are better.
     """
 
     name: str
@@ -31,15 +32,15 @@ class Task(NamedTuple):
     """A task. Functions are pure and traceable; static.
 
     Attributes:
-        name: for messages.
-        losses: (prediction [B, ...], targets [B, ...]) -> the loss of each example, float32 [B]; the others of
-            its batch, which may be copies that fill it up, are nothing to it.
-        measures: of each example; targets, curves and the worst decile of clients speak of the first.
-        complaint: (shapes of a prediction [B, ...], of targets [B, ...], number of classes or None) -> why they do not
-            fit, or None. Both have a shape and a dtype.
-        complaint_of_values: (shapes of a prediction [B, ...], targets [n, ...] in host memory) -> what they hold that
-            cannot be learned, or None.
-        of_classes: whether a target is one class an example, which label histograms and the GEMD need.
+        name: name used in messages.
+        losses: (prediction [B, ...], targets [B, ...]) -> loss of each example, float32 [B]. A loss must not depend on
+            the other examples of the batch, which may be padding copies.
+        measures: measures of each example. Targets, curves and the worst decile of clients use the first one.
+        complaint: (shape of a prediction [B, ...], shape of targets [B, ...], number of classes or None) -> reason why
+            they do not fit, or None. Shapes have the fields `shape` and `dtype`.
+        complaint_of_values: (shape of a prediction [B, ...], targets [n, ...] in host memory) -> reason why the
+            targets' values cannot be learned, or None.
+        of_classes: whether each target is one class; label histograms and the GEMD require it.
     """
 
     name: str
@@ -51,19 +52,18 @@ class Task(NamedTuple):
 
     @property
     def measure(self) -> Measure:
-        """The measure that targets and curves speak of."""
+        """The first measure, which targets and curves use."""
         return self.measures[0]
 
 
 def shown(array: Any) -> str:
-    """Return an array's dtype and shape in words, its leading axis called B."""
+    """Return an array's dtype and shape as text, with B for the leading axis."""
     return f"{array.dtype}[{', '.join(map(str, ('B', *array.shape[1:])))}]"
 
 
 def likeliest(logits: jax.Array) -> jax.Array:
-    """Return the class of the largest logit, int32 [...] of logits [..., C], and -1, which no target is, beside a NaN.
+    """Return the class of the largest logit, int32 [...] for logits [..., C]; -1, which is no class, if one is NaN.
 
-    The largest of numbers of which one is NaN is the first NaN: predictions of nothing else would be right about class
-    zero.
+    `argmax` returns the index of the first NaN, so a model that predicts only NaN would be right about class zero.
     """
     return jnp.where(jnp.isnan(logits).any(axis=-1), -1, logits.argmax(axis=-1))

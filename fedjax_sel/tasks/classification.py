@@ -1,4 +1,4 @@
-"""One class an example, or any number of them."""
+"""Classification tasks: one class per example, or several labels per example."""
 
 import jax
 import jax.numpy as jnp
@@ -8,15 +8,15 @@ from fedjax_sel.tasks.base import Measure, Task, likeliest, shown
 
 
 def classification() -> Task:
-    """Make the task of cross-entropy of one class an example, in nats; logits [B, C], targets int32 [B]."""
+    """Make the classification task: cross-entropy in nats; logits [B, C], targets int32 [B]."""
     losses = optax.softmax_cross_entropy_with_integer_labels
     return Task("classification", losses, (Measure("accuracy", _is_right),), _not_classes, of_classes=True)
 
 
 def multilabel() -> Task:
-    """Make the task of mean binary cross-entropy over C labels, in nats; logits [B, C], targets 0 or 1 of that shape.
+    """Make the multilabel task: mean binary cross-entropy over C labels in nats; logits and 0/1 targets [B, C].
 
-    Measures: the share of an example's labels that are right, and whether all of them are.
+    Measures: the fraction of an example's labels that are predicted correctly, and whether all of them are.
     """
     measures = (Measure("accuracy", _share_right), Measure("all_right", _all_right))
     return Task("multilabel", _binary_cross_entropy, measures, _unlike, complaint_of_values=_not_zero_or_one)
@@ -35,7 +35,7 @@ def _all_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _agree(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Return which labels are right, bool [B, C]; a NaN, which is not above zero, is not right about a zero."""
+    """Return a mask of correct labels, bool [B, C]; NaN logits are never correct."""
     return ((logits > 0) == (labels > 0.5)) & ~jnp.isnan(logits)
 
 
@@ -45,21 +45,23 @@ def _binary_cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 def _not_classes(prediction, targets, num_classes) -> str | None:
     if len(targets.shape) != 1 or not jnp.issubdtype(targets.dtype, jnp.integer):
-        return f"wants one class an example as targets, whole numbers [B], and these are {shown(targets)}"
+        return f"needs one integer class per example as targets, [B], but they are {shown(targets)}"
     if len(prediction.shape) != 2 or (num_classes is not None and prediction.shape[1] < num_classes):
-        wanted = "C" if num_classes is None else num_classes
-        return f"wants logits [B, {wanted}], and the model gives {shown(prediction)}"
+        required = "C" if num_classes is None else num_classes
+        return f"needs logits [B, {required}], but the model gives {shown(prediction)}"
     return None
 
 
 def _not_zero_or_one(prediction, targets) -> str | None:
     del prediction
     others = targets[(targets != 0) & (targets != 1)]
-    return f"wants labels that are 0 or 1, and there is a {others[0]:g}" if others.size else None
+    return f"needs labels that are 0 or 1, but one label is {others[0]:g}" if others.size else None
 
 
 def _unlike(prediction, targets, num_classes) -> str | None:
     del num_classes
     if len(targets.shape) != 2 or prediction.shape != targets.shape:
-        return f"wants logits and labels of one shape [B, C]; the model gives {shown(prediction)} for {shown(targets)}"
+        return (
+            f"needs logits and labels of equal shape [B, C]; the model gives {shown(prediction)} for {shown(targets)}"
+        )
     return None

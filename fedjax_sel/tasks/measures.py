@@ -1,4 +1,4 @@
-"""What is measured of a run, declared once: the columns of its table, the fields of its result, words for people."""
+"""The measured quantities of a run: the columns of its table and the fields of its result."""
 
 from typing import Any, NamedTuple
 
@@ -11,19 +11,19 @@ TEST_LOSS, TRAIN_LOSS = "test_loss", "train_loss"
 class Names(NamedTuple):
     """The names of a task's columns."""
 
-    test: str  # its first measure on the test set, which targets and curves speak of
-    train: str  # the same on all clients' training examples
-    worst_decile: str  # its mean over the tenth of clients with the worst
-    others: tuple[str, ...]  # its other measures on the test set
+    test: str  # first measure on the test set, which targets and curves use
+    train: str  # first measure on all clients' training examples
+    worst_decile: str  # mean of the first measure over the worst tenth of clients
+    others: tuple[str, ...]  # other measures on the test set
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All columns in their order."""
+        """All columns, in order."""
         return (self.test, TEST_LOSS, self.train, TRAIN_LOSS, self.worst_decile, GEMD, *self.others)
 
 
 def names(task: Task) -> Names:
-    """Return what a task's columns are called."""
+    """Return the names of a task's columns."""
     first, *others = (measure.name for measure in task.measures)
     return Names(f"test_{first}", f"train_{first}", f"worst_decile_{first}", tuple(f"test_{name}" for name in others))
 
@@ -34,10 +34,10 @@ def columns_of(
     """Return measured values by column.
 
     Args:
-        task: whose measures.
-        test: its measures by name, and the loss, on the test set.
-        train: the same on all clients' training examples.
-        worst_decile: of its first measure.
+        task: the task.
+        test: measures by name, and the loss, on the test set.
+        train: measures by name, and the loss, on all clients' training examples.
+        worst_decile: mean of the first measure over the worst tenth of clients.
         gemd: group earth mover's distance of the cohorts.
     """
     own, first = names(task), task.measure.name

@@ -1,4 +1,4 @@
-"""The next token at every position of a sequence."""
+"""Next-token prediction at every position of a sequence."""
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +8,9 @@ from fedjax_sel.tasks.base import Measure, Task, likeliest, shown
 
 
 def next_token() -> Task:
-    """Make the task of cross-entropy in nats, averaged over counted positions; logits [B, L, V], targets int32 [B, L].
+    """Make the next-token task: cross-entropy in nats, averaged over positions; logits [B, L, V], targets int32 [B, L].
 
-    A position counts where its target is not negative: -1 stands for padding. An example without any has loss zero.
+    Positions with a negative target are padding and do not count. An example with padding only has loss zero.
     """
     return Task("next_token", _losses, (Measure("accuracy", _share_right),), _not_tokens, complaint_of_values=_unknown)
 
@@ -31,14 +31,14 @@ def _mean(values: jax.Array, tokens: jax.Array) -> jax.Array:
 def _unknown(prediction, targets) -> str | None:
     largest, vocabulary = int(targets.max(initial=-1)), prediction.shape[2]
     if largest >= vocabulary:
-        return f"wants tokens below the {vocabulary} that the model gives logits of, and there is a {largest}"
+        return f"needs tokens below {vocabulary}, the model's number of logits, but one token is {largest}"
     return None
 
 
 def _not_tokens(prediction, targets, num_classes) -> str | None:
     if len(targets.shape) != 2 or not jnp.issubdtype(targets.dtype, jnp.integer):
-        return f"wants tokens [B, L] as targets, and these are {shown(targets)}"
+        return f"needs integer tokens [B, L] as targets, but they are {shown(targets)}"
     if len(prediction.shape) != 3 or prediction.shape[:2] != targets.shape:
-        return f"wants logits [B, L, V] for targets {shown(targets)}, and the model gives {shown(prediction)}"
+        return f"needs logits [B, L, V] for targets {shown(targets)}, but the model gives {shown(prediction)}"
     del num_classes
     return None

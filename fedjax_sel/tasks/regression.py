@@ -1,4 +1,4 @@
-"""One number an example, or several."""
+"""Regression: one or several numbers per example."""
 
 import jax
 import jax.numpy as jnp
@@ -7,9 +7,9 @@ from fedjax_sel.tasks.base import Measure, Task, shown
 
 
 def regression() -> Task:
-    """Make the task of mean squared error; prediction and targets [B, ...] of one shape.
+    """Make the regression task: mean squared error; predictions and targets of equal shape [B, ...].
 
-    Measures, of which less is better: the mean absolute error of an example, and its squared error.
+    Measures (lower is better): the mean absolute error of an example, and its mean squared error.
     """
     absolute = Measure("absolute_error", _absolute_error, higher_is_better=False)
     squared = Measure("squared_error", _squared_error, higher_is_better=False)
@@ -31,9 +31,9 @@ def _mean(values: jax.Array) -> jax.Array:
 def _unlike(prediction, targets, num_classes) -> str | None:
     del num_classes
     if prediction.shape != targets.shape:
-        advice = ", which targets[:, None] would be of" if prediction.shape == (*targets.shape, 1) else ""
+        advice = " (use targets[:, None])" if prediction.shape == (*targets.shape, 1) else ""
         given = f"the model gives {shown(prediction)} for {shown(targets)}"
-        return f"wants predictions of the targets' shape; {given}{advice}"
+        return f"needs predictions of the targets' shape, but {given}{advice}"
     if not jnp.issubdtype(targets.dtype, jnp.floating):
-        return f"wants targets that are floats, and these are {shown(targets)}"
+        return f"needs float targets, but they are {shown(targets)}"
     return None

@@ -1,13 +1,13 @@
-"""The public conformance kit: the same battery for built-in strategies and for anybody's own.
+"""The conformance kit: one battery of checks for built-in and user-defined strategies.
 
     from fedjax_sel.testing import check_strategy
-    check_strategy(my_strategy)          # raises, with a sentence for each check that failed
-    print(examine(my_strategy))          # all checks, passed or not
+    check_strategy(my_strategy)          # raises an error that lists all failed checks
+    print(examine(my_strategy))          # prints the result of every check
 
-    python -m fedjax_sel.testing my_module:my_strategy
+    python -m fedjax_sel test my_module:my_strategy
 
-What clients answer is made up from the strategy's own requests; nothing is trained but for the last check, which
-compares the ledger of a small real run with what the requests imply.
+Clients' answers are synthetic and follow the strategy's requests. Only the last check trains: it compares the ledger of
+a small real run with the cost implied by the requests.
 """
 
 from fedjax_sel.testing.battery import CHECKS, Check, check_strategy, examine

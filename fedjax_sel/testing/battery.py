@@ -1,4 +1,4 @@
-"""The battery: every check in order, and what each needs to have passed."""
+"""The battery: all checks in order, and the checks that each one requires."""
 
 import functools
 import time
@@ -14,7 +14,7 @@ from fedjax_sel.testing.report import Finding, NotApplicable, Report, Violation
 
 
 class Check(NamedTuple):
-    """One check: bench -> a remark, or nothing; raises Violation or NotApplicable."""
+    """A check: a function of a bench that returns a remark or None, and raises Violation or NotApplicable."""
 
     name: str
     run: Callable[[Bench], str | None]
@@ -68,44 +68,44 @@ def examine(
     run: bool = True,
     skip: Collection[str] = (),
 ) -> Report:
-    """Run the battery and tell what it found.
+    """Run the battery and return its report.
 
     Args:
-        factory: a strategy, or a function that returns one without being told anything.
-        num_clients: N of the synthetic federation.
-        num_selected: K, below N.
-        rounds: of a game; enough for a strategy to reach all of its phases.
-        games: over which frequencies are counted; fewer are faster and see less.
-        seed: of everything random.
-        run: whether a small experiment is run, too, to compare its ledger with what the requests imply.
-        skip: names of checks to leave out.
+        factory: a strategy, or a function without arguments that returns one.
+        num_clients: number of clients N of the synthetic federation.
+        num_selected: cohort size K, below N.
+        rounds: rounds per game; enough for the strategy to reach all of its phases.
+        games: games over which frequencies are counted; fewer games are faster and less sensitive.
+        seed: random seed.
+        run: whether to run a small experiment and compare its ledger with the cost implied by the requests.
+        skip: names of checks to skip.
 
     Returns:
-        The report: name of the check -> passed, failed or skipped, and why.
+        The report: for each check its status (passed, failed or skipped) and the reason.
 
     Raises:
-        ValueError: a size that nothing can be told with, or a check that there is not.
+        ValueError: a size is out of range, or a check name is unknown.
     """
     unknown = set(skip) - {check.name for check in CHECKS}
     if unknown:
-        raise ValueError(f"skip: no check is named {sorted(unknown)[0]!r}; there are {[c.name for c in CHECKS]}")
+        raise ValueError(f"skip: no check is named {sorted(unknown)[0]!r}; choose from {[c.name for c in CHECKS]}")
     for name, value, least in (("num_clients", num_clients, 2), ("rounds", rounds, 1), ("games", games, 3)):
         if value < least:
-            raise ValueError(f"{name}: {value} is below {least}")
+            raise ValueError(f"{name}: {value} is below {least}; give at least {least}")
     if not 1 <= num_selected < num_clients:
-        raise ValueError(f"num_selected: {num_selected} is not from 1 to {num_clients - 1}, below num_clients")
+        raise ValueError(f"num_selected: {num_selected} is out of range; give 1 to {num_clients - 1}")
     try:
         strategy = factory if isinstance(factory, Strategy) else factory()
     except RAISED_BY_PLUGINS as error:
-        return _hopeless(
-            factory, f"calling it without arguments raises {texts.reason(error)}; wrap it in a lambda that gives them"
+        return _invalid_factory(
+            factory, f"calling it without arguments raises {texts.reason(error)}; bind its arguments in a lambda"
         )
     if not isinstance(strategy, Strategy):
-        return _hopeless(
+        return _invalid_factory(
             factory, f"it returns {type(strategy).__name__} and must return a fedjax_sel.strategies.base.Strategy"
         )
     if not isinstance(strategy.name, str) or not strategy.name:
-        return _hopeless(factory, f"its name is {strategy.name!r} and must be a text, for messages")
+        return _invalid_factory(factory, f"its name is {strategy.name!r} and must be a nonempty string")
     bench = Bench(strategy, Options(num_clients, num_selected, rounds, games, seed, run))
     findings: dict[str, Finding] = {}
     for check in CHECKS:
@@ -116,14 +116,14 @@ def examine(
 
 
 def check_strategy(factory: Callable[[], Strategy] | Strategy, **options: Any) -> None:
-    """Raise unless a strategy keeps the contract.
+    """Raise an error unless a strategy passes the battery.
 
     Args:
-        factory: a strategy, or a function that returns one without being told anything.
-        **options: those of `examine`.
+        factory: a strategy, or a function without arguments that returns one.
+        **options: options of `examine`.
 
     Raises:
-        ConformanceError: an AssertionError with one sentence for each check that failed.
+        ConformanceError: an AssertionError with one line per failed check.
     """
     examine(factory, **options).require()
 
@@ -144,6 +144,6 @@ def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collect
         return "failed", f"it raises {texts.reason(error)}"
 
 
-def _hopeless(factory: Any, why: str) -> Report:
+def _invalid_factory(factory: Any, why: str) -> Report:
     name = getattr(factory, "__name__", type(factory).__name__)
     return Report(name, {"factory": Finding("failed", why, 0.0)})

@@ -1,4 +1,4 @@
-"""A strategy on the bench: its traces and its games, each made once and shared by the checks."""
+"""The test bench of a strategy: its traces and games, computed once and shared by the checks."""
 
 import functools
 from collections import Counter
@@ -18,18 +18,18 @@ from fedjax_sel.testing.synthetic_clients import World
 
 UNCHECKED = "not checked: "
 SEPARATE = 3  # games that are also played one by one
-FEW = 16  # games of a world in which only what happens matters, not how often
+FEW = 16  # games of a world without frequency checks
 
 
 class Options(NamedTuple):
-    """The size of the battery."""
+    """The sizes of the battery."""
 
     num_clients: int = 12  # N
     num_selected: int = 3  # K
     rounds: int = 8  # T
-    games: int = 256  # games of a world in which frequencies are counted
+    games: int = 256  # games of a world with frequency checks
     seed: int = 0
-    run: bool = True  # whether to check the ledger of a real run, too
+    run: bool = True  # whether to check the ledger of a real run
 
 
 class Games(NamedTuple):
@@ -43,13 +43,13 @@ class Games(NamedTuple):
 
 
 class Bench:
-    """What the checks look at.
+    """The traces and games of a strategy.
 
     Attributes:
-        strategy: under test.
-        options: sizes.
-        game: what is static.
-        order: how the clients are relabelled; the new client j is the old order[j].
+        strategy: strategy under test.
+        options: sizes of the battery.
+        game: static configuration of a game.
+        order: relabeling of the clients; the new client j is the old client order[j].
     """
 
     def __init__(self, strategy: Strategy, options: Options):
@@ -65,7 +65,7 @@ class Bench:
             self.strategy, self.options.num_clients, self.options.rounds, self.options.seed
         )
 
-    # Shapes, without running anything.
+    # Shapes, from tracing only.
 
     @functools.cached_property
     def key(self) -> Any:
@@ -74,8 +74,8 @@ class Bench:
 
     @functools.cached_property
     def start(self) -> Carry:
-        """The shapes of the state that `init` gives, and of the tables."""
-        return jax.eval_shape(lambda key: driver.begin(self.strategy, self.game, key, self.world), self.key)
+        """The shapes of the initial state and of the tables of facts."""
+        return jax.eval_shape(lambda key: driver.initialize(self.strategy, self.game, key, self.world), self.key)
 
     def hooks(self) -> dict[str, contract.Hook]:
         """Return every hook of the strategy with the shapes of its arguments."""
@@ -91,7 +91,7 @@ class Bench:
 
     @functools.cached_property
     def selection(self) -> Any:
-        """The shapes of what `select` answers."""
+        """The shapes of the result of `select`."""
         select, shapes = contract.hooks(self.strategy, self.key, *self.start, None, None, None)["select"]
         return jax.eval_shape(select, *shapes)
 
@@ -99,7 +99,7 @@ class Bench:
 
     @functools.cached_property
     def games(self) -> dict[str, Games]:
-        """Games of all worlds in which everybody can be reached, played as one batch."""
+        """Games of all worlds in which every client is available, played as one batch."""
         many, world = self.options.games, self.world
         return self._play(
             {
@@ -116,30 +116,30 @@ class Bench:
 
     @functools.cached_property
     def sparse_games(self) -> Games:
-        """Games of a world in which few clients can be reached."""
+        """Games of a world with few available clients."""
         world = synthetic_clients.sparse(self.world, self.options.num_selected)
         return self._play({"sparse": (world, FEW)}, self.game, self.options.rounds)["sparse"]
 
     def small_games(self, num_selected: int) -> Games:
-        """Play a few rounds with another K."""
+        """Return a few short games with another K."""
         game = self.game._replace(num_selected=num_selected)
         return self._play({"ordinary": (self.world, 4)}, game, min(3, self.options.rounds))["ordinary"]
 
     def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Games]:
-        """Play all games as one program: a vmap over (world, key), a scan over rounds."""
+        """Play all games as one program, with a vmap over (world, key) and a scan over rounds."""
         stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
         counts = [count for _, count in table.values()]
         index = np.repeat(np.arange(len(table)), counts)
         keys = jax.random.split(jax_settings.key(self.options.seed), len(index))
 
-        def begin(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
-            return driver.begin(self.strategy, game, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
+        def initialize(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
+            return driver.initialize(self.strategy, game, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
 
         def play(carry: Carry, key: jax.Array, world: jax.Array, all_worlds: World) -> Record:
             chosen = jax.tree.map(lambda leaf: leaf[world], all_worlds)
             return driver.play(self.strategy, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
 
-        carry = jax.jit(jax.vmap(begin, (0, 0, None)))(keys, index, stacked)
+        carry = jax.jit(jax.vmap(initialize, (0, 0, None)))(keys, index, stacked)
         carry = driver.prepare(self.strategy, carry)
         records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
         records = Games(*(None if leaf is None else np.asarray(leaf) for leaf in records))  # pyright: ignore
@@ -151,13 +151,13 @@ class Bench:
 
     @functools.cached_property
     def loop(self) -> "Loop":
-        """The first of the ordinary games once more, without vmap and scan: one compiled round, called from Python."""
+        """The first ordinary games without vmap and scan: one compiled round, called from Python."""
         try:
             with jax.debug_key_reuse(True):
                 return self._loop("")
         except jax.errors.KeyReuseError as error:
             remark = (str(error).strip().splitlines() or [""])[0]
-        except Exception as error:  # JAX's own checker does not know every operation
+        except Exception as error:  # JAX's key checker does not support every operation
             remark = f"{UNCHECKED}{type(error).__name__}"
         return self._loop(remark)
 
@@ -167,11 +167,11 @@ class Bench:
             **{name: _counted(traces, name, getattr(self.strategy, name)) for name in ("select", "observe", "update")}
         )
         world = jax.tree.map(jnp.asarray, self.world)
-        begin = jax.jit(lambda key, world: driver.begin(strategy, self.game, key, world))
+        initialize = jax.jit(lambda key, world: driver.initialize(strategy, self.game, key, world))
         step = jax.jit(lambda carry, round, key, world: driver.one_round(strategy, carry, round, key, world))
 
         def play(key: jax.Array) -> tuple[list[Carry], list[Record]]:
-            batch = jax.tree.map(lambda leaf: leaf[None], begin(key, world))
+            batch = jax.tree.map(lambda leaf: leaf[None], initialize(key, world))
             carry = jax.tree.map(lambda leaf: leaf[0], driver.prepare(strategy, batch))
             carries, records = [], []
             for round in range(self.options.rounds):
@@ -183,16 +183,16 @@ class Bench:
         first, *others = (play(key) for key in self._keys[:SEPARATE])
         return Loop(step, *first, [records for _, records in others], traces, key_reuse)
 
-    def once_more(self) -> list[Record]:
-        """Play the first of the ordinary games again, by the same compiled round."""
+    def repeat(self) -> list[Record]:
+        """Play the first ordinary game again with the same compiled round."""
         key, world = jax.random.fold_in(self._keys[0], 1), jax.tree.map(jnp.asarray, self.world)
         loop = self.loop
-        with jax.debug_key_reuse(not loop.key_reuse):  # else it would be compiled anew
+        with jax.debug_key_reuse(not loop.key_reuse):  # another setting would recompile the round
             rounds = range(self.options.rounds)
             return [loop.step(loop.carries[round], jnp.int32(round), key, world)[1] for round in rounds]
 
     def eager_round(self, round: int) -> Record:
-        """Play a round of the first of the ordinary games without any compilation."""
+        """Play a round of the first ordinary game without compilation."""
         carry, key = self.loop.carries[round], jax.random.fold_in(self._keys[0], 1)
         with jax.disable_jit():
             return driver.one_round(self.strategy, carry, jnp.int32(round), key, self.world)[1]
@@ -204,14 +204,14 @@ class Bench:
 
 
 class Loop(NamedTuple):
-    """A game, round by round."""
+    """Games played round by round."""
 
-    step: Callable[..., Any]  # compiled
-    carries: list[Carry]  # before each round
+    step: Callable[..., Any]  # the compiled round
+    carries: list[Carry]  # carries before each round of the first game
     records: list[Record]
-    others: list[list[Record]]  # of further seeds
-    traces: Counter[str]  # how often each hook was traced
-    key_reuse: str  # what JAX's checker of keys says; empty where it found nothing
+    others: list[list[Record]]  # records of the other games
+    traces: Counter[str]  # number of traces per hook
+    key_reuse: str  # message of JAX's key checker; empty if it found no reuse
 
 
 def _counted(traces: Counter[str], name: str, hook: Callable[..., Any]) -> Callable[..., Any]:

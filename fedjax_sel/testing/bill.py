@@ -1,7 +1,7 @@
-"""A small real experiment, and its ledger worked out by hand from the requests and from whom the strategy named.
+"""The ledger of a small real experiment, compared with the cost implied by the strategy's requests and selections.
 
-What facts cost is written here a second time, on purpose: an oracle that read the catalogue of facts
-(`strategies/kinds.py`) would agree with it where it is wrong.
+The prices of facts are deliberately written a second time here. An oracle that read the catalog (`strategies/kinds.py`)
+would repeat its errors.
 """
 
 from collections import defaultdict
@@ -15,11 +15,11 @@ from fedjax_sel.testing.bench import Bench, Options
 from fedjax_sel.testing.declaration import losses_read
 from fedjax_sel.testing.report import NotApplicable, Violation
 
-LOST = 0.2  # of the reports in that experiment
+LOST = 0.2  # fraction of lost reports in the experiment
 
 
 class Counts(NamedTuple):
-    """Of one round."""
+    """The traffic of one round."""
 
     models_down: int
     models_up: int
@@ -27,7 +27,7 @@ class Counts(NamedTuple):
 
 
 def ledger(bench: Bench) -> None:
-    """Check that a real run bills what the requests imply."""
+    """Check that the ledger of a real run equals the cost implied by the requests."""
     if not bench.options.run:
         raise NotApplicable("run=False")
     log = Log(bench.strategy)
@@ -35,17 +35,17 @@ def ledger(bench: Bench) -> None:
     reports = losses_read(bench.strategy, bench)
     for round in range(bench.options.rounds):
         lost = int(result.ledger.reports_lost[0, round])
-        wanted = expected(bench.strategy, log, round, reports, lost)
+        implied = expected(bench.strategy, log, round, reports, lost)
         billed = Counts(*(int(getattr(result.ledger, name)[0, round]) for name in Counts._fields))
-        if wanted != billed:
+        if implied != billed:
             raise Violation(
-                f"round {round + 1} of a real run is billed {billed} and its requests imply {wanted}; if the strategy "
-                "reads what it does not buy, buy it, else report this as a fault of the simulator"
+                f"round {round + 1} of a real run is billed {billed}, but its requests imply {implied}; request every "
+                "fact that the strategy reads, or report a bug of the simulator"
             )
 
 
 class Log:
-    """Writes down what a strategy is told and whom it names, while it runs inside the compiled program."""
+    """A log of a strategy's environment, candidates and cohorts during a compiled run."""
 
     def __init__(self, strategy: Strategy):
         self.strategy = strategy
@@ -53,10 +53,10 @@ class Log:
         self.profile_size = 0
         self.candidates: dict[int, set[int]] = defaultdict(set)
         self.cohorts: dict[int, set[int]] = defaultdict(set)
-        self.reports: dict[int, set[int]] = defaultdict(set)  # those of the cohort who are heard of
+        self.reports: dict[int, set[int]] = defaultdict(set)  # clients whose reports arrive
 
     def watched(self) -> Strategy:
-        """Return the strategy, looked over its shoulder."""
+        """Return the strategy with callbacks that fill this log."""
         strategy = self.strategy
 
         def init(key, env):
@@ -94,41 +94,41 @@ class Log:
 
 
 def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) -> Counts:
-    """Count what a round costs when everybody is available, in plain sets and sums.
+    """Return the cost of a round with all clients available, from plain sets and sums.
 
-    What the cohort is asked travels with its reports, and is lost with them.
+    The cohort's answers travel with its reports, and are lost with them.
 
     Args:
-        strategy: whose requests.
-        log: whom it named, and who of them was heard of.
-        round: from 0.
-        reports: losses that each client of the cohort sends with its update.
-        lost: reports that are said to be lost; those of the cohort are known, the others are of probes.
+        strategy: the strategy, for its requests.
+        log: the candidates, cohorts and reports of the run.
+        round: round number, from 0.
+        reports: number of losses that each selected client sends with its update.
+        lost: number of lost reports in the ledger. The cohort's are known; the others belong to probes.
 
     Returns:
-        The counts: downloads are the distinct clients asked or selected, and the copies that probes send out.
+        The counts. Models down: distinct queried or selected clients, plus the models that probes send.
     """
     assert log.env is not None
-    everyone, cohort, heard = set(range(log.env.num_clients)), log.cohorts[round], log.reports[round]
-    asked = set(cohort)
-    lost_by_probes = lost - (len(cohort) - len(heard))
-    down, up, floats = 0, len(heard) - lost_by_probes, reports * len(heard)
+    everyone, cohort, reporting = set(range(log.env.num_clients)), log.cohorts[round], log.reports[round]
+    downloads = set(cohort)
+    lost_by_probes = lost - (len(cohort) - len(reporting))
+    down, up, floats = 0, len(reporting) - lost_by_probes, reports * len(reporting)
     for request in strategy.requests:
         if request.kind in ("server_metrics", "subset_loss"):
             continue
-        answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, heard)
+        answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, reporting)
         for _ in range(times_due(request.when, round)):
             if request.kind != "label_histogram":
-                asked |= answer
+                downloads |= answer
             if request.kind == "loss_change":
                 down += _probes(request) * log.env.num_clients
                 up += _probes(request) * log.env.num_selected
             floats += len(answer) * _length(request, log)
-    return Counts(len(asked) + down, up, floats)
+    return Counts(len(downloads) + down, up, floats)
 
 
 def times_due(when: Schedule, round: int) -> int:
-    """Count how often a fact is bought in a round: at its opening, and in the first one perhaps before."""
+    """Return how often a fact is bought in a round; the first round pays also for facts bought before it."""
     due = any(
         rule.first <= round and (rule.last is None or round <= rule.last) and (round - rule.first) % rule.period == 0
         for rule in when.rules
@@ -141,7 +141,7 @@ def _probes(request: Request) -> int:
 
 
 def _length(request: Request, log: Log) -> int:
-    """Return the floats of one answer."""
+    """Return the number of floats of one answer."""
     assert log.env is not None
     return {
         "loss_change": 1 + _probes(request),
@@ -153,7 +153,7 @@ def _length(request: Request, log: Log) -> int:
 
 
 def _run(strategy: Strategy, options: Options) -> Any:
-    """Run a tiny experiment with one seed."""
+    """Run a small experiment with one seed."""
     import fedjax_sel
 
     n, rounds = options.num_clients, options.rounds

@@ -1,4 +1,4 @@
-"""Checks of what a strategy declares: its requests, its hooks, and that it reads what it buys."""
+"""Checks of a strategy's declaration: its requests, its hooks, and that it reads the facts that it buys."""
 
 import jax
 
@@ -12,14 +12,14 @@ from fedjax_sel.testing.report import NotApplicable, Violation, violations
 
 
 def requests(bench: Bench) -> None:
-    """Check that requests name a known kind, somebody who can answer it, and a time at which they can."""
+    """Check that each request has a known kind, a group that can answer it, and a valid schedule."""
     with violations():
         contract.requests(bench.strategy)
-        data_needs.check(bench.strategy, holdout=0.5, server_validation=0.5)  # a run has them where they are needed
+        data_needs.check(bench.strategy, holdout=0.5, server_validation=0.5)  # assumes that all data exist
 
 
 def traceable(bench: Bench) -> None:
-    """Check that every hook can be traced, and reads only facts that were bought."""
+    """Check that every hook can be traced, and reads only requested facts."""
     with violations():
         with contract.explained("init"):
             _ = bench.start
@@ -39,18 +39,18 @@ def pure(bench: Bench) -> None:
                 same = tracing.program(hook, arguments) == tracing.program(hook, arguments)
             except Exception as error:
                 raise Violation(
-                    f"`{name}` fails when it is traced a second time ({type(error).__name__}): it keeps something "
-                    "outside of the state; put it into the state"
+                    f"`{name}` fails when it is traced a second time ({type(error).__name__}): it stores values "
+                    "outside the state; store them in the state"
                 ) from error
         if not same:
             raise Violation(
-                f"`{name}` becomes another program each time it is traced: it changes or draws something outside of "
-                "JAX; put it into the state, and draw with the key"
+                f"`{name}` gives a different program each time it is traced: it changes or draws values outside JAX; "
+                "store them in the state, and draw with the key"
             )
 
 
 def facts_read(bench: Bench) -> None:
-    """Check that every kind of fact that is bought is read by some hook."""
+    """Check that some hook reads every bought kind of fact."""
     strategy = bench.strategy
     if not strategy.requests:
         raise NotApplicable("it buys nothing")
@@ -68,11 +68,11 @@ def facts_read(bench: Bench) -> None:
             kinds.add("subset_loss")
     for request in strategy.requests:
         if request.kind not in kinds:
-            raise Violation(f"it buys {request.kind!r} from {request.who!r} and never reads it; drop that Request")
+            raise Violation(f"it buys {request.kind!r} from {request.who!r} and never reads it; remove that Request")
 
 
 def losses_read(strategy: Strategy, bench: Bench) -> int:
-    """Count how many of a cohort's reported losses (before, after training) `update` reads from the outcome."""
+    """Return how many of the cohort's reported losses (before and after training) `update` reads."""
     if strategy.update is keep_state:
         return 0
     hook, arguments = bench.hooks()["update"]

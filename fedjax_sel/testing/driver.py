@@ -1,4 +1,4 @@
-"""Plays rounds of the contract without training: the simulator's protocol, with answers from a synthetic world."""
+"""Simulated rounds without training: the strategy protocol with answers from a synthetic world."""
 
 from typing import Any, NamedTuple
 
@@ -23,21 +23,21 @@ from fedjax_sel.testing.synthetic_clients import LARGEST_LOSS, World
 
 
 class Game(NamedTuple):
-    """What is fixed before tracing. Static."""
+    """The static configuration of a game."""
 
     num_selected: int
-    num_rounds: int  # that the strategy is told of
+    num_rounds: int  # T in the strategy's `Env`
 
 
 class Carry(NamedTuple):
-    """What a round hands to the next."""
+    """The scan carry between rounds."""
 
     state: Any
     info: Information
 
 
 class Record(NamedTuple):
-    """A round; leading axes are added by scan and vmap."""
+    """The record of one round; scan and vmap add leading axes."""
 
     ids: jax.Array  # [K]
     weights: jax.Array | None  # [K]
@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 def environment(game: Game, world: World) -> Env:
-    """Return what `init` is told."""
+    """Return the `Env` passed to `init`."""
     sizes = jnp.asarray(world.sizes)
     return Env(
         num_clients=sizes.shape[0],
@@ -62,8 +62,8 @@ def environment(game: Game, world: World) -> Env:
     )
 
 
-def begin(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
-    """Return the state and the tables after the facts due at the start are in, before `prepare`."""
+def initialize(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
+    """Return the state and the tables of facts after the start facts have been measured, before `prepare`."""
     info = protocol.nothing_known(strategy, COUNTS, world.sizes.shape[0])
     everyone = jnp.ones(world.sizes.shape, bool)
     for _, request in protocol.requests_at_start(strategy):
@@ -72,7 +72,7 @@ def begin(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry
 
 
 def prepare(strategy: Strategy, carry: Carry) -> Carry:
-    """Run `prepare` of a batch of games as the simulator does: on the CPU, with 64-bit types, cast back after."""
+    """Run `prepare` for a batch of games as the simulator does: on the CPU, with 64-bit types, then cast back."""
     if strategy.prepare is keep_state:
         return carry
     state = protocol.prepare(protocol.over_replicates(strategy), carry.state, carry.info)
@@ -83,14 +83,14 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
     """Play one round of a game.
 
     Args:
-        strategy: under test.
-        carry: the state and the tables.
-        round: counted from 0, int32 scalar.
-        key: of the whole game.
-        world: what clients answer.
+        strategy: strategy under test.
+        carry: the state and the tables of facts.
+        round: round number from 0, int32 scalar.
+        key: random key of the game.
+        world: the synthetic answers of the clients.
 
     Returns:
-        The next carry, and what happened.
+        The next carry, and the record of the round.
     """
     num_clients = world.sizes.shape[0]
     key_candidates, key_select = jax.random.split(jax.random.fold_in(key, round))
@@ -98,15 +98,15 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
     reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
-        nobody = jnp.zeros((num_clients,), bool)
+        no_client = jnp.zeros((num_clients,), bool)
         if ids is None:
-            asked = reachable
+            queried = reachable
         elif mask is None:
-            asked = nobody.at[ids].set(True, mode="drop") & reachable
+            queried = no_client.at[ids].set(True, mode="drop") & reachable
         else:
-            asked = nobody.at[ids].max(mask, mode="drop")
+            queried = no_client.at[ids].max(mask, mode="drop")
         for _, request in protocol.requests_to(strategy, who):
-            info = _answered(info, request, world, round, asked & request.when.due(round))
+            info = _answered(info, request, world, round, queried & request.when.due(round))
         return info, bill
 
     known = Known(carry.state, carry.info)
@@ -124,7 +124,7 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
 
 
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
-    """Return what the cohort sends back; the step is the mean of what is finite."""
+    """Return the outcome of a round; the step is the mean of the finite updates."""
     ids = selection.ids
     updates = jax.tree.map(lambda table: jnp.asarray(table)[round, ids], world.updates)
     finite = jnp.asarray(world.finite)[round, ids]
@@ -146,7 +146,7 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
 
 
 def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, world: World) -> tuple[Carry, Record]:
-    """Play a game of several rounds as one scan; records have the leading axis [T]."""
+    """Play a game as one scan over rounds; records have a leading axis [T]."""
 
     def step(carry: Carry, round: jax.Array) -> tuple[Carry, Record]:
         return one_round(strategy, carry, round, key, world)
@@ -154,9 +154,9 @@ def play(strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, worl
     return lax.scan(step, carry, jnp.arange(num_rounds, dtype=jnp.int32))
 
 
-def _answered(info: Information, request: Request, world: World, round: jax.Array, heard: jax.Array) -> Information:
-    """Enter what a world's clients answer; `heard` [N] are those who do."""
+def _answered(info: Information, request: Request, world: World, round: jax.Array, answers: jax.Array) -> Information:
+    """Return the tables with the world's answers of the clients in `answers`, bool [N]."""
     age: Any = 0
     if request.option("nonfinite") == "missing":
-        age = jnp.where(jnp.asarray(world.missing)[round], NEVER, 0)  # beside a value that stands in
-    return protocol.entered(info, request.kind, jnp.asarray(world.facts[request.kind])[round], heard, age)
+        age = jnp.where(jnp.asarray(world.missing)[round], NEVER, 0)  # NEVER marks an imputed value
+    return protocol.entered(info, request.kind, jnp.asarray(world.facts[request.kind])[round], answers, age)

@@ -1,4 +1,4 @@
-"""What the kit found."""
+"""Results of the conformance kit."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from fedjax_sel.errors import UserError
 
 
 class Violation(Exception):  # noqa: N818 - raised by a check, never by the kit
-    """A strategy breaks the contract: one sentence that says how, and what to do."""
+    """A strategy breaks the contract."""
 
 
 @contextlib.contextmanager
 def violations() -> Iterator[None]:
-    """Turn what a user would be told of a broken contract into a violation."""
+    """Convert user errors about a broken contract into violations."""
     try:
         yield
     except UserError as error:
@@ -21,18 +21,18 @@ def violations() -> Iterator[None]:
 
 
 class NotApplicable(Exception):  # noqa: N818
-    """A check has nothing to look at, and why."""
+    """A check does not apply to a strategy."""
 
 
 class ConformanceError(AssertionError):
-    """A strategy does not pass the kit; the message lists every check that failed."""
+    """A strategy fails the kit; the message lists the failed checks."""
 
 
 class Finding(NamedTuple):
     """The result of one check."""
 
     status: str  # passed, failed or skipped
-    why: str  # a sentence; empty where it passed
+    why: str  # reason or remark; usually empty if passed
     seconds: float
 
 
@@ -44,7 +44,7 @@ class Report(NamedTuple):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """The names of the checks that failed."""
+        """The names of the failed checks."""
         return tuple(name for name, finding in self.findings.items() if finding.status == "failed")
 
     def __str__(self) -> str:
@@ -56,10 +56,10 @@ class Report(NamedTuple):
         return "\n".join([f"{self.strategy}: {verdict}", *lines])
 
     def require(self) -> None:
-        """Raise where a check failed.
+        """Raise an error if a check failed.
 
         Raises:
-            ConformanceError: with one sentence for each.
+            ConformanceError: at least one check failed; the message has one line per failed check.
         """
         if self.failed:
             lines = [f"  {name}: {self.findings[name].why}" for name in self.failed]

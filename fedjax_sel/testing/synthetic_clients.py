@@ -1,7 +1,8 @@
-"""Synthetic federations for the conformance kit: what clients would answer, without training anything.
+"""Synthetic federations for the conformance kit: clients' answers without training.
 
-A world is a table over (round, client), drawn on the host, so that relabelling the clients is a gather. Shapes: T
-rounds, N clients, Q profile floats, P parameters, C classes, S probes.
+A world is a table over (round, client), drawn on the host, so that relabeling the clients is a gather.
+
+Shapes: T rounds, N clients, Q profile floats, P parameters, C classes, S probes.
 """
 
 import math
@@ -14,31 +15,31 @@ from fedjax_sel.strategies.base import Evaluation, Request, ServerMetrics, Strat
 from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.kinds import KINDS, shape
 
-LARGEST_LOSS = 1e6  # the simulator clips there
-RANK = 9  # of the clients' updates, which lie in few directions
+LARGEST_LOSS = 1e6  # the simulator's upper bound of losses
+RANK = 9  # rank of the clients' updates
 
 
 class World(NamedTuple):
-    """NumPy arrays; leaves of `facts` and `updates` are [T, N, ...]."""
+    """A synthetic federation, in NumPy arrays; leaves of `facts` and `updates` are [T, N, ...]."""
 
     sizes: Any  # training examples, int32 [N]
     facts: dict[str, Any]  # kind -> float32 [T, N, ...]
-    missing: Any  # whether a measured loss was not finite, bool [T, N]
-    updates: Any  # a model's pytree
-    losses_after: Any  # float32 [T, N]
-    finite: Any  # whether the update holds only finite numbers, bool [T, N]
-    available: Any  # bool [T, N], or None
-    metrics: ServerMetrics  # leaves [T]
+    missing: Any  # whether a measured loss is not finite, bool [T, N]
+    updates: Any  # updates, a pytree like the model
+    losses_after: Any  # losses after local training, float32 [T, N]
+    finite: Any  # whether the update is finite, bool [T, N]
+    available: Any  # availability, bool [T, N]; None: all available
+    metrics: ServerMetrics  # the server's evaluations, leaves [T]
 
 
 def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -> World:
-    """Make clients of unequal sizes with label mixtures of their own; what they answer follows from the mixture.
+    """Return a world of clients with unequal sizes and label mixtures; the mixtures determine the answers.
 
     Args:
-        strategy: its requests say which facts there are, and how long.
+        strategy: the strategy, whose requests determine the facts and their shapes.
         num_clients: N.
         num_rounds: T.
-        seed: of NumPy's generator.
+        seed: seed of NumPy's generator.
     """
     rng = np.random.default_rng(seed)
     n, t = num_clients, num_rounds
@@ -55,7 +56,7 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
     own = np.random.default_rng([seed, COUNTS.num_params])
     flat = of_mixture((RANK,), 0.3) @ own.normal(0, RANK**-0.5, (RANK, COUNTS.num_params)).astype(np.float32)
     updates = _unflattened(flat)
-    # The bias of the output layer moves towards a client's labels, as the gradient of cross-entropy has it.
+    # The output layer's bias moves towards a client's labels, like the gradient of cross-entropy.
     OUTPUT_LAYER.bias_of(updates)[...] *= 0.1
     OUTPUT_LAYER.bias_of(updates)[...] += (mixture - 1 / COUNTS.num_classes).astype(np.float32)
     histogram = np.round(mixture * sizes[:, None])
@@ -67,7 +68,7 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
         "label_histogram": np.broadcast_to(histogram, (t, n, COUNTS.num_classes)).astype(np.float32),
     }
     bought = {request.kind: request for request in strategy.requests}
-    for kind in KINDS:  # all others, also those that are not bought, so that every strategy has the same world
+    for kind in KINDS:  # all other kinds, bought or not, so that every strategy has the same world
         if KINDS[kind].has_table and kind not in facts:
             request = bought.get(kind, Request(kind, KINDS[kind].who[0], always()))
             facts[kind] = of_mixture(shape(request, COUNTS), 0.1 if kind == "profile" else 0.3)
@@ -101,12 +102,12 @@ def _unflattened(flat: np.ndarray) -> Any:
 
 
 def relabelled(world: World, order: np.ndarray) -> World:
-    """Return the same federation under other names: the new client j is the old order[j]."""
+    """Return the same federation with relabeled clients: the new client j is the old client order[j]."""
     return _of_clients(world, lambda table: table[:, order])
 
 
 def alike(world: World) -> World:
-    """Return a world in which every client is like the first one."""
+    """Return a world in which every client is a copy of the first one."""
     return _of_clients(world, lambda table: np.repeat(table[:, :1], table.shape[1], axis=1))
 
 
@@ -119,7 +120,7 @@ def twins(world: World) -> World:
 
 
 def extreme(world: World) -> World:
-    """Return a world with losses at the limits to which the simulator clips, and large vectors."""
+    """Return a world with losses at the simulator's bounds, and large vectors."""
     t, n = world.missing.shape
     pattern = (np.arange(t)[:, None] + np.arange(n)) % 4
     losses = np.array([LARGEST_LOSS, 0.0, LARGEST_LOSS, 1.0], np.float32)[pattern]
@@ -139,11 +140,11 @@ def extreme(world: World) -> World:
 
 
 def diverging(world: World) -> World:
-    """Return a world in which a third of the clients, in one round all, send updates that are not finite."""
+    """Return a world in which a third of the updates are not finite, and in one round all of them."""
     t, n = world.missing.shape
     broken = (np.arange(t)[:, None] + np.arange(n)) % 3 == 0
     broken[t // 2] = True
-    # Half of them also answered a loss that was not finite.
+    # Half of these clients also answer with a nonfinite loss.
     missing = broken & ((np.arange(t)[:, None] + np.arange(n)) % 2 == 0)
     bad = np.where(np.arange(n) % 2 == 0, np.nan, np.inf).astype(np.float32)
 
@@ -160,7 +161,7 @@ def diverging(world: World) -> World:
 
 
 def sparse(world: World, num_selected: int) -> World:
-    """Return a world in which few clients can be reached: all, half, K, one less than K, one, nobody, and so on."""
+    """Return a world with few available clients: in turn N, N / 2, K, K - 1, N - 1, 1, 0 and K + 1."""
     t, n = world.missing.shape
     rng = np.random.default_rng(n)
     counts = [n, n // 2, num_selected, num_selected - 1, n - 1, 1, 0, num_selected + 1]
@@ -169,7 +170,7 @@ def sparse(world: World, num_selected: int) -> World:
 
 
 def _of_clients(world: World, change: Any) -> World:
-    """Return a world whose tables [T, N, ...] went through `change`."""
+    """Return a world with `change` applied to all tables [T, N, ...]."""
     available = world.available
     return world._replace(
         sizes=change(world.sizes[None])[0],

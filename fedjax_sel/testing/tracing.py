@@ -1,4 +1,4 @@
-"""What a function is traced to, as text."""
+"""Traced programs of functions, as text."""
 
 import re
 from collections.abc import Callable
@@ -9,14 +9,14 @@ import numpy as np
 
 
 def program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
-    """Trace a function anew.
+    """Trace a function without JAX's cache.
 
     Args:
-        function: traceable.
+        function: a traceable function.
         arguments: arrays or their shapes.
 
     Returns:
         The program's text without addresses, and its constants.
     """
-    closed = jax.make_jaxpr(lambda *given: function(*given))(*arguments)
+    closed = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
     return re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), [np.asarray(constant).tobytes() for constant in closed.consts]

@@ -1,6 +1,6 @@
-"""One client's local work: training on its own data from the received model, and means over its data.
+"""One client's local work: training from the received model, and means over its examples.
 
-Pure functions of one (replicate, client); `devices/__init__.py` runs many of them at once.
+Pure functions of one (replicate, client) pair; `devices/__init__.py` runs many pairs at once.
 """
 
 from collections.abc import Callable
@@ -22,18 +22,18 @@ from fedjax_sel.training.schedule import LocalWork
 
 
 class Trainer(NamedTuple):
-    """What all clients do alike. Static.
+    """Static configuration of local training, the same for all clients.
 
     Attributes:
         model: the network.
-        task: what it is trained on.
-        work: how many steps on which batches.
-        optimizer: the federated one, which says what clients step on and report.
-        client_optimizer: their own, on that gradient; without the learning rate, which the round decides.
+        task: the loss and the measures.
+        work: number of local steps, and their batches.
+        optimizer: the federated optimizer, which defines the gradient that clients step on and their reports.
+        client_optimizer: the clients' own optimizer, applied to that gradient; `learning_rate` scales its step.
         learning_rate: round -> learning rate.
-        evaluation_block: examples of one client evaluated at once.
+        evaluation_block: examples of a client evaluated at once.
         micro_batch: examples of a step whose gradient is computed at once.
-        unroll: steps that are one turn of a client's loop, where all clients take equally many; None: JAX's default.
+        unroll: unroll factor of the step loop, used if all clients take the same number of steps; None: JAX's default.
     """
 
     model: Model
@@ -62,8 +62,8 @@ def example_losses(model: Model, task: Task, weights: Weights, inputs: Any, targ
 
     Args:
         model: the network.
-        task: whose loss.
-        weights: of the network.
+        task: the loss.
+        weights: the network's weights.
         inputs: [B, ...].
         targets: [B, ...].
     """
@@ -71,46 +71,46 @@ def example_losses(model: Model, task: Task, weights: Weights, inputs: Any, targ
 
 
 def mean_loss(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any, counts: jax.Array) -> jax.Array:
-    """Return the mean loss over the examples that count, outside training, a scalar.
+    """Return the mean loss over the unmasked examples outside training, a scalar.
 
     Args:
         model: the network.
-        task: whose loss.
-        weights: of the network.
+        task: the loss.
+        weights: the network's weights.
         inputs: [B, ...].
         targets: [B, ...].
-        counts: bool [B].
+        counts: mask of the examples that count, bool [B].
     """
     losses = example_losses(model, task, weights, inputs, targets)
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
 
 class OptimizerState(NamedTuple):
-    """Where a client's own optimizer stands."""
+    """State of a client's own optimizer."""
 
     model: optax.OptState
-    unit: optax.OptState  # on a single weight whose gradients are all one: see `coefficient`
+    unit: optax.OptState  # the same optimizer on a single weight with gradients of one: see `coefficient`
 
 
 def fresh(trainer: Trainer, params: Params) -> OptimizerState:
-    """Return the state of an optimizer of trained weights that has taken no step."""
+    """Return the initial state of the clients' own optimizer."""
     init = trainer.client_optimizer.init
     return OptimizerState(init(params), init(jnp.zeros(())))
 
 
 class LocalResult(NamedTuple):
-    """What a client's local training leaves."""
+    """Result of a client's local training."""
 
-    update: Weights  # w_k - w
-    training_loss: jax.Array  # the statistic that was asked for, nats; zero without
-    optimizer_state: OptimizerState
-    num_examples: jax.Array  # that it went through, int32
+    update: Weights  # w_k - w^t
+    training_loss: jax.Array  # the requested statistic, nats; zero if none
+    optimizer_state: OptimizerState  # after the last step
+    num_examples: jax.Array  # examples processed, repetitions counted, int32
     coefficient: jax.Array  # see `coefficient`
     learning_rate: jax.Array
 
     @property
     def finished(self) -> Finished:
-        """What the federated optimizer is told of the client whose local steps are done."""
+        """The federated optimizer's view of this result."""
         return Finished(self.update.trained, self.coefficient, self.learning_rate)
 
 
@@ -126,27 +126,24 @@ def train_and_report(
     optimizer_state: OptimizerState | None = None,
     memory: Memory = NOTHING_REMEMBERED,
 ) -> LocalResult:
-    """Train one client locally, and measure its training loss on the way.
+    """Train one client locally, and measure its training loss along the way.
 
-    Where clients take unequal numbers of steps, `vmap` turns the loop into one that ends with the longest and leaves
-    the weights and the optimizer state of the finished ones untouched.
+    If clients take different numbers of steps, `vmap` runs the loop until the longest ends. Clients that ended earlier
+    keep their weights and optimizer state.
 
     Args:
-        trainer: static.
+        trainer: static configuration.
         federation: the data.
-        received: the model.
-        replicate: which seed's partition.
-        client: who.
-        key: of this client in this round; consumed.
-        round: from 0, for the learning rate.
-        statistic: of the losses of its mini-batches, before each step: `mean`, `last-pass` (over the last pass alone),
-            `rms-first-pass` (root mean square over the single examples of the first pass; where steps are counted, the
-            batch in which it ends is taken whole), or None for none.
-        optimizer_state: where the client's own optimizer goes on; None: anew.
-        memory: what the federated optimizer remembers: of this client, and of the server.
-
-    Returns:
-        The update, the statistic, the client optimizer's last state, and what the update is made of.
+        received: the model w^t.
+        replicate: index of the replicate, which selects the partition.
+        client: client ID.
+        key: this client's key in this round; consumed.
+        round: t, from 0, for the learning rate.
+        statistic: statistic of the mini-batch losses, each measured before its step; None: none. `mean` covers all
+            steps and `last-pass` the last pass. `rms-first-pass` is the root mean square over the examples of the first
+            pass; with `local_steps`, it includes all of the batch in which that pass ends.
+        optimizer_state: initial state of the client's own optimizer; None: a fresh one.
+        memory: the federated optimizer's memory: this client's and the server's.
     """
     work = trainer.work
     part = fed.train_part(federation, replicate, client)
@@ -158,7 +155,7 @@ def train_and_report(
     steps = schedule.num_steps(work, part.size, epochs)
 
     def seen(index, losses, counts):
-        """Return what a step adds to the statistic: a total and a count."""
+        """Return a step's contribution to the statistic: a total and a count, [2]."""
         steps_a_pass = schedule.steps_a_pass(work, part.size)
         if statistic == "rms-first-pass":
             counts &= index < steps_a_pass
@@ -206,20 +203,20 @@ def train_and_report(
 def coefficient(
     trainer: Trainer, steps: jax.Array | int, learning_rate: jax.Array, unit: optax.OptState
 ) -> tuple[jax.Array, optax.OptState]:
-    """Compute |a|_1 of FedNova: how far a client goes, in learning rates, when every gradient is one.
+    """Return FedNova's |a|_1: a client's displacement in learning rates if every gradient is one.
 
-    Its optimizer takes the same steps on a single weight, from zero. For SGD it is the number of steps. An optimizer
-    that goes on from an earlier round does so on the single weight, too: gradients of that round still move the client,
-    and count.
+    The client's optimizer takes the same steps on a single weight that starts at zero. For SGD, |a|_1 is the number of
+    steps. If the optimizer's state persists between rounds, so does `unit`: gradients of earlier rounds still move the
+    client, and count.
 
     Args:
-        trainer: static.
-        steps: that the client takes.
-        learning_rate: of the round.
-        unit: the optimizer's state on the single weight before them.
+        trainer: static configuration.
+        steps: number of local steps.
+        learning_rate: the round's learning rate.
+        unit: state of the optimizer on the single weight before the steps.
 
     Returns:
-        The coefficient, a scalar, and the optimizer's state after them.
+        |a|_1, a scalar, and the optimizer's state after the steps.
     """
     zero = jnp.zeros(())
     memory = Memory(trainer.optimizer.init_own(zero), trainer.optimizer.init_shared(zero))
@@ -240,13 +237,13 @@ def mean_over(
     segment: Segment,
     function: Callable[[jax.Array, jax.Array, jax.Array], Any],
 ) -> Any:
-    """Return the mean of something over a client's examples, block by block, accumulated in float32.
+    """Return the mean of a function over a client's examples, computed block by block in float32.
 
     Args:
-        trainer: static.
+        trainer: static configuration.
         federation: the data.
-        segment: which examples.
-        function: (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over those that count.
+        segment: the client's examples.
+        function: (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over the unmasked examples.
 
     Returns:
         The pytree of means.
@@ -268,7 +265,7 @@ def mean_over(
 def loss(
     trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, statistic: str = "mean"
 ) -> jax.Array:
-    """Return a model's mean loss over a client's examples, nats; with statistic="rms" the root of the mean square."""
+    """Return a model's mean loss over a client's examples, nats; the root mean square with statistic="rms"."""
 
     def total(inputs, targets, counts):
         losses = example_losses(trainer.model, trainer.task, weights, inputs, targets)
@@ -281,7 +278,7 @@ def loss(
 def batch_loss(
     trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, key: jax.Array, batch_size: int
 ) -> jax.Array:
-    """Return the mean loss of a model over `batch_size` random examples of a client (or all, if fewer), nats."""
+    """Return a model's mean loss over `batch_size` random examples of a client, or all if it has fewer, nats."""
     slots = jnp.arange(batch_size)
     positions = shuffle.position(shuffle.order(key, segment.size), jnp.minimum(slots, segment.size - 1), segment.size)
     inputs, targets = fed.gather(federation, segment, positions)
@@ -293,7 +290,7 @@ def profile(trainer: Trainer, federation: Federation, weights: Weights, segment:
 
     def total(inputs, targets, counts):
         first = trainer.model.apply(weights, inputs, None).profile
-        assert first is not None, "refused before the run"
+        assert first is not None, "rejected before the run"
         return jnp.sum(jnp.where(counts[:, None], jax.nn.relu(first) if relu else first, 0.0), axis=0)
 
     return mean_over(trainer, federation, segment, total)

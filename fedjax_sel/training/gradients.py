@@ -1,6 +1,6 @@
-"""The gradient of a step, added up over pieces of its batch.
+"""Gradient accumulation over micro-batches.
 
-What the images of a batch leave behind in a convolutional network is many times what a core's cache holds.
+The activations of a whole batch in a convolutional network exceed a core's cache many times.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ def of_batch(
     counts: jax.Array,
     micro_batch: int,
 ) -> tuple[Params, jax.Array, Any]:
-    """Return the gradient of the mean loss of the examples that count.
+    """Return the gradient of the mean loss of the unmasked examples.
 
     Args:
-        losses_of: (params, examples) -> the loss of each, for any number of them, and what the pass carries on.
+        losses_of: (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
         params: the trained weights.
-        examples: a pytree with leading axis [B].
-        counts: which of them count, bool [B]; those that do come first.
-        micro_batch: the most examples of a piece; all of them where a pass carries something on.
+        examples: pytree, leaves [B, ...].
+        counts: mask of the examples that count, bool [B]; they come first.
+        micro_batch: largest number of examples in a piece; at least B for a model with non-trained state.
 
     Returns:
-        The gradient in the pytree of the model, the losses [B] of the examples that count, and what is carried on.
+        The gradient in the pytree of the model, the losses [B] of the unmasked examples, and the new non-trained state.
     """
     number = jnp.maximum(counts.sum(), 1)
 
@@ -48,16 +48,16 @@ def of_batch(
 
     def add(index: jax.Array, so_far: tuple[Params, jax.Array]) -> tuple[Params, jax.Array]:
         gradient, (losses, carried) = gradient_of(params, *jax.tree.map(lambda leaf: leaf[index], pieces))
-        assert not jax.tree.leaves(carried), "a pass that carries something on takes its batch whole"
+        assert not jax.tree.leaves(carried), "a model with non-trained state takes its batch whole"
         return jax.tree.map(jnp.add, so_far[0], gradient), so_far[1].at[index].set(losses)
 
-    nothing = jax.tree.map(jnp.zeros_like, params), jnp.zeros((num_pieces, size))
-    some_count = -(-counts.sum() // size)  # pieces in which nothing does are left out
-    gradient, losses = lax.fori_loop(0, some_count, add, nothing)
+    zeros = jax.tree.map(jnp.zeros_like, params), jnp.zeros((num_pieces, size))
+    used_pieces = -(-counts.sum() // size)  # fully masked pieces are skipped
+    gradient, losses = lax.fori_loop(0, used_pieces, add, zeros)
     return gradient, losses.reshape(-1)[: len(counts)], ()
 
 
 def _in_pieces(leaf: jax.Array, num_pieces: int) -> jax.Array:
-    """Split [B, ...] into [pieces, B / pieces, ...], filled up with zeros."""
+    """Split [B, ...] into [pieces, B / pieces, ...], padded with zeros."""
     filled = jnp.pad(leaf, [(0, -len(leaf) % num_pieces)] + [(0, 0)] * (leaf.ndim - 1))
     return filled.reshape(num_pieces, -1, *leaf.shape[1:])

@@ -1,7 +1,7 @@
-"""What a client's steps draw: for all steps at once, before the first.
+"""Random draws of a client's steps, such as dropout, drawn for all steps at once before the first.
 
-XLA runs a random generator as a loop of small operations, which in every step of a small network on a CPU cost as much
-as a layer. What is drawn is the same either way.
+XLA compiles a random generator to a loop of small operations. On a CPU, that loop costs as much as a layer of a small
+network in each step. The draws are the same either way.
 """
 
 from collections.abc import Callable
@@ -13,19 +13,16 @@ from jax import lax
 from fedjax_sel.models import Draws, Model
 from fedjax_sel.training.schedule import LocalWork
 
-MOST_BYTES = 2**20  # of a client: what is drawn ahead has to be kept
+MOST_BYTES = 2**20  # limit per client on the memory of draws made ahead
 
 
 def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Array], Draws]:
-    """Return what a training pass of each step draws.
+    """Return the function from a step's index to its random draws.
 
     Args:
         model: the network.
-        work: how many steps on which batches.
-        key: of a client in a round; consumed.
-
-    Returns:
-        The step's index -> its draws.
+        work: number of local steps, and their batches.
+        key: a client's key in a round; consumed.
     """
 
     def of_step(index: jax.Array) -> Draws:
@@ -39,5 +36,5 @@ def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Arr
     ):
         return of_step
     ahead = jax.vmap(of_step)(jnp.arange(work.equal_steps))
-    # Taken out once, and not anew for each unit that they decide on.
+    # Without the barrier, XLA would index the table again for each unit that uses a draw.
     return lambda index: lax.optimization_barrier(jax.tree.map(lambda leaf: leaf[index], ahead))

@@ -1,9 +1,9 @@
-"""Which examples a client takes in which step: the arithmetic of local work.
+"""Local schedule: the number of steps and the examples of each step.
 
 `local_steps`   E steps of min(batch, n) examples; the shuffled data are cycled, so a batch may straddle two passes.
-`local_epochs`  E passes; each ends with a partial batch where n is no multiple of the batch.
-                With a range, each client's E is drawn anew each round.
-Every pass has an order of its own.
+`local_epochs`  E passes; each ends with a partial batch if n is no multiple of the batch.
+                With a range, E is drawn for each client and round.
+Each pass has its own random order.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ from fedjax_sel.training.shuffle import Order
 
 @dataclasses.dataclass(frozen=True)
 class LocalWork:
-    """How much a client does in a round. Static.
+    """A client's work in a round. Static.
 
     Attributes:
-        batch_size: B, the examples of a full batch.
+        batch_size: examples of a full batch, B.
         steps: E of `local_steps`, or None.
-        epochs: the fewest and the most E of `local_epochs`, or None.
-        max_passes: the most passes over its data that any client begins.
-        equal_steps: the number of steps where it is the same for all clients, else None.
+        epochs: range of E of `local_epochs`, (lowest, highest), or None.
+        max_passes: largest number of passes that any client starts.
+        equal_steps: number of steps if it is the same for all clients, else None.
     """
 
     batch_size: int
@@ -37,7 +37,7 @@ class LocalWork:
 
     @property
     def varies(self) -> bool:
-        """Whether a client's work differs from round to round."""
+        """Whether a client's work varies between rounds."""
         return self.epochs is not None and self.epochs[0] < self.epochs[1]
 
 
@@ -47,14 +47,11 @@ def plan(
     """Fit the local work to a federation.
 
     Args:
-        sizes: training examples of every client (any shape).
-        batch_size: examples a step.
-        steps: of `local_steps`, or None.
-        epochs: of `local_epochs`, a number or the fewest and the most, or None.
-        full_batch: a step takes all data of the client, and is one pass.
-
-    Returns:
-        The static description.
+        sizes: training examples per client, integers of any shape.
+        batch_size: examples per step.
+        steps: E of `local_steps`, or None.
+        epochs: E of `local_epochs`, a number or (lowest, highest), or None.
+        full_batch: whether each step uses all of the client's data.
     """
     sizes = np.asarray(sizes, np.int64)
     if full_batch:
@@ -64,7 +61,7 @@ def plan(
         if taken.max() >= 2**31:
             raise UserError(
                 f"--local-steps: {steps} steps of {min(batch_size, int(sizes.max()))} examples are more than 2^31 - 1 "
-                "examples; give fewer"
+                "examples; choose fewer steps"
             )
         return LocalWork(batch_size, steps, None, int(np.max(-(-taken // sizes))) + 1, steps)
     assert epochs is not None
@@ -74,15 +71,15 @@ def plan(
     return LocalWork(batch_size, None, (low, high), high, int(counts[0]) if equal else None)
 
 
-_EPOCHS = 2  # of a client's key in a round, beside the order (0) and dropout (1)
+_EPOCHS = 2  # folded into a client's key of a round; 0 is the order, 1 dropout
 
 
 def epochs(work: LocalWork, key: jax.Array) -> jax.Array | int:
-    """Return E of a client in a round; 0 where its work is counted in steps.
+    """Return a client's number of epochs E in a round; 0 with `local_steps`.
 
     Args:
         work: the local work.
-        key: of this client in this round.
+        key: this client's key in this round.
     """
     if work.epochs is None:
         return 0
@@ -91,26 +88,26 @@ def epochs(work: LocalWork, key: jax.Array) -> jax.Array | int:
 
 
 def num_steps(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.Array:
-    """Return the steps that a client with `size` examples takes in a round of so many epochs."""
+    """Return the number of steps of a client with `size` examples."""
     if work.steps is not None:
         return jnp.full_like(size, work.steps)
     return epochs * -(-size // work.batch_size)
 
 
 def steps_a_pass(work: LocalWork, size: jax.Array) -> jax.Array:
-    """Return the steps that take a client with `size` examples once through its data."""
+    """Return the number of steps in one pass over `size` examples."""
     return -(-size // jnp.minimum(size, work.batch_size))
 
 
 def num_examples(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.Array:
-    """Return how many examples a client with `size` of them goes through, repetitions counted."""
+    """Return the number of examples that a client with `size` examples processes, repetitions counted."""
     if work.steps is not None:
         return work.steps * jnp.minimum(size, work.batch_size)
     return epochs * size
 
 
 def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
-    """Draw the orders of all passes of one client with `size` examples in one round; pass e depends on (key, e) alone.
+    """Draw the orders of a client's passes in a round; pass e depends on (key, e) alone.
 
     Returns:
         Leaves [max_passes, shuffle.PASSES].
@@ -125,12 +122,12 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
     Args:
         work: the local work.
         drawn: the client's orders.
-        step: from 0.
-        size: n, the client's training examples.
+        step: index of the step, from 0.
+        size: number of the client's training examples, n.
 
     Returns:
-        Positions among the client's training examples, int32 [B], and which of them count, bool [B]: the others are
-        copies of the last one that does.
+        Positions among the client's training examples, int32 [B], and the mask of the positions that count, bool [B].
+        Masked positions repeat the last unmasked one.
     """
     slots = jnp.arange(work.batch_size)
     if work.steps is not None:
@@ -138,7 +135,7 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
         counts = slots < length
         first = step * length // size
         index = step * length - first * size + jnp.minimum(slots, length - 1)
-        # a batch is at most one pass long, so it lies in this pass and the next
+        # a batch is at most one pass long, so it lies in at most two passes
         straddles = index >= size
         both = jax.tree.map(lambda leaf: jnp.where(straddles, leaf[first + 1][:, None], leaf[first][:, None]), drawn)
         return shuffle.position(both, jnp.where(straddles, index - size, index), size), counts

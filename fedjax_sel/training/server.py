@@ -1,4 +1,4 @@
-"""What the server does with the cohort's reports: weights, the weighted mean, the server optimizer's step."""
+"""Aggregation on the server: weights, the weighted mean of the reports, and the server optimizer's step."""
 
 from functools import partial
 from typing import Any
@@ -14,17 +14,22 @@ from fedjax_sel.models.weights import Weights
 def cohort_weights(
     rule: str, sizes: jax.Array, mask: jax.Array, total: jax.Array | int, inclusion: jax.Array | None = None
 ) -> jax.Array:
-    """Return the aggregation weights of a cohort; zero where nobody trained.
+    """Return the aggregation weights of a cohort, zero for masked places.
+
+    The rules are:
+
+    * `uniform`: 1 / K (FedCor Eq. 4). The weights sum to one, unless the cohort is empty.
+    * `samples`: n_k / sum over the cohort (FL-DP3S Eq. 6). The weights sum to one, unless the cohort is empty.
+    * `global-samples`: n_k / sum over all clients. The remaining weight stays on the old model.
+    * `unbiased`: p_k / expected number of reports of k, with p_k = n_k / sum over all clients. The expected model is
+      sum p_k w_k.
 
     Args:
-        rule: `uniform`, 1 / K (FedCor Eq. 4); `samples`, n_k / sum over the cohort (FL-DP3S Eq. 6); `global-samples`,
-            n_k / sum over all clients, so that the rest of the mass stays on the old model; or `unbiased`, p_k over the
-            expected number of times that k reports, so that the expected model is sum p_k w_k. The first two sum to one
-            unless the cohort is empty.
-        sizes: training examples of the cohort, int32 [K].
-        mask: bool [K].
+        rule: name of the rule.
+        sizes: training examples per client of the cohort, int32 [K].
+        mask: clients whose report counts, bool [K].
         total: training examples of all clients.
-        inclusion: that expected number, float32 [K]; for `unbiased` alone.
+        inclusion: expected number of reports per client of the cohort, float32 [K]; for `unbiased` only.
 
     Returns:
         float32 [K].
@@ -35,43 +40,44 @@ def cohort_weights(
         return renormalise(sizes.astype(jnp.float32), mask)
     shares = sizes / jnp.asarray(total, jnp.float32)
     if rule == "unbiased":
-        assert inclusion is not None, "refused before the run"
+        assert inclusion is not None, "rejected before the run"
         shares = shares / inclusion
     return jnp.where(mask, shares, 0.0)
 
 
 def renormalise(weights: jax.Array, mask: jax.Array) -> jax.Array:
-    """Scale the weights of the places that count to sum to one; all are zero if none counts."""
+    """Scale the unmasked weights to sum to one; return zeros if all are masked."""
     kept = jnp.where(mask, weights, 0.0)
     return kept / jnp.where(kept.sum() > 0, kept.sum(), 1.0)
 
 
 def is_finite(report: Any) -> jax.Array:
-    """Return whether a pytree holds only finite numbers, a scalar.
+    """Return whether a pytree holds only finite numbers, bool scalar.
 
-    Zero times what is not finite is NaN, and so is a sum of it: on a CPU faster than to look at each number.
+    Zero times a number that is not finite is NaN, and so is any sum with it. On a CPU this is faster than `isfinite` of
+    each number.
     """
     return jnp.isfinite(jnp.stack([(0.0 * leaf).sum() for leaf in jax.tree.leaves(report)])).all()
 
 
 def finite_part(report: Any, finite: jax.Array) -> Any:
-    """Return a pytree, or zeros if it is not finite: a weight of zero does not silence a NaN."""
+    """Return a pytree, or zeros if it is not finite; a weight of zero would not remove a NaN."""
     return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), report)
 
 
 def mean_of_reports(sums: tuple[Any, Any], weights: jax.Array, finite: jax.Array) -> tuple[Any, Any]:
-    """Return sum_k weights_k report_k, from the sums over those whose reports are finite.
+    """Return the weighted mean of the reports, from the weighted sums over the finite ones.
 
-    Those who are not finite count as not having trained: their weight goes to the others, and without any others the
-    mean is zero. Whether a run goes on after that is not decided here.
+    The weight of a report that is not finite goes to the other reports. If no report is finite, the mean is zero. The
+    host decides whether the run continues.
 
     Args:
-        sums: those of what the optimizer averages and of what models carry, two pytrees.
-        weights: float32 [K], zero where nobody trained.
-        finite: bool [K].
+        sums: weighted sums of `Report.averaged` and of the changes of non-trained model state, two pytrees.
+        weights: aggregation weights, float32 [K], zero for masked places.
+        finite: mask of the finite reports, bool [K].
 
     Returns:
-        The two pytrees; of the second a mean in any case, even where the weights sum to more than one.
+        The two pytrees. The second is a proper mean even if the weights sum to more than one.
     """
     broken = (~finite & (weights != 0)).any()
     kept = jnp.where(finite, weights, 0.0).sum()
@@ -82,10 +88,10 @@ def mean_of_reports(sums: tuple[Any, Any], weights: jax.Array, finite: jax.Array
 
 
 def mass_above_one(weights: jax.Array) -> jax.Array:
-    """Return the sum of weights where it is above one by more than rounding, else one.
+    """Return the sum of the weights if it exceeds one by more than rounding, else one.
 
-    The rule `unbiased` may weigh a cohort as more than everybody. A gradient's step may go so far; running statistics
-    that do leave what their clients saw: a variance becomes negative.
+    Under the rule `unbiased` the weights may sum to more than one. That is valid for updates. Running statistics would
+    be extrapolated beyond their clients' values, and a variance could become negative.
     """
     total, rounding = weights.sum(), len(weights) * jnp.finfo(weights.dtype).eps
     return jnp.where(total > 1.0 + rounding, total, 1.0)
@@ -95,10 +101,10 @@ def step(server: optax.GradientTransformation, state: optax.OptState, params: Pa
     """Take one server step.
 
     Args:
-        server: the optimizer, of the pseudo-gradient, minus the mean update; SGD(1.0) is plain averaging.
-        state: its state.
+        server: the server's optimizer; its gradient is minus the mean update, so SGD(1.0) is plain averaging.
+        state: the optimizer's state.
         params: the global model.
-        mean_update: what the federated optimizer makes of the weighted mean of the cohort's reports.
+        mean_update: the cohort's mean update, from `FederatedOptimizer.combine`.
 
     Returns:
         The new model and the new state.
@@ -108,21 +114,21 @@ def step(server: optax.GradientTransformation, state: optax.OptState, params: Pa
     return optax.apply_updates(params, change), state
 
 
-def step_if_anybody(
+def step_if_any_report(
     server: optax.GradientTransformation,
     state: optax.OptState,
     params: Params,
     mean_update: Params,
     arrived: jax.Array,
 ):
-    """Take a server step, or none where nobody reported: by its momentum or its decay alone a server would go on.
+    """Take a server step if any report arrived; otherwise momentum or decay alone would move the model.
 
     Args:
-        server: see `step`.
-        state: its state.
+        server: the server's optimizer, see `step`.
+        state: the optimizer's state.
         params: the global model.
-        mean_update: zero where nobody reported.
-        arrived: whether anybody did, bool scalar.
+        mean_update: the cohort's mean update; zero without any report.
+        arrived: whether any report arrived, bool scalar.
 
     Returns:
         The new model and the new state.
@@ -140,14 +146,14 @@ def new_model(
 ) -> tuple[Weights, optax.OptState]:
     """Return the global model after a round, and the server optimizer's state.
 
-    What models carry beside their trained weights has no gradient: it is averaged, whatever the server's optimizer.
+    Non-trained model state, such as running statistics, has no gradient. It is averaged under any server optimizer.
 
     Args:
-        server: see `step`; of the trained weights.
-        state: its state.
+        server: the server's optimizer of the trained weights, see `step`.
+        state: the optimizer's state.
         weights: the global model.
-        mean_update: zero where nobody reported.
-        arrived: whether anybody did, bool scalar.
+        mean_update: the cohort's mean update; zero without any report.
+        arrived: whether any report arrived, bool scalar.
     """
-    trained, state = step_if_anybody(server, state, weights.trained, mean_update.trained, arrived)
+    trained, state = step_if_any_report(server, state, weights.trained, mean_update.trained, arrived)
     return Weights(trained, jax.tree.map(jnp.add, weights.carried, mean_update.carried)), state

@@ -1,9 +1,8 @@
 """A random order of n examples, computed position by position: no sort, no table, any n.
 
 The swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012): in every pass each position x is paired with
-(word - x) mod n, and a hash of the pair decides whether the two change places. A pass is a bijection on 0..n-1 whatever
-the hash, so every example comes exactly once. Sorting random numbers, the usual way, is slow on a CPU
-(benchmarks/shuffle.py shows the ratio).
+(word - x) mod n, and a hash of the pair decides whether the two swap. A pass is a bijection on 0..n-1 for any hash, so
+each example occurs exactly once. The usual way, sorting random numbers, is slow on a CPU (see benchmarks/shuffle.py).
 """
 
 from typing import NamedTuple
@@ -11,18 +10,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-PASSES = 24  # the marginal law of a position is uniform to about 2^-12; pairs likewise (tests/training)
+PASSES = 24  # positions, and pairs of positions, are uniform to about 2^-12 (tests/training)
 
 
 class Order(NamedTuple):
-    """What decides one, [PASSES], or one for each of several positions, [PASSES, ...]."""
+    """The random words of an order, [PASSES], or of one order per position, [PASSES, ...]."""
 
-    offsets: jax.Array  # the word mod n, uint32
-    masks: jax.Array  # of the hash, uint32
+    offsets: jax.Array  # word mod n, uint32
+    masks: jax.Array  # XOR mask of the hash, uint32
 
 
 def order(key: jax.Array, size: jax.Array) -> Order:
-    """Draw the order of n examples; the division by n, slow on every machine, is done here and not for each position.
+    """Draw the order of n examples; it divides by n once here, since division is slow, and not per position.
 
     Args:
         key: consumed.
@@ -33,15 +32,15 @@ def order(key: jax.Array, size: jax.Array) -> Order:
 
 
 def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
-    """Return where the example at `index` stands in the order: a bijection on 0..size-1.
+    """Return the example at each index of the order; a bijection on 0..size-1.
 
     Args:
-        drawn: one order for all indices, or one each.
+        drawn: one order for all indices, or one per index.
         index: int32 [...], from 0 to size - 1.
         size: n, int32 scalar, at least 1.
 
     Returns:
-        int32 [...].
+        Positions of examples, int32 [...].
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):

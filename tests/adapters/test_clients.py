@@ -145,7 +145,7 @@ def test_what_fit_may_return():
     [
         (
             lambda: ask(make(returns(lambda p: None)), "update"),
-            "fit: that of client 'phone' returns a value of type NoneType; return",
+            "fit: `fit` of client 'phone' returns a value of type NoneType; return",
         ),
         (
             lambda: ask(make(returns(lambda p: {"params": p})), "update"),
@@ -155,13 +155,13 @@ def test_what_fit_may_return():
             lambda: ask(make(returns(lambda p: (p, [], 3))), "update"),
             "returns a value of type tuple of 3; return params",
         ),
-        (lambda: ask(make(returns(lambda p: (p[0], []))), "update"), "that it got, or (params, losses)"),
+        (lambda: ask(make(returns(lambda p: (p[0], []))), "update"), "pytree of its input, or (params, losses)"),
         (lambda: ask(make(returns(lambda p: p[0]["bias"])), "update"), "or (params, losses)"),
-        (lambda: ask(make(JaxClient), "update"), "fit: JaxClient does not say how it trains"),
+        (lambda: ask(make(JaxClient), "update"), "fit: JaxClient does not implement it"),
         (lambda: ask(make(Mute), "training_loss"), "`fit` of client 'phone' returns no losses"),
-        (lambda: ask(make(profile=None), "profile"), "profile: client 'phone' has none"),
-        (lambda: ask(make(num_classes=None), "label_histogram"), "num_classes: client 'phone' has none"),
-        (lambda: ask(make(), "loss_change"), "cannot answer 'loss_change'"),
+        (lambda: ask(make(profile=None), "profile"), "profile: client 'phone' has no profile function"),
+        (lambda: ask(make(num_classes=None), "label_histogram"), "num_classes: client 'phone' has no value"),
+        (lambda: ask(make(), "loss_change"), "does not support 'loss_change'"),
     ],
 )
 def test_what_a_client_cannot_is_one_sentence(what, words):

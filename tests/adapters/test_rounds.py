@@ -28,7 +28,9 @@ def test_what_fits_is_told_in_the_order_of_the_question(caplog):
     answers = {"fay": 3, "bob": 1.5, "ann": [1.0], "cid": "much", "zoe": 1.0, "dan": np.float64(2)}
     names, values = rounds.fitting(loss_of(), answers)
     assert names == ("bob", "dan", "fay") and values.dtype == np.float32 and values.tolist() == [1.5, 2, 3]
-    assert "client 'ann' is of shape [1] and not of []" in caplog.text and "client 'cid' is no number" in caplog.text
+    assert (
+        "client 'ann' is of shape [1], not of shape []" in caplog.text and "client 'cid' is not numeric" in caplog.text
+    )
     assert rounds.fitting(loss_of(), {})[1].shape == (0,)
     assert rounds.fitting(loss_of(shape=(2,)), {})[1].shape == (0, 2)
 
@@ -36,7 +38,7 @@ def test_what_fits_is_told_in_the_order_of_the_question(caplog):
 def test_a_masked_number_is_no_answer(caplog):
     masked = np.ma.array(9.0, mask=True)
     assert rounds.fitting(loss_of(), {"ann": masked, "bob": np.ma.array(1.0)})[0] == ("bob",)
-    assert "client 'ann' is no number" in caplog.text
+    assert "client 'ann' is not numeric" in caplog.text
     assert not Reported({"w": np.ma.array([1.0, 9.0], mask=[False, True])}).finite
 
 
@@ -47,7 +49,7 @@ def test_a_loss_that_is_not_finite_is_bad_and_not_unknown(caplog):
     assert rounds.finite_losses([np.nan]).tolist() == [1e6]
     assert rounds.fitting(loss_of()._replace(largest_known=7.0), answers)[1].tolist() == [7.0, 4.0, 1e6, -1e6]
     names, values = rounds.fitting(loss_of({"nonfinite": "missing"}), answers)
-    assert names == ("bob",) and "client 'ann' is not finite; it is left out" in caplog.text
+    assert names == ("bob",) and "client 'ann' is not finite; ignored" in caplog.text
     profile = Ask("profile", "all", NAMES, {}, (2,), True)
     assert rounds.fitting(profile, {"ann": [1, np.nan], "bob": [1, 2]})[0] == ("bob",)
 
@@ -83,7 +85,7 @@ def test_those_who_did_not_answer_are_asked_again_where_too_few_did():
     rounds.close(selector, {}, {})
 
     turns.clear()
-    with pytest.raises(UserError, match="0 of 6 clients can be reached"):
+    with pytest.raises(UserError, match="0 of 6 clients are available"):
         rounds.choose(make("divfl[variant=ideal]", num_params=1), None, lambda due, names: turns.append(names) or {})
     assert len(turns) == 2
 

@@ -12,9 +12,10 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.callbacks import EarlyStopping
-from fedjax_sel.leaderboard import series
-from fedjax_sel.runs import checkpoint, grid
-from tests.leaderboard import made_up
+from fedjax_sel.runs import checkpoint
+from studies import grid
+from studies.leaderboard import series
+from tests.studies.leaderboard import made_up
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,

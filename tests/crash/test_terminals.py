@@ -33,7 +33,8 @@ def compare(out, *more):
     return [
         sys.executable,
         "-m",
-        "fedjax_sel.compare",
+        "fedjax_sel",
+        "compare",
         "--algos",
         "random",
         "oort",

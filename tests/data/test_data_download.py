@@ -276,7 +276,7 @@ def test_two_at_once(server, isolated):
 def test_a_folder_that_cannot_be_written(server, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path / "file/cache"))
-    with pytest.warns(UserWarning, match="going on without"):
+    with pytest.warns(UserWarning, match="continuing without"):
         check(data.load("mnist"))
 
 

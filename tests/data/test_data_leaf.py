@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import data
-from fedjax_sel.data import __main__ as preview
+from fedjax_sel.cli import data as preview
 from fedjax_sel.data import leaf, partition
 from fedjax_sel.errors import UserError
 
@@ -103,7 +103,7 @@ def test_what_the_80_characters_lack_is_a_blank(tmp_path):
     users["HAMLET"]["x"][1] = "é€" + users["HAMLET"]["x"][1][2:-1] + "?"
     write(tmp_path, "train", "a.json", users)
     write(tmp_path, "test", "a.json", {"HAMLET": role(3, 1)})
-    with pytest.warns(UserWarning, match="that LEAF's 80 lack, such as 'é', are read as blanks"):
+    with pytest.warns(UserWarning, match="outside LEAF's 80, such as 'é', are read as blanks"):
         loaded = data.load(f"leaf:{tmp_path}")
     blank, mark = (leaf.ALL_LETTERS.index(letter) for letter in " ?")
     assert loaded.train_images[1, [0, 1, -1]].tolist() == [blank, blank, mark]
@@ -172,27 +172,27 @@ def of(x, y):
         ("{", "it cannot be read"),
         ('"\x00', "it is not a text"),
         ("[" * 100_000, "nested too deeply"),
-        ([], "it holds a list and no object"),
+        ([], "it holds a list, not an object"),
         ({"images": []}, "users, num_samples and user_data are not two lists and an object"),
-        (broken(num_samples=[]), "it has 1 users and 0 num_samples"),
+        (broken(num_samples=[]), "it has 1 users, but 0 num_samples"),
         (broken(users=["v"]), "user 'v' has no lists x and y in user_data"),
         (broken(users=[3]), "user 3 has no lists"),
         (broken(user_data={"u": {"x": [X]}}), "user 'u' has no lists x and y"),
-        (broken(num_samples=[2]), "user 'u' has 1 x and 1 y, where num_samples promises 2"),
+        (broken(num_samples=[2]), "user 'u' has 1 x and 1 y, but num_samples is 2"),
         (of([X, X], [Y]), "has 2 x and 1 y"),
         (of([], []), "no user has examples"),
-        (of([X[1:]], [Y]), r"of user 'u' x are neither lists of 784 numbers \(FEMNIST\) nor texts"),
-        (of([X, X[1:]], [Y, Y]), "x are neither lists of 784"),
-        (of([["a"] * 784], [Y]), "x are neither lists of 784"),
-        (of([[10**400] * 784], [Y]), "x are neither lists of 784"),
-        (of([[1.5, *X[1:]]], [Y]), "x has shades outside 0 to 1"),
-        (of([[float("nan"), *X[1:]]], [Y]), "x has shades outside 0 to 1"),
-        (of([X], [62]), "y has 62 and not a class from 0 to 61"),
-        (of([X], [True]), "y has True and not a class"),
-        (of([X], [1.0]), "y has 1.0 and not a class"),
-        (of(["000001.jpg"], [1]), "x has '000001.jpg' and not a text of 80 characters"),
-        (of([TEXT], ["ab"]), "y has 'ab' and not one character"),
-        (of([TEXT, X], ["a", "b"]), "and not a text of 80 characters"),
+        (of([X[1:]], [Y]), r"of user 'u' x holds neither lists of 784 numbers \(FEMNIST\) nor texts"),
+        (of([X, X[1:]], [Y, Y]), "x holds neither lists of 784"),
+        (of([["a"] * 784], [Y]), "x holds neither lists of 784"),
+        (of([[10**400] * 784], [Y]), "x holds neither lists of 784"),
+        (of([[1.5, *X[1:]]], [Y]), "x has gray levels outside 0 to 1"),
+        (of([[float("nan"), *X[1:]]], [Y]), "x has gray levels outside 0 to 1"),
+        (of([X], [62]), "y has 62, not a class from 0 to 61"),
+        (of([X], [True]), "y has True, not a class"),
+        (of([X], [1.0]), "y has 1.0, not a class"),
+        (of(["000001.jpg"], [1]), "x has '000001.jpg', not a text of 80 characters"),
+        (of([TEXT], ["ab"]), "y has 'ab', not one character"),
+        (of([TEXT, X], ["a", "b"]), ", not a text of 80 characters"),
     ],
 )
 def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
@@ -215,8 +215,8 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
         ("leaf:{there},target=sequence", "no option 'target': did you mean 'targets'"),
         ("leaf:{there},targets=all", "unknown 'all'; choose from next, sequence"),
         ("leaf:~nobody-of-that-name/x", "no such home folder"),
-        ("leef:{there}", "only 'synthetic' and 'leaf' have some"),
-        ("digits:{there}", "only 'synthetic' and 'leaf' have some"),
+        ("leef:{there}", "only 'synthetic' and 'leaf' have options"),
+        ("digits:{there}", "only 'synthetic' and 'leaf' have options"),
     ],
 )
 def test_wrong_names_are_one_sentence(tmp_path, name, words):
@@ -234,7 +234,7 @@ def test_images_have_no_targets_of_every_character(femnist):
 
 def test_texts_are_not_tested_on_images(femnist, shakespeare):
     write(shakespeare[0], "test", "b.json", femnist[1]["test"])
-    with pytest.raises(UserError, match=r"test/b\.json is not what LEAF writes.*and not a text of 80 characters"):
+    with pytest.raises(UserError, match=r"test/b\.json is not LEAF's JSON.*, not a text of 80 characters"):
         data.load(f"leaf:{shakespeare[0]}")
 
 

@@ -134,7 +134,7 @@ def test_hugging_face_transforms_are_applied():
     assert Dataset.from_huggingface(pair, "pixels", "kind").image_shape == (3, 5, 4)
     with pytest.raises(UserError, match="train: no column 'image'; choose from kind, pixels"):
         Dataset.from_huggingface(pair, "image", "kind")
-    with pytest.raises(UserError, match=r"train: columns words, label cannot be read \(division by zero\); mend"):
+    with pytest.raises(UserError, match=r"train: columns words, label cannot be read \(division by zero\); fix"):
         Dataset.from_huggingface([part.with_transform(lambda rows: 1 / 0) for part in pair], "words", "label")
 
 
@@ -145,7 +145,7 @@ def test_hugging_face_classes_of_other_names_are_rejected(wrap):
         HuggingFaceDataset({"x": [[1.0], [2.0]], "y": [0, 1]}, {"x": None, "y": names})
         for names in (one, other, Value("int64"))
     )
-    with pytest.raises(UserError, match="test: the classes of column y are 'dog, cat', and in train 'cat, dog'; num"):
+    with pytest.raises(UserError, match="test: the classes of column y are 'dog, cat', but in train 'cat, dog'; num"):
         Dataset.from_huggingface((train, test), "x", "y")
     assert Dataset.from_huggingface((train, plain), "x", "y").num_classes == 2
 
@@ -163,15 +163,15 @@ class Iterable:
 @pytest.mark.parametrize(
     "given,inputs,targets,words",
     [
-        ({"train": TRAIN}, "image", "label", "splits train, but 'train' and 'test' .* are needed"),
+        ({"train": TRAIN}, "image", "label", "splits train, but 'train' and 'test' .* are required"),
         ({}, "image", "label", "splits none"),
         (TRAIN, "image", "label", "a HuggingFaceDataset is neither a DatasetDict nor a pair .* train_test_split"),
-        ((TRAIN, [1]), "image", "label", "a list is no Dataset of the package `datasets`"),
-        ((Iterable(), Iterable()), "image", "label", "read as a stream; load it without streaming"),
+        ((TRAIN, [1]), "image", "label", "a list is not a Dataset of the package `datasets`"),
+        ((Iterable(), Iterable()), "image", "label", "is a stream; load it without streaming"),
         ((TRAIN, TEST), "imag", "label", "train: no column 'imag'; did you mean 'image'"),
         ((TRAIN, TEST), "image", ["label", "y"], "train: no column 'y'"),
-        ((TRAIN, TEST), "who", "label", "train inputs: <U2 cannot be computed with; number the texts alike"),
-        ((TRAIN, TEST), "ragged", "label", "train inputs: object cannot be computed with.*rows of one length"),
+        ((TRAIN, TEST), "who", "label", "train inputs: dtype <U2 is not supported; number the texts alike"),
+        ((TRAIN, TEST), "ragged", "label", "train inputs: dtype object is not supported.*rows of one length"),
         ((TRAIN, TEST), "broken", "label", "train: columns broken, label cannot be read .cannot identify image file.;"),
     ],
 )
@@ -330,7 +330,7 @@ def test_torch_classes_of_other_names_are_rejected():
     subset = MapStyle(PAIRS)
     subset.dataset = test
     for other in (test, subset):
-        with pytest.raises(UserError, match="test: its classes are 'dog', and those of train 'cat, dog'; number"):
+        with pytest.raises(UserError, match="test: the classes are 'dog', but in train 'cat, dog'; number"):
             Dataset.from_torch(train, other)
     test.classes = ["cat", "dog"]
     assert Dataset.from_torch(train, subset).num_classes == 1
@@ -348,17 +348,17 @@ PAIRS = [(np.zeros(3), 0)] * 5
 @pytest.mark.parametrize(
     "given,words",
     [
-        (iter(PAIRS), "train: a list_iterator has no length and positions; give a map-style data set"),
+        (iter(PAIRS), "train: a list_iterator has no __len__ and __getitem__; give a map-style data set"),
         (MapStyle([]), "train: the data set is empty"),
-        (MapStyle([np.zeros(3)]), "train: example 0 is a ndarray and no pair"),
-        (MapStyle(PAIRS, fails=True), r"train: example 3 cannot be read \(image file is truncated\); mend"),
+        (MapStyle([np.zeros(3)]), "train: example 0 is a ndarray, not a pair"),
+        (MapStyle(PAIRS, fails=True), r"train: example 3 cannot be read \(image file is truncated\); fix"),
         (
             MapStyle([*PAIRS, (np.zeros(4), 0)]),
-            r"example 5 has arrays of shape \(4,\), \(\), and the first one of \(3,\)",
+            r"example 5 has arrays of shape \(4,\), \(\), but example 0 has \(3,\)",
         ),
         (MapStyle([({"a": 1}, 0), ({"b": 1}, 0)]), "train: examples differ in structure"),
-        (MapStyle([("text", 0)] * 2), "train inputs: <U4 cannot be computed with"),
-        (TensorDataset(Tensor([1])), "train: 1 tensors are no pair"),
+        (MapStyle([("text", 0)] * 2), "train inputs: dtype <U4 is not supported"),
+        (TensorDataset(Tensor([1])), "train: 1 tensors are not a pair"),
     ],
 )
 def test_what_is_not_torchs_is_one_sentence(given, words):

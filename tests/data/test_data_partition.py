@@ -10,7 +10,7 @@ import pytest
 
 from fedjax_sel import Config
 from fedjax_sel.cli import command_line
-from fedjax_sel.data import __main__ as data_command
+from fedjax_sel.cli import data as data_command
 from fedjax_sel.data import dirichlet, partition, quadratic_programme, schemes
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem

@@ -105,15 +105,15 @@ def rewrite_info(folder: Path, old: str, new: str) -> None:
 
 TRAIN = "tiny_grey-train.array_record-00000-of-00001"
 DAMAGES = {
-    "no info": (lambda f: (f / "dataset_info.json").unlink(), "not prepared to the end"),
+    "no info": (lambda f: (f / "dataset_info.json").unlink(), "not fully prepared"),
     "info is not JSON": (lambda f: truncate(f / "dataset_info.json"), "dataset_info.json is damaged"),
-    "records cut": (lambda f: truncate(f / TRAIN), "damaged or half-written"),
-    "records missing": (lambda f: (f / TRAIN).unlink(), "missing.*damaged or half-written"),
-    "records empty": (lambda f: (f / TRAIN).write_bytes(b""), "damaged or half-written"),
-    "records changed": (lambda f: flip(f / TRAIN), "damaged or half-written"),
+    "records cut": (lambda f: truncate(f / TRAIN), "damaged or incomplete"),
+    "records missing": (lambda f: (f / TRAIN).unlink(), "missing.*damaged or incomplete"),
+    "records empty": (lambda f: (f / TRAIN).write_bytes(b""), "damaged or incomplete"),
+    "records changed": (lambda f: flip(f / TRAIN), "damaged or incomplete"),
     "fewer records": (lambda f: rewrite_info(f, '"30"', '"31"'), "holds 30 records instead of 31"),
     "tfrecord": (lambda f: rewrite_info(f, "array_record", "tfrecord"), "tfrecord files.*array_record"),
-    "no features": (lambda f: (f / "features.json").unlink(), "damaged or half-written"),
+    "no features": (lambda f: (f / "features.json").unlink(), "damaged or incomplete"),
     "no test split": (lambda f: rewrite_info(f, '"name": "test"', '"name": "extra"'), "'validation'|damaged"),
 }
 
@@ -131,7 +131,7 @@ def test_a_damaged_folder_is_one_sentence(prepared, tmp_path, damage):
 
 def test_an_unfinished_preparation_is_said_to_be_one(tmp_path):
     (tmp_path / "own/mnist/incomplete.ABC_3.0.1").mkdir(parents=True)
-    with pytest.raises(UserError, match="not prepared to the end"):
+    with pytest.raises(UserError, match="not fully prepared"):
         data.load("mnist", tmp_path / "own")
 
 
@@ -156,7 +156,7 @@ def test_a_folder_that_does_not_exist(tmp_path, monkeypatch):
 
 
 def test_a_name_that_no_file_can_have(prepared, tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="does not exist, or may not be entered"):
+    with pytest.raises(UserError, match="does not exist, or is not accessible"):
         data.load("mnist", "x" * 300)
     with pytest.raises(UserError, match="no data set"):
         data.load("x" * 300, prepared)
@@ -320,7 +320,7 @@ def test_the_copy_alone_is_enough(prepared):
 
 
 SENTENCE = (
-    "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, and {}; "
+    "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but {}; "
     "pip install --upgrade tensorflow-datasets array_record pillow"
 )
 # What an import ends with where a package and those that it needs are of versions that do not go together.
@@ -383,7 +383,7 @@ def test_without_the_package_a_folder_that_nobody_named_gives_way(
     copied = data.load("tiny_grey", prepared)
     prepare(tmp_path / "home/tensorflow_datasets", ("tiny_grey",), seed=1)
     break_package("tensorflow_datasets", statement)
-    with pytest.warns(UserWarning, match=r"home/tensorflow_datasets/tiny_grey/1.2.0 is passed over: folders that"):
+    with pytest.warns(UserWarning, match=r"home/tensorflow_datasets/tiny_grey/1.2.0 is skipped: folders that"):
         assert same(data.load("tiny_grey"), copied)
     shutil.rmtree(isolated)
     with pytest.raises(UserError, match="folders that tensorflow-datasets has prepared are read with"):
@@ -404,7 +404,7 @@ def test_nothing_but_a_prepared_folder_needs_the_package(prepared, break_package
 def test_without_a_writable_cache_it_goes_on(prepared, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path / "file/cache"))
-    with pytest.warns(UserWarning, match="going on without"):
+    with pytest.warns(UserWarning, match="continuing without"):
         assert len(data.load("tiny_grey", prepared).train_labels) == 30
 
 

@@ -129,7 +129,7 @@ def test_records_outside_of_the_folder_are_not_read(own, way):
         del split["filepathTemplate"]
         split.update(change)
     (own / "dataset_info.json").write_text(json.dumps(info))
-    refused(own, r"dataset_info\.json says .*(outside of the folder|none of TFDS's)")
+    refused(own, r"dataset_info\.json .*(outside of the folder|not one of TFDS's)")
 
 
 def test_a_name_does_not_lead_out_of_the_folder(own):
@@ -147,7 +147,7 @@ def test_descriptions_that_are_no_files_or_nest_without_end(own, name):
     refused(own, f"{name} is damaged .it is nested too deeply")
     (own / name).unlink()
     os.mkfifo(own / name)  # to open it would wait for ever
-    refused(own, "it is a pipe" if name == "features.json" else "not prepared to the end")
+    refused(own, "it is a pipe" if name == "features.json" else "not fully prepared")
 
 
 def test_records_may_be_linked(own):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.data import __main__ as preview
+from fedjax_sel.cli import data as preview
 from tests.data import test_data_leaf as leaf
 from tests.data.test_data_packages import ClassLabel, HuggingFaceDataset, MapStyle
 

@@ -136,7 +136,7 @@ def test_commands_in_the_text_can_be_parsed(page):
         ("fedjax-sel train --allgo random", "does not know --allgo"),
         ("fedjax-sel train --algo randm", "did you mean 'random'"),
         ("fedjax-sel-train --preset nothing", "nothing"),
-        ("python -m fedjax_sel.compare --algos random --lst", "does not know --lst"),
+        ("python -m fedjax_sel compare --algos random --lst", "does not know --lst"),
         ("python benchmarks/rounds_per_second.py --prests x", "does not know --prests"),
         ("python benchmarks/nowhere.py", "is not there"),
         ("srun --nodes 4 python -m fedjax_sel.train --seed 3", "does not know --seed"),

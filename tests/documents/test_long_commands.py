@@ -6,17 +6,19 @@ import shlex
 
 import pytest
 
-from fedjax_sel.cli import command_line, leaderboard, reproduce
-from fedjax_sel.leaderboard import grids
-from fedjax_sel.reproduction.entries import ENTRIES
-from fedjax_sel.reproduction.entry import Part
+from fedjax_sel.cli import command_line
+from studies.leaderboard import command as leaderboard
+from studies.leaderboard import grids
+from studies.papers import command as reproduce
+from studies.papers.entries import ENTRIES
+from studies.papers.entry import Part
 from tests.documents.pages import ROOT
 
 DATA_DIR = os.environ.get("TFDS_DATA_DIR")
 TEXT = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(
-    r"\| `fedjax-sel ((?:reproduce|leaderboard) .*)` \|$",
-    TEXT.partition("## What waits for hours")[2].partition("\n## ")[0],
+    r"\| `python -m studies ((?:reproduce|leaderboard) .*)` \|$",
+    TEXT.partition("## Long runs")[2].partition("\n## ")[0],
     flags=re.MULTILINE,
 )
 

@@ -38,7 +38,7 @@ def test_small_networks_learn(name, rate):
     "changes", [{"model_dropout": 0.5}, {"initializer": "kaiming-normal"}, {"precision": "bfloat16"}]
 )
 def test_what_plain_networks_lack_is_refused(changes):
-    with pytest.raises(UserError, match="'lenet' is written in plain Flax and has it not"):
+    with pytest.raises(UserError, match="'lenet' is a plain Flax module without this setting"):
         problem.pose(SMALL.replace(model="lenet", **changes))
 
 
@@ -73,9 +73,9 @@ def test_the_mlp_sees_whole_numbers_and_predicts_numbers():
 @pytest.mark.parametrize(
     "shape,advice",
     [
-        ((28, 28), r"inputs\[\.\.\., None\] has an axis of channels, or choose --model mlp"),
-        ((3, 28, 28), r"channels come last, as in np\.moveaxis\(inputs, 1, -1\)"),
-        ((784,), "choose --model mlp or logistic, which see any numbers"),
+        ((28, 28), r"add an axis of channels with inputs\[\.\.\., None\], or choose --model mlp"),
+        ((3, 28, 28), r"move channels last with np\.moveaxis\(inputs, 1, -1\)"),
+        ((784,), "choose --model mlp or logistic, which accept inputs of any shape"),
     ],
 )
 @pytest.mark.parametrize("model", ["cnn", "lenet"])

@@ -28,9 +28,8 @@ def test_positions_that_would_shift_are_refused(partition, algo):
     with pytest.raises(UserError) as caught:
         problem.pose(of(partition, algo=algo))
     assert str(caught.value).startswith("partition: gpfl")
-    assert (
-        " has the server keep 5 % of the training examples, and positions count in those that are left; give "
-        in str(caught.value)
+    assert " reserves 5 % of the training examples for the server, and positions refer to the rest; give " in str(
+        caught.value
     )
 
 
@@ -51,7 +50,7 @@ def test_positions_that_say_what_they_count_in(partition, changes):
 
 def test_a_comparison_of_positions_says_what_the_server_keeps(tmp_path):
     """All strategies would have the same clients, and none those that the lists name."""
-    with pytest.raises(UserError, match=r"^--algos gpfl: partition: gpfl has the server keep 5 % of the training"):
+    with pytest.raises(UserError, match=r"^--algos gpfl: partition: gpfl reserves 5 % of the training"):
         fedjax_sel.run_comparison(["random", "gpfl"], of(LISTS, algo="random", seeds=2), out=tmp_path / "a")
     assert not (tmp_path / "a" / "random").exists()
 

@@ -30,7 +30,7 @@ POW_D = strategies.make("pow_d", num_candidates=3)
 def test_what_a_value_does_not_look_at_is_refused(changes):
     (part,) = {name.removesuffix("_args").partition("_")[0] for name in changes} - {"precision", "initializer"}
     (setting,) = changes.keys() - {part}
-    with pytest.raises(UserError, match=rf"^{setting}: .* is for what a name stands for, and {part} is given as a val"):
+    with pytest.raises(UserError, match=rf"^{setting}: .* has no effect, since {part} is given as a value"):
         Experiment.of(**changes)
     with pytest.raises(UserError, match=f"^{setting}: "):  # beside a value that was there before
         Experiment.of(**{part: changes[part]}).replace(**{setting: changes[setting]})

@@ -256,7 +256,7 @@ def test_functions_are_models():
     )
     result = fedjax_sel.run(of(model=made, rounds=20, chunk=20, learning_rate=0.1))
     assert result.test_loss[0, -1] < 0.3 * result.test_loss[0, 0]
-    with pytest.raises(UserError, match="asks for profiles, and line has no fully-connected layer"):
+    with pytest.raises(UserError, match="requests profiles, but no fully-connected layer was found in line"):
         problem.pose(of(model=made, algo="fl_dp3s"))
 
 
@@ -265,7 +265,7 @@ def test_who_can_be_reached_as_a_table():
     there = np.ones((3, 5), bool)
     there[:, :3] = False
     assert set(fedjax_sel.run(of(available=there)).cohorts.ravel()) <= {3, 4}
-    with pytest.raises(UserError, match=r"a table of shape \(3, 5\) for 4 rounds of 5 clients"):
+    with pytest.raises(UserError, match=r"the table has shape \(3, 5\), but the run has 4 rounds and 5 clients"):
         problem.pose(of(available=there, rounds=4))
 
 
@@ -382,7 +382,7 @@ def test_a_folder_that_is_no_path(field, value):
     np.full((3, 5), 0.5), np.full((3, 5), np.nan), np.ones(5), np.ma.masked_equal(np.eye(3, 5), 1),
 ])  # fmt: skip
 def test_a_table_of_availability_that_is_none(table):
-    with pytest.raises(UserError, match=r"available: .* is no table of 0 and 1, rounds by clients") as caught:
+    with pytest.raises(UserError, match=r"available: .* is not a table of 0 and 1, rounds by clients") as caught:
         of(available=table)
     assert "\n" not in str(caught.value)
 
@@ -390,7 +390,7 @@ def test_a_table_of_availability_that_is_none(table):
 def test_an_availability_that_reaches_no_client():
     there = np.zeros((5, 5), bool)
     there[4] = True  # after the last round
-    with pytest.raises(UserError, match="available: no client can be reached in any of the 3 rounds; give 1 where"):
+    with pytest.raises(UserError, match="available: no client is available in any of the 3 rounds; mark"):
         problem.pose(of(available=there, rounds=3))
 
 
@@ -517,11 +517,11 @@ def test_strategies_are_compared_on_what_is_given_as_values(tmp_path):
 @pytest.mark.parametrize("wrong", ["quickstart", {}, None])
 def test_what_is_no_experiment(wrong):
     with pytest.raises(
-        UserError, match=r"^config: .* is no configuration; give one, such as fedjax_sel\.preset\('quick"
+        UserError, match=r"^config: .* is not a configuration; give one, such as fedjax_sel\.preset\('quick"
     ):
         fedjax_sel.run(wrong, out="runs/x")
     if wrong is not None:
-        with pytest.raises(UserError, match="is no configuration; give one"):
+        with pytest.raises(UserError, match="is not a configuration; give one"):
             Experiment.of(wrong)
 
 
@@ -537,41 +537,41 @@ def test_seeds_that_are_no_numbers(seeds):
 
 
 def test_names_that_are_no_dict():
-    with pytest.raises(UserError, match=r"names: a value of type list is no dict; give e\.g\."):
+    with pytest.raises(UserError, match=r"names: a value of type list is not a dict; give e\.g\."):
         of(names=["net"])
 
 
 @pytest.mark.parametrize(
     "changes,words",
     [
-        ({"model": object()}, "model: a value of type object is no module"),
+        ({"model": object()}, "model: a value of type object is not a flax.linen or NNX module"),
         ({"dataset": {"x": X}}, "dataset: a value of type dict is neither a name nor a fedjax_sel.data.Dataset"),
         ({"algo": Net()}, "algo: a value of type Net is neither a name nor"),
-        ({"partition": object()}, "partition: a value of type object is no Partition"),
+        ({"partition": object()}, "partition: a value of type object is not a Partition"),
         ({"partition": [[0, 1], [1, 700]]}, "700"),
-        ({"partition": lambda *_: 3}, "dealt a value of type int"),
-        ({"partition": PARTS, "num_clients": 4, "num_selected": 2}, "has 5 clients, and num_clients is 4"),
-        ({"task": "classification"}, "are not one class an example"),
-        ({"task": "next_token"}, "wants tokens"),
-        ({"task": tasks.regression()._replace(losses=lambda p, t: ((p - t) ** 2).mean())}, "not one number each"),
+        ({"partition": lambda *_: 3}, "the function returned a value of type int"),
+        ({"partition": PARTS, "num_clients": 4, "num_selected": 2}, "has 5 clients, but num_clients is 4"),
+        ({"task": "classification"}, "are not one class per example"),
+        ({"task": "next_token"}, "needs integer tokens"),
+        ({"task": tasks.regression()._replace(losses=lambda p, t: ((p - t) ** 2).mean())}, "one float32 number each"),
         ({"model": nn.Dense(3)}, "predictions of the targets' shape"),
-        ({"model": "mlp"}, r"gives float32\[B, 1\] for float32\[B\], which targets\[:, None\] would be of"),
-        ({"model": "cnn"}, r"'cnn' needs images of at least 18x18 pixels, and an input is \(6,\); choose --model mlp"),
+        ({"model": "mlp"}, r"gives float32\[B, 1\] for float32\[B\] \(use targets\[:, None\]\)"),
+        ({"model": "cnn"}, r"'cnn' needs images of at least 18x18 pixels, but an input is \(6,\); choose --model mlp"),
         ({"model": "resnet8"}, "needs images"),
         ({"model": "char_lstm"}, "reads sequences of characters"),
         ({"algo": "gpfl", "server_validation": 0.001}, "server-validation"),
-        ({"task": own_task(measures=())}, "its measures are called nothing"),
-        ({"task": own_task(measures=(tasks.Measure("loss", right),))}, "its measures are called loss"),
-        ({"task": own_task(measures=(tasks.Measure("a", right),) * 2)}, "its measures are called a, a; give"),
-        ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: right(p, t).mean()),))}, "measure 'a' gives"),
-        ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: p.missing),))}, "measure 'a' cannot be had"),
-        ({"model": models.from_functions(lambda key: {}, lambda w, x: (x,))}, "complaint cannot be had of what"),
-        ({"model": models.from_functions(lambda key: {}, lambda w, x: w["b"])}, r"cannot take inputs .* \(KeyErr"),
-        ({"model": Wide()}, r"model Wide: it cannot take inputs of shape \(6,\) \(ValueError: not enough values"),
+        ({"task": own_task(measures=())}, "invalid names of measures \\(none\\)"),
+        ({"task": own_task(measures=(tasks.Measure("loss", right),))}, "invalid names of measures \\(loss\\)"),
+        ({"task": own_task(measures=(tasks.Measure("a", right),) * 2)}, "invalid names of measures \\(a, a\\); give"),
+        ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: right(p, t).mean()),))}, "measure 'a' returns"),
+        ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: p.missing),))}, "measure 'a' failed on"),
+        ({"model": models.from_functions(lambda key: {}, lambda w, x: (x,))}, "complaint failed on the model's output"),
+        ({"model": models.from_functions(lambda key: {}, lambda w, x: w["b"])}, r"cannot process inputs .* \(KeyErr"),
+        ({"model": Wide()}, r"model Wide: cannot process inputs of shape \(6,\) \(ValueError: not enough values"),
         ({"model": models.from_flax(Net()).build(jax.ShapeDtypeStruct((2, 9), jnp.float32))},
-         r"model Net: it cannot take inputs of shape \(6,\) \(ScopeParamShapeError: "),
+         r"model Net: cannot process inputs of shape \(6,\) \(ScopeParamShapeError: "),
         ({"names": {"modle": "x"}}, "names: 'modle' is not given as a value"),
-        ({"out": "runs/x"}, "model: it is a value without a name"),
+        ({"out": "runs/x"}, "model: the value has no name"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_sentence(changes, words):
@@ -586,11 +586,11 @@ LETTERS = RNG.integers(7, size=(40, 6)).astype(np.int32)
 @pytest.mark.parametrize(
     "targets,task,model,words",
     [
-        (LETTERS, "next_token", nn.Embed(5, 5), "wants tokens below the 5 that .*, and there is a 6"),
+        (LETTERS, "next_token", nn.Embed(5, 5), "needs tokens below 5, .*, but one token is 6"),
         (LETTERS % 2 * 2 - 1, "multilabel",
          models.from_functions(lambda key: {"w": jnp.ones(6)}, lambda w, x: w["w"] * x),
-         "wants labels that are 0 or 1, and there is a -1"),
-        (LETTERS[:, 0] % 2, "classification", "char_lstm", "the characters that it tells, 0 to 1, and .* hold a 6"),
+         "needs labels that are 0 or 1, but one label is -1"),
+        (LETTERS[:, 0] % 2, "classification", "char_lstm", "contain 6, but the model reads characters 0 to 1"),
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_learned_are_one_sentence(targets, task, model, words):
@@ -616,7 +616,7 @@ def absolute(prediction, targets):
     ids=["broadcast", "mean", "spread", "order"],
 )  # fmt: skip
 def test_what_is_told_of_an_example_depends_on_it_alone(mixes):
-    words = "gives an example .* beside another and .* beside copies of itself, and it is to depend on that example"
+    words = r"of an example depends on the rest of the batch \(.* beside another example, .* beside copies of itself\)"
     measured = tasks.Measure("near", absolute)
     for changes, what in (
         ({"losses": mixes, "measures": (measured,)}, "losses"),
@@ -663,12 +663,12 @@ def test_a_model_of_half_the_width_is_summed_in_float32(tmp_path):
 
 def test_a_strategy_that_wants_labels_is_refused_where_there_are_none():
     wanted = (Request("label_histogram", ALL, at_start()),)
-    with pytest.raises(UserError, match="asks for histograms of labels, and patients has no classes"):
+    with pytest.raises(UserError, match="requests label histograms, but patients has no classes"):
         problem.pose(of(algo=strategies.make("random")._replace(requests=wanted)))
 
 
 def test_a_folder_of_values_is_not_run_by_name(kept):
-    with pytest.raises(UserError, match=r"stands for a value that was given in Python"):
+    with pytest.raises(UserError, match=r"refers to a value given in Python"):
         fedjax_sel.run(fedjax_sel.load(str(kept[1])).config)
 
 

@@ -110,7 +110,7 @@ def test_a_module_without_layers():
         def __call__(self, x):
             return x * self.param("scale", nn.initializers.ones, (5,))
 
-    with pytest.raises(UserError, match="name another model, for it has no layers"):
+    with pytest.raises(UserError, match="name another model, since it has no layers"):
         from_linen(Bare(), X).apply_with_layer(None)
 
 

@@ -126,7 +126,7 @@ def test_sizes_of_the_papers_models(name, shape, params, profile):
 def test_images_too_small_for_a_model_are_refused():
     for name, side in (("cnn_small", 15), ("cnn", 17)):
         with pytest.raises(
-            UserError, match=rf"at least {side + 1}x{side + 1} pixels, and an input is \({side}, {side}"
+            UserError, match=rf"at least {side + 1}x{side + 1} pixels, but an input is \({side}, {side}"
         ):
             models.make(name, (side, side, 1), 10)
         models.make(name, (side + 1, side + 1, 1), 10)

@@ -131,8 +131,8 @@ class ByMode(nn.Module):
 
 @pytest.mark.parametrize(
     "module,words",
-    [(ByMode(rate=0.0), "ByMode has batch statistics that nothing changes in a training pass"),
-     (ByMode(normalises=False), "ByMode has a Dropout that drops nothing in a training pass"),
+    [(ByMode(rate=0.0), "ByMode has batch statistics that do not change in a training pass"),
+     (ByMode(normalises=False), "ByMode has an inactive Dropout layer in a training pass"),
      (nn.Sequential([nn.Dense(4), nn.BatchNorm(use_running_average=True)]), "Sequential has batch statistics")],
 )  # fmt: skip
 def test_a_flag_of_another_name_is_refused_and_can_be_named(module, words):
@@ -142,7 +142,7 @@ def test_a_flag_of_another_name_is_refused_and_can_be_named(module, words):
         "train,",
         "inference,",
         "training_flags={'name': (in training, in evaluation)}",
-        "to have none by {}, is taken as it is",
+        "pass training_flags={}, which disables this check",
     ):
         assert known in str(refused.value) and "\n" not in str(refused.value)
     pure = from_linen(module, X, training_flags={})
@@ -156,9 +156,7 @@ def test_an_inverted_flag_is_named():
         def __call__(self, x, train=False):
             return nn.BatchNorm(use_running_average=train)(x)
 
-    with pytest.raises(
-        UserError, match=r"Inverted has batch statistics that nothing changes .*, where train=True"
-    ) as told:
+    with pytest.raises(UserError, match=r"Inverted has batch statistics that do not change .* with train=True") as told:
         from_linen(Inverted(), X)
     assert "training_flags={'train': (False, True)}" in str(told.value) and "is_training" not in str(told.value)
     from_linen(Inverted(), X, training_flags={"train": (False, True)})
@@ -178,7 +176,7 @@ def test_a_flag_that_is_named_is_told(name):
 @pytest.mark.parametrize(
     "flags,words",
     [({"mood": ("train", "eval")}, "no argument of __call__ and no attribute 'mood'"),
-     ({"train": True}, "does not say of names what they are in training and in evaluation")],
+     ({"train": True}, "does not map names to pairs")],
 )  # fmt: skip
 def test_flags_that_are_named_wrongly(flags, words):
     with pytest.raises(UserError, match=words):
@@ -308,10 +306,10 @@ class LateVariable(nn.Module):
 @pytest.mark.parametrize(
     "module,words",
     [
-        (NeedsMore(), "NeedsMore.__call__ asks for 'mask'"),
+        (NeedsMore(), "NeedsMore.__call__ requires an argument 'mask'"),
         (AlwaysDrops(), "AlwaysDrops draws from the stream 'dropout' in evaluation"),
         (Grows(), "changes the shape of its collection 'memory'"),
-        (LateVariable(), 'needs a variable that its init does not make .*"late"'),
+        (LateVariable(), 'needs a variable that its init does not create .*"late"'),
     ],
     ids=lambda value: type(value).__name__,
 )

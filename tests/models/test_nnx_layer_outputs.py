@@ -179,7 +179,7 @@ class Bare(nnx.Module):
     [
         (Convolved, None, r"Convolved has no fully-connected layer \(nnx.Linear\) whose .* its layers, conv$"),
         (Network, "fc3", "Network has no layer 'fc3' whose output .* name one of its layers, conv, fc1, drop, fc2$"),
-        (Bare, None, "Bare has no fully-connected layer .* name another model, for it has no layers"),
+        (Bare, None, "Bare has no fully-connected layer .* name another model, since it has no layers"),
     ],
 )
 def test_a_layer_that_is_not_there_is_refused_in_one_sentence(module, layer, words):
@@ -189,7 +189,7 @@ def test_a_layer_that_is_not_there_is_refused_in_one_sentence(module, layer, wor
 
 
 def test_a_strategy_is_refused_where_no_layer_was_found():
-    with pytest.raises(UserError, match=r"fl_dp3s: it asks for profiles, and Convolved has no .*models.from_nnx\("):
+    with pytest.raises(UserError, match=r"fl_dp3s: it requests profiles, but no .* in Convolved; .*models.from_nnx\("):
         problem.pose(
             Experiment.of(dataset=DATA, partition=PARTS, algo="fl_dp3s", num_selected=2, model=partial(Convolved))
         )

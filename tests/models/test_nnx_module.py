@@ -146,7 +146,7 @@ def test_a_flag_that_is_an_attribute(name, value, in_training):
 
 def test_a_flag_of_another_name_is_refused_and_can_be_named():
     make = partial(ByAttribute, name="mode", value="eval", in_training="train")
-    with pytest.raises(UserError, match=r"ByAttribute has a Dropout that drops nothing in a training pass; let its"):
+    with pytest.raises(UserError, match=r"ByAttribute has an inactive Dropout layer in a training pass; give its"):
         from_nnx(make, X)
     assert not statistics_move(from_nnx(make, X, training_flags={}))
     assert statistics_move(from_nnx(make, X, training_flags={"mode": ("train", "eval")}))
@@ -162,7 +162,7 @@ def test_statistics_that_no_training_pass_changes_are_refused():
         def __call__(self, x, fitting=False):
             return self.norm(x, use_running_average=not fitting)
 
-    with pytest.raises(UserError, match="Frozen has batch statistics that nothing changes in a training pass"):
+    with pytest.raises(UserError, match="Frozen has batch statistics that do not change in a training pass"):
         from_nnx(Frozen, X)
     pure = from_nnx(Frozen, X, training_flags={"fitting": (True, False)})
     trained, carried = pure.init(KEY)
@@ -177,7 +177,7 @@ def test_an_inverted_flag_is_named():
         def __call__(self, x, train=False):
             return self.norm(x, use_running_average=train)
 
-    with pytest.raises(UserError, match=r"where train=True; .* training_flags={'train': \(False, True\)}"):
+    with pytest.raises(UserError, match=r"with train=True; .* training_flags={'train': \(False, True\)}"):
         from_nnx(Inverted, X)
     from_nnx(Inverted, X, training_flags={"train": (False, True)})
 
@@ -265,9 +265,9 @@ class Grows(nnx.Module):
     "module,words",
     [
         (AlwaysDraws, "AlwaysDraws draws random numbers in evaluation"),
-        (NeedsMore, "NeedsMore.__call__ asks for 'mask'"),
+        (NeedsMore, "NeedsMore.__call__ requires an argument 'mask'"),
         (Grows, "Grows changes the shape of the state"),
-        (lambda rngs: 3, "made a int of nnx.Rngs"),
+        (lambda rngs: 3, "returned a int, not an nnx.Module"),
     ],
     ids=["draws", "argument", "grows", "no module"],
 )

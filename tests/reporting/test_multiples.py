@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedjax_sel.leaderboard import pictures
-from fedjax_sel.leaderboard.series import Series
 from fedjax_sel.reporting import comparison, comparison_plots, multiples, png, styles
+from studies.leaderboard import pictures
+from studies.leaderboard.series import Series
 from tests.reporting import made_up
 
 NAMES = styles.KNOWN[: multiples.MANY + 1]

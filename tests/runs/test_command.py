@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel.cli import command_line, report, train
-from fedjax_sel.data import __main__ as preview
-from fedjax_sel.testing import __main__ as kit
+from fedjax_sel.cli import data as preview
+from fedjax_sel.cli import test as kit
 
 QUICK = ["--rounds", "2", "--chunk", "1", "--num-clients", "20", "--num-selected", "3"]
 
@@ -88,7 +88,7 @@ BAD = [
     (["--available", "often"], ["--available", "'often'", "neither a share"]),
     (["--available", "nowhere.csv"], ["--available", "nowhere.csv", "No such file"]),
     (["--available", "words.csv"], ["--available", "words.csv", "0 and 1"]),
-    (["--available", "ragged.csv"], ["--available", "ragged.csv", "line 2 has 1 numbers and the first has 2"]),
+    (["--available", "ragged.csv"], ["--available", "ragged.csv", "line 2 has 1 numbers, but the first line has 2"]),
     (["--available", "pipe.csv"], ["--available", "pipe.csv", "a pipe"]),
     (["--available", "pipe.npy"], ["--available", "pipe.npy", "a pipe"]),
     (["--available", "endless.csv"], ["--available", "endless.csv", "a device"]),
@@ -104,8 +104,8 @@ BAD = [
     (["--available", "zipped.npy"], ["--available", "zipped.npy", "NumPy's .npy form"]),
     (["--available", "huge.npy"], ["--available", "huge.npy", "header is damaged"]),
     (["--available", "nested.npy"], ["--available", "nested.npy", "header is damaged"]),
-    (["--available", "texts.npy"], ["--available", "texts.npy", "something else than rows of 0 and 1"]),
-    (["--available", "complex.npy"], ["--available", "complex.npy", "something else than rows of 0 and 1"]),
+    (["--available", "texts.npy"], ["--available", "texts.npy", "its values are not rows of 0 and 1"]),
+    (["--available", "complex.npy"], ["--available", "complex.npy", "its values are not rows of 0 and 1"]),
     (["--available", "twos.csv"], ["--available", "twos.csv", "0 and 1"]),
     (["--available", "small.csv"], ["--available", "2 clients and 3 rounds", "50 clients and 100 rounds"]),
     (["--available", "objects.npy"], ["--available", "objects.npy"]),
@@ -145,8 +145,8 @@ BAD = [
     (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),
     (["--out", "~/run"], ["--out", "begins with ~"]),
     (["--out", "runs/\udcff"], ["--out", r"runs/\udcff", "no UTF-8"]),
-    (["--available", "nobody.csv"], ["available", "no client can be reached in any of the 100 rounds"]),
-    (["--available", "unknown.npy"], ["--available", "unknown.npy", "something else than rows of 0 and 1"]),
+    (["--available", "nobody.csv"], ["available", "no client is available in any of the 100 rounds"]),
+    (["--available", "unknown.npy"], ["--available", "unknown.npy", "its values are not rows of 0 and 1"]),
     (["--rounds", "1_0"], ["--rounds", "'1_0'", "whole number"]),
     (["--learning-rate", "٣"], ["--learning-rate", "'٣'", "a number"]),
     (["--learning-rate", "1e39"], ["--learning-rate", "infinite in the 32-bit numbers"]),
@@ -172,7 +172,7 @@ BAD = [
     (["--loss-on", "all"], ["--loss-on all", "without --holdout"]),
     (["--checkpoint-every", "5", "--keep", "0"], ["--checkpoint-every 5", "without --keep above 0"]),
     (["--data-dir", "."], ["--data-dir .", "without a --dataset other than digits, synthetic and your own"]),
-    (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is none"]),
+    (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is less than one"]),
     (["--algo", "gpfl", "--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442", "at least 0.00069"]),
 ]
 NEEDS_DATA = {

@@ -303,7 +303,7 @@ def test_ctrl_c_of_a_real_process(tmp_path):
     out = tmp_path / "out"
     arguments = ["--rounds", "100000", "--chunk", "5", "--num-clients", "10", "--num-selected", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedjax_sel.compare", *arguments, "--algos", "random", "fl_dp3s", "--out", str(out)],
+        [sys.executable, "-m", "fedjax_sel", "compare", *arguments, "--algos", "random", "fl_dp3s", "--out", str(out)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     deadline = time.monotonic() + 120
@@ -321,7 +321,7 @@ def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path
     out = tmp_path / "out"
     arguments = ["--rounds", "200", "--chunk", "5", "--num-clients", "10", "--num-selected", "2",
                  "--checkpoint-every", "20", "--algos", "random", "fl_dp3s", "--out", str(out)]  # fmt: skip
-    process = subprocess.Popen([sys.executable, "-m", "fedjax_sel.compare", *arguments], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "fedjax_sel", "compare", *arguments], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not list((out / "fl_dp3s" / "checkpoints").glob("round-*")):
         time.sleep(0.01)

@@ -169,7 +169,7 @@ def test_a_run_takes_logs(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "_callback", lambda name: Tool)
     fedjax_sel.run(SMALL.replace(rounds=2), out=str(tmp_path / "run"), log="tensorboard")
     assert seen == [(tmp_path / "run-log", 2)]
-    with pytest.raises(UserError, match="log: what a tool keeps lies beside the run's folder; give out as well"):
+    with pytest.raises(UserError, match="log: loggers write beside the run folder; give out= as well"):
         fedjax_sel.run(SMALL, log=["tensorboard"])
     with pytest.raises(UserError, match="--log: unknown 'tensorbord'; did you mean 'tensorboard'"):
         fedjax_sel.run(SMALL, out=str(tmp_path / "other"), log=["tensorbord"])

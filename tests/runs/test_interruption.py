@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 import fedjax_sel
-from fedjax_sel.reproduction import study
 from fedjax_sel.runs.interruption import Interruption, exit_code, how_to_go_on
 
 SMALL = fedjax_sel.preset("quickstart").replace(
@@ -120,16 +119,6 @@ def test_a_signal_ends_a_script_that_compares(tmp_path):
         fedjax_sel.run_comparison(["random", "oort"], SMALL, out=tmp_path, callbacks=[Impatient(signal.SIGTERM)])
     found = caught.value.result
     assert caught.value.code == 143 and found.stopped and found.rows == () and not (tmp_path / "oort").exists()
-
-
-def test_a_signal_ends_a_script_that_reproduces(tmp_path, monkeypatch):
-    def stopped(*_):
-        return SimpleNamespace(stopped=True, stopped_by=0)  # Ctrl-C, at once
-
-    monkeypatch.setattr(study, "of_entry", stopped)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        fedjax_sel.run_reproduction("fedgp/fig1", out=tmp_path)
-    assert caught.value.result.stopped
 
 
 SLOW = """

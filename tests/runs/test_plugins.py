@@ -8,8 +8,8 @@ import pytest
 from fedjax_sel import testing
 from fedjax_sel.cli import command_line, compare, train
 from fedjax_sel.cli import data as data_
+from fedjax_sel.cli import test as kit
 from fedjax_sel.core.plugin_sources import sources
-from fedjax_sel.testing import __main__ as kit
 
 QUICK = [
     "--dataset", "synthetic:train_size=200,test_size=40", "--num-clients", "8", "--num-selected", "2", "--batch-size",
@@ -113,9 +113,9 @@ def command(capsys, main, *arguments):
 
 def test_a_static_that_is_none_and_a_strategy_without_a_name_are_answered_in_one_sentence(capsys, here):
     for name, words in {
-        "static_array": "it holds counts and other plain values that never change",
-        "static_list": "Static(list): it holds counts and other plain values that never change",
-        "nameless": "strategy '': its name must be a text, for messages",
+        "static_array": "the value must be a hashable constant, such as a count",
+        "static_list": "Static(list): the value must be a hashable constant, such as a count",
+        "nameless": "strategy '': its name must be a nonempty string",
     }.items():
         code, out, err = command(capsys, train.main, *QUICK, "--algo", f"own_strategy:{name}")
         assert code == 2 and out == "" and err.count("\n") == 1 and words in err

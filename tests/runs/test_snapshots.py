@@ -6,7 +6,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.callbacks import Snapshots, StopAtTarget
-from fedjax_sel.reproduction import state as stored
+from studies.papers import state as stored
 
 SMALL = fedjax_sel.Config().replace(
     algo="afl", num_clients=6, num_selected=2, rounds=4, chunk=1, seeds=2, local_epochs=None, local_steps=1,

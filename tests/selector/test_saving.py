@@ -51,7 +51,7 @@ def test_several_may_save_at_once(tmp_path):
 
 @pytest.mark.parametrize("path", ["", ".", "/"])
 def test_what_is_no_file_is_one_sentence(path):
-    with pytest.raises(UserError, match=r"^save: \S+ cannot be written \(Is a directory\); give another path$"):
+    with pytest.raises(UserError, match=r"^save: \S+ cannot be written \(Is a directory\); choose another path$"):
         make().save(path)
 
 
@@ -104,7 +104,7 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
     before, content = selector._now, path.read_bytes()
     for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50, b"PK\x03\x04" + b"0" * 80):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match="no whole file"):
+        with pytest.raises(UserError, match="not an intact Selector file"):
             selector.load(path)
     np.savez(path, about=np.frombuffer(b"[1]", np.uint8))
     with pytest.raises(UserError, match="another Selector"):
@@ -163,7 +163,7 @@ def test_an_edited_standing_is_refused(tmp_path, change, digest):
     entries, before = saved(path), selector._now
     entries["about"] = edited(entries["about"], change)
     np.savez(path, **{name: entry for name, entry in entries.items() if digest or name != "sha256"})
-    with pytest.raises(UserError, match=r"^load: \S+ is no whole file of a Selector; give one that `save` wrote$"):
+    with pytest.raises(UserError, match=r"^load: \S+ is not an intact Selector file; pass one that `save` wrote$"):
         selector.load(path)
     assert selector._now is before
 
@@ -176,7 +176,7 @@ def test_edited_arrays_are_refused(tmp_path):
             changed = entry.copy()
             changed.reshape(-1)[:1] = ~changed.reshape(-1)[:1] if entry.dtype == bool else 1 + changed.reshape(-1)[:1]
             np.savez(path, **entries | {name: changed})
-            with pytest.raises(UserError, match="no whole file"):
+            with pytest.raises(UserError, match="not an intact Selector file"):
                 make().load(path)
 
 
@@ -189,7 +189,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path):
     losses = [name for name, entry in entries.items() if entry.dtype == np.float32 and entry.shape == (1, N)]
     entries[losses[-1]] = np.full((1, N), np.nan, np.float32)
     np.savez(path, **{name: entry for name, entry in entries.items() if name != "sha256"})
-    with pytest.raises(UserError, match="no whole file"):
+    with pytest.raises(UserError, match="not an intact Selector file"):
         make().load(path)
 
 
@@ -198,7 +198,7 @@ def test_a_compressed_file_is_refused_unread(tmp_path, kind):
     path = tmp_path / "selector.npz"
     with zipfile.ZipFile(path, "w", kind) as archive:
         archive.writestr("about.npy", b"0" * 50_000_000)
-    with pytest.raises(UserError, match="no whole file"):
+    with pytest.raises(UserError, match="not an intact Selector file"):
         make().load(path)
 
 
@@ -210,7 +210,7 @@ def test_an_array_that_promises_more_than_the_file_has_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name, entry in entries.items():
             archive.writestr(name, entry.replace(b"(1, 6), }          ", b"(1, 66666666666), }"))
-    with pytest.raises(UserError, match="no whole file"):
+    with pytest.raises(UserError, match="not an intact Selector file"):
         make().load(path)
 
 

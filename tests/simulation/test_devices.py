@@ -149,9 +149,9 @@ def test_the_default_layout_takes_the_fewest_turns(monkeypatch, seeds, selected,
 @pytest.mark.parametrize(
     "shape,message",
     [
-        ((2, 4), r"8 devices are more than the 2 there are; give seeds=1,clients=2"),
-        ((3, 1), r"4 seeds cannot be split into 3 equal groups and 3 devices are more than .*; give seeds=2,clients=1"),
-        ((1, 3), r"10 clients a round cannot be split into 3 equal shares .*; give seeds=1,clients=2"),
+        ((2, 4), r"8 devices exceed the 2 available; give seeds=1,clients=2"),
+        ((3, 1), r"4 seeds cannot be split into 3 equal groups and 3 devices exceed .*; give seeds=2,clients=1"),
+        ((1, 3), r"10 clients per round cannot be split into 3 equal shares .*; give seeds=1,clients=2"),
     ],
 )  # fmt: skip
 def test_a_mesh_that_cannot_be_had(shape, message):

@@ -53,7 +53,7 @@ def programs(experiment):
     host, plan, _ = layout.lay_out(posed, len(posed.config.run.seeds))
     given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), (host, run._roots(posed)))
     per_seed = devices.PER_SEED
-    start = jax.jit(devices.over_seeds(plan.mesh, partial(run.begin, plan), (run.SPECS, per_seed), per_seed))
+    start = jax.jit(devices.over_seeds(plan.mesh, partial(run.initial_state, plan), (run.SPECS, per_seed), per_seed))
     carry, streams = start.eval_shape(*given)
     yield "start", start, given
     if protocol.requests_at_start(plan.strategy):

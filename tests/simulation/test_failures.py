@@ -37,7 +37,7 @@ def test_a_trace_is_read_from_text_and_from_numpy(trace, tmp_path):
     np.testing.assert_array_equal(availability.load(path, 12, 8), table.T == 1)
     np.save(tmp_path / "who.npy", table.astype(bool))
     np.testing.assert_array_equal(availability.load(tmp_path / "who.npy", 12, 6), table.T == 1)
-    with pytest.raises(UserError, match="12 clients and 8 rounds, and the run has 12 clients and 9 rounds"):
+    with pytest.raises(UserError, match="12 clients and 8 rounds, but the run has 12 clients and 9 rounds"):
         availability.load(path, 12, 9)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel.simulation import faults
-from fedjax_sel.simulation.faults import Named
+from fedjax_sel.simulation.faults import UncheckedIds
 from fedjax_sel.training import optimizers
 from fedjax_sel.training.optimizers import by_name
 
@@ -20,7 +20,7 @@ def find(ids, mask, candidates=None, weights=(0.5, 0.25, 0.25), held=1.0):
     def both(one, other):
         return jnp.stack([jnp.asarray(one), jnp.asarray(other)])
 
-    named = Named(
+    named = UncheckedIds(
         both(ids, FINE[0]),
         both(mask, FINE[1]),
         None if candidates is None else both(candidates, range(len(candidates))),

@@ -484,7 +484,7 @@ def test_calling_for_losses_of_subsets_unasked_or_of_another_number_is_an_error(
 
     for requests, words in (
         ((), "reads the fact 'subset_loss' without buying it"),
-        ((Request("subset_loss", SERVER, always()),), r"the mask is bool \[2, 3\] and 1 subsets were requested"),
+        ((Request("subset_loss", SERVER, always()),), r"the mask is bool \[2, 3\], but subsets=1 was requested"),
     ):
         strategy = watcher(*requests)._replace(
             init=lambda key, env: jnp.zeros(()), update=update, observe=base.keep_state
@@ -550,16 +550,16 @@ def test_reading_the_servers_metrics_unasked_is_an_error():
 @pytest.mark.parametrize(
     "request_,sentence",
     [
-        (Request("loss", "neighbours", always()), "of 'neighbours'; it can be had of all or candidates or selected"),
+        (Request("loss", "neighbours", always()), "from 'neighbours'; request it from all or candidates or selected"),
         (Request("loss", CANDIDATES, always()), "no `candidates` function"),
-        (Request("loss", SELECTED, at_start()), "when only 'all' can be asked"),
+        (Request("loss", SELECTED, at_start()), "only 'all' can answer at_start()"),
         (Request("loss", ALL, always(), (("onn", "train"),)), "did you mean 'on'"),
         (Request("loss", ALL, always(), (("on", "test"),)), "give one of train, holdout, all"),
-        (Request("loss", ALL, always(), (("batch_size", 0),)), "give a whole number from 1"),
+        (Request("loss", ALL, always(), (("batch_size", 0),)), "give a whole number of at least 1"),
         (Request("loss", ALL, always(), (("on", "holdout"),)), "add --holdout 0.2"),
         (Request("server_metrics", SERVER, every(2)), "use always()"),
         (Request("server_metrics", SERVER, always()), "add --server-validation 0.05"),
-        (Request("update", SELECTED, always()), "it can be had of all or candidates"),
+        (Request("update", SELECTED, always()), "request it from all or candidates"),
     ],
 )
 def test_requests_that_cannot_be_served(request_, sentence):

@@ -68,7 +68,7 @@ def test_as_many_as_fit_in_equal_groups():
     for limit, together in ((four, 4), (four - 1, 2), (two - 1, 1), (None, 4)):
         assert memory_budget.seeds_that_fit(problem, limit)[0] == together
     assert memory_budget.seeds_that_fit(problem, two) == (2, two, four)
-    with pytest.raises(UserError, match=r"--seeds: one seed needs about .* GB of a device's memory, and there are"):
+    with pytest.raises(UserError, match=r"--seeds: one seed needs about .* GB of a device's memory, which has"):
         memory_budget.seeds_that_fit(problem, one - 1)
 
 

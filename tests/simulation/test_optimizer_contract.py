@@ -27,59 +27,59 @@ def remembers(own=((), ()), shared=((), ())):
 BROKEN = {
     "a server that draws": (
         {"server": lambda rate: optax.chain(optax.add_noise(0.1, 0.5, jax.random.key(0)), optax.sgd(rate))},
-        "`server` remembers a random key .*equal in every seed",
+        "the state of `server` holds a random key .*equal in all seeds",
     ),
-    "no name": ({"name": None}, "optimizer None: its name must be a text"),
+    "no name": ({"name": None}, "optimizer None: `name` must be a non-empty string"),
     "no function": ({"gradient": None}, "`gradient` is of type NoneType; give a function"),
     "a hook that raises": ({"gradient": raises}, "`gradient` cannot be traced: RuntimeError: two$"),
     "no gradient": (
         {"gradient": lambda *_: 5},
-        "`gradient` answers something else than a pytree of the model's shapes",
+        "`gradient` must return a pytree of the model's shapes",
     ),
-    "half a gradient": ({"gradient": lambda g, *_: {"Dense_0": g["Dense_0"]}}, "`gradient` answers something else"),
-    "no report": ({"report": lambda *_: 5}, "`report` answers a .*; return Report"),
+    "half a gradient": ({"gradient": lambda g, *_: {"Dense_0": g["Dense_0"]}}, "`gradient` must return a pytree"),
+    "no report": ({"report": lambda *_: 5}, "`report` returned a .*; return Report"),
     "another memory": (
         {"report": lambda finished, memory: Report(finished.update, own=finished.update)},
-        "`report` answers own of another structure",
+        "`report` returned own with another structure",
     ),
     "a memory of another shape": (
         remembers(own=(jnp.float32(0), jnp.zeros(3))),
-        r"`report` makes own float32 \[3\], and it is float32 \[\] after `init_own`; keep its dtype and shape",
+        r"`report` returned own as float32 \[3\], but `init_own` returned float32 \[\]; keep dtype and shape",
     ),
     "a memory of another dtype": (
         remembers(own=({"steps": jnp.int32(0)}, {"steps": jnp.float32(0)})),
-        r"`report` makes own\['steps'\] float32 \[\], and it is int32 \[\] after `init_own`",
+        r"`report` returned own\['steps'\] as float32 \[\], but `init_own` returned int32 \[\]",
     ),
     "nothing for the server to remember": (
         remembers(shared=(jnp.zeros(3), ())),
-        "`report` answers contributed of another structure than `init_shared` does; return the same",
+        "`report` returned contributed with another structure than `init_shared`; return the same structure",
     ),
     "what the server does not remember": (
         remembers(shared=((), jnp.zeros(3))),
-        "`report` answers contributed of another structure than `init_shared` does; return the same",
+        "`report` returned contributed with another structure than `init_shared`; return the same structure",
     ),
     "a memory of the server of another shape": (
         remembers(shared=(jnp.zeros(3), jnp.zeros(2))),
-        r"`report` makes contributed float32 \[2\], and it is float32 \[3\] after `init_shared`",
+        r"`report` returned contributed as float32 \[2\], but `init_shared` returned float32 \[3\]",
     ),
     "a memory of the server of whole numbers": (
         remembers(shared=(jnp.int32(0), jnp.int32(1))),
-        "`report` makes contributed int32, of which the server takes weighted sums; return it as float32",
+        "`report` returned contributed as int32, but the server takes weighted sums; return it as float32",
     ),
     "a mean of truths": (
         {"report": lambda finished, memory: Report((finished.update, True)), "combine": lambda averaged: averaged[0]},
-        r"`report` makes averaged\[1\] bool, of which the server takes weighted sums; return it as float32",
+        r"`report` returned averaged\[1\] as bool, but the server takes weighted sums; return it as float32",
     ),
-    "no mean": ({"combine": lambda averaged: averaged["Dense_0"]}, "`combine` answers something else"),
-    "no server": ({"server": lambda rate: rate}, "`server` answers a float; return an optax.GradientTransformation"),
+    "no mean": ({"combine": lambda averaged: averaged["Dense_0"]}, "`combine` must return a pytree"),
+    "no server": ({"server": lambda rate: rate}, "`server` returned a float; return an optax.GradientTransformation"),
     "a memory of texts": ({"init_own": lambda params: "text"}, "`init_own` cannot be traced"),
     "a memory of models alone": (
         {"init_own": lambda params: {name: jax.tree.map(jnp.zeros_like, leaf) for name, leaf in params.items()}},
         "`init_own of a scalar` cannot be traced: AttributeError",
     ),
     "a rate of nothing": ({"server_learning_rate": 0}, "`server_learning_rate` is 0; give a positive number"),
-    "less than nothing sent": ({"vectors_up": -1}, "`vectors_up` is -1; give a whole number from 0"),
-    "half a number sent": ({"floats_up": 0.5}, "`floats_up` is 0.5; give a whole number from 0"),
+    "less than nothing sent": ({"vectors_up": -1}, "`vectors_up` is -1; give an integer of at least 0"),
+    "half a number sent": ({"floats_up": 0.5}, "`floats_up` is 0.5; give an integer of at least 0"),
 }
 
 

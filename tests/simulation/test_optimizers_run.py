@@ -435,7 +435,7 @@ def test_a_strategy_that_cannot_say_how_often_it_selects_is_refused():
     refused = {"fedcor": {}, "divfl": {}, "random": {"variant": "weighted-wor"}, "fl_dp3s": {"pool": 8}}
     for algo, parameters in refused.items():
         with pytest.raises(
-            UserError, match="--aggregation: 'unbiased' needs to know how often each client is selected"
+            UserError, match="--aggregation: 'unbiased' needs the expected number of selections per client"
         ):
             pose(SMALL.replace(algo=algo, algo_args=parameters, aggregation="unbiased"))
     allowed = {"clustered": ({}, {"variant": "size"}), "random": ({}, {"variant": "md"}), "fl_dp3s": ({},)}
@@ -543,13 +543,13 @@ def test_other_optimizers_send_next_to_nothing(name, floats):
     [
         (
             {"client_optimizer": "adam", "momentum": 0.9},
-            "--client-optimizer adam: --momentum 0.9 is sgd's; add --moment",
+            "--client-optimizer adam: --momentum 0.9 applies to sgd only; add --moment",
         ),
-        ({"client_optimizer": "adam", "weight_decay": 0.1}, "--weight-decay 0.1 is sgd's"),
-        ({"client_optimizer_args": "b1=0.5"}, "--client-optimizer-args b1=0.5: the clients' sgd takes --momentum"),
+        ({"client_optimizer": "adam", "weight_decay": 0.1}, "--weight-decay 0.1 applies to sgd only"),
+        ({"client_optimizer_args": "b1=0.5"}, "--client-optimizer-args b1=0.5: sgd takes no arguments here"),
         ({"server_optimizer": "adam"}, "its learning rate is missing; add --server-learning-rate 0.01"),
-        ({"server_optimizer": "adam", "optimizer": "fedyogi"}, "fedyogi brings a server optimizer of its own"),
-        ({"server_optimizer_args": "b1=0.5"}, "there is no --server-optimizer that takes them"),
+        ({"server_optimizer": "adam", "optimizer": "fedyogi"}, "fedyogi has its own server optimizer"),
+        ({"server_optimizer_args": "b1=0.5"}, "no --server-optimizer is given"),
         ({"server_optimizer": "amda", "server_learning_rate": 1}, "--server-optimizer: unknown 'amda'; did you mean"),
         ({"optimizer": "fedproxx"}, "--optimizer: unknown 'fedproxx'; did you mean 'fedprox'"),
         ({"optimizer_args": "mu=1"}, "--optimizer-args of fedavg: unknown 'mu'"),

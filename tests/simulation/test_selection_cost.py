@@ -86,7 +86,7 @@ REQUESTS = (
 
 def final_state(setting):
     """The carry after all rounds, through the pieces that `measure` times."""
-    carry, stubs = selection_cost._begin(setting, jax.random.key(3))
+    carry, stubs = selection_cost._initial(setting, jax.random.key(3))
     carry = carry._replace(state=selection_cost._prepared(setting, carry))
     cohorts = []
     rounds = jax.jit(lambda carry, first: selection_cost._rounds(setting, carry, first, stubs))

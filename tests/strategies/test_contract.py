@@ -54,25 +54,28 @@ BROKEN = {
     "an integer mask": (SOUND._replace(select=answering(mask=jnp.ones((K,), int))), "`mask` of the selection is int32"),
     "no mask": (SOUND._replace(select=answering(mask=None)), "has no `mask`"),
     "integer weights": (SOUND._replace(select=answering(weights=jnp.ones((K,), int))), "`weights` of the selection"),
-    "not a Selection": (SOUND._replace(select=lambda key, *rest: ids(key)), "answers a"),
+    "not a Selection": (SOUND._replace(select=lambda key, *rest: ids(key)), "returns a"),
     "ids as a list": (SOUND._replace(select=answering(ids=[0, 1, 2])), "`ids` of the selection is list"),
     "a request by name": (SOUND._replace(requests=("loss",)), "write requests=(Request(...),)"),
     "a list of requests": (SOUND._replace(requests=[Request("loss", SELECTED, always())]), "is not a tuple"),
     "no schedule": (SOUND._replace(requests=(Request("loss", SELECTED, 3),)), "has no schedule"),
-    "a period of nothing": (SOUND._replace(requests=(Request("loss", SELECTED, every(0)),)), "of which there are none"),
+    "a period of nothing": (
+        SOUND._replace(requests=(Request("loss", SELECTED, every(0)),)),
+        "which contains no rounds",
+    ),
     "rounds backwards": (
         SOUND._replace(requests=(Request("loss", SELECTED, Schedule(False, (Rule(5, 2, 1),))),)),
-        "of which there are none",
+        "which contains no rounds",
     ),
-    "options by name": (SOUND._replace(requests=(Request("loss", SELECTED, always(), ("on",)),)), "no pairs"),
-    "candidates unasked": (SOUND._replace(candidates=candidates), "names clients whom no request asks"),
+    "options by name": (SOUND._replace(requests=(Request("loss", SELECTED, always(), ("on",)),)), "not pairs"),
+    "candidates unasked": (SOUND._replace(candidates=candidates), "no request to CANDIDATES"),
     "float candidates": (
         SOUND._replace(requests=(LOSS,), candidates=lambda *given: jnp.zeros((6,))),
-        "must answer int32 [d]",
+        "must return int32 [d]",
     ),
     "more candidates than clients": (
         SOUND._replace(requests=(LOSS,), candidates=lambda key, *rest: jnp.arange(N + 1, dtype=jnp.int32)),
-        "names 13 clients, and there are 12",
+        "returns 13 IDs; return at most N = 12",
     ),
     "an undeclared fact": (
         SOUND._replace(select=lambda key, state, info, *rest: answering(ids=info.loss.value[:K].astype(int))(key)),
@@ -98,23 +101,23 @@ BROKEN = {
     "init that raises": (SOUND._replace(init=lambda key, env: env.nothing), "`init` cannot be traced: AttributeError"),
     "a state that grows": (
         SOUND._replace(update=lambda state, *rest: state._replace(scores=jnp.append(state.scores, 0.0))),
-        "`update` makes state.scores float32 [13], and it is float32 [12] after `init`",
+        "`update` returns state.scores as float32 [13], but `init` returns float32 [12]",
     ),
     "a preparation of another kind": (
         SOUND._replace(prepare=lambda state, info: state._replace(scores=(100 * state.scores).astype(int))),
-        "`prepare` makes state.scores int64",
+        "`prepare` returns state.scores as int64",
     ),
     "a state of another dtype": (
         SOUND._replace(observe=lambda state, *rest: state._replace(scores=state.scores.astype(int))),
-        "`observe` makes state.scores int32 [12]",
+        "`observe` returns state.scores as int32 [12]",
     ),
     "a state of another structure": (
         SOUND._replace(update=lambda state, *rest: state.scores),
-        "`update` answers a state of another structure",
+        "`update` returns a state with another structure",
     ),
     "a Static that changes": (
         SOUND._replace(update=lambda state, *rest: state._replace(k=Static(state.k.value + 1))),
-        "a Static that changed",
+        "a changed Static",
     ),
     "a hook that is no function": (SOUND._replace(update=3), "`update` is of type int"),
 }

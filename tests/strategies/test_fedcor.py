@@ -501,11 +501,11 @@ def test_a_fit_is_a_real_branch_in_a_batch():
         ({"reuse": -1}, "reuse=-1"),
         ({"dimension": 0}, "dimension=0"),
         ({"learning_rate": 0.0}, "learning_rate"),
-        ({"mean": "median"}, "mean=median is unknown; it has zero and discounted"),
-        ({"preset": "code-2021"}, "preset='code-2021' is unknown; it has paper, code-2022"),
+        ({"mean": "median"}, "mean=median is unknown; choose from zero, discounted"),
+        ({"preset": "code-2021"}, "preset='code-2021' is unknown; choose from paper, code-2022"),
         ({"preset": "closed-form", "steps": 5}, "steps=5 has no effect with preset=closed-form; leave it out"),
         ({"preset": "proxy", "anneal": 0.9}, "anneal=0.9 has no effect with preset=proxy"),
-        ({"task": "mnist"}, "task='mnist' is unknown; it has fmnist, cifar10"),
+        ({"task": "mnist"}, "task='mnist' is unknown; choose from fmnist, cifar10"),
     ],
 )
 def test_wrong_hyperparameters(parameters, message):

@@ -351,7 +351,7 @@ def test_fewer_available_than_a_pool_or_a_cohort():
 
 
 def test_a_pool_below_the_cohort_is_refused():
-    with pytest.raises(UserError, match=r"pool=2 is below the cohort of 3; give 3 or more"):
+    with pytest.raises(UserError, match=r"pool=2 is below the cohort size 3; give at least 3"):
         pooled(np.eye(5), 3, 2)
     with pytest.raises(UserError, match=r"pool=6 exceeds the 5 clients; give at most 5"):
         pooled(np.eye(5), 3, 6)

@@ -34,7 +34,7 @@ def cohorts(name: str) -> list[list[int]]:
     world = synthetic_clients.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
     tables = jax.tree.map(jnp.asarray, world)
     game = driver.Game(SELECTED, ROUNDS)
-    carry = jax.jit(lambda key, world: driver.begin(strategy, game, key, world))(jax.random.key(0), tables)
+    carry = jax.jit(lambda key, world: driver.initialize(strategy, game, key, world))(jax.random.key(0), tables)
     carry = jax.tree.map(lambda leaf: leaf[0], driver.prepare(strategy, jax.tree.map(lambda leaf: leaf[None], carry)))
     play = jax.jit(lambda carry, key, world: driver.play(strategy, ROUNDS, carry, key, world)[1])
     return np.asarray(play(carry, jax.random.key(1), tables).ids).tolist()

@@ -242,13 +242,13 @@ def test_what_it_buys(variant, kind, who, options):
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(UserError, match=r"^pow_d: batch_size=16 has no effect with variant=pow-d; it is cpow-d's$"):
+    with pytest.raises(UserError, match=r"^pow_d: batch_size=16 has no effect with variant=pow-d; set variant=cpow-d$"):
         pow_d(batch_size=16)
     with pytest.raises(UserError, match=r"pow_d: num_candidates=0 is below 1"):
         pow_d(num_candidates=0)
     with pytest.raises(UserError, match=r"pow_d: batch_size=0 is below 1"):
         pow_d(variant="cpow-d", batch_size=0)
-    with pytest.raises(UserError, match=r"pow_d: num_candidates=3 is below the cohort's size 4"):
+    with pytest.raises(UserError, match=r"pow_d: num_candidates=3 is below the cohort size 4"):
         pow_d(num_candidates=3).init(jax.random.key(0), environment(np.full(9, 5), 4))
     with pytest.raises(UserError, match=r"pow_d: num_candidates=1000 exceeds the 9 clients; give at most 9"):
         pow_d(num_candidates=1000).init(jax.random.key(0), environment(np.full(9, 5), 4))

@@ -128,7 +128,7 @@ def test_over_replicates_is_each_replicate_by_itself(available):
     strategy = strategies.make("pow_d")
     world = jax.tree.map(jnp.asarray, synthetic_clients.ordinary(strategy, N, T, seed=0))
     game, seeds = driver.Game(K, T), jax.random.split(jax.random.key(3), 3)
-    states = [driver.begin(strategy, game, key, world).state for key in seeds]
+    states = [driver.initialize(strategy, game, key, world).state for key in seeds]
     one = protocol.nothing_known(strategy, COUNTS, N)
     infos = [protocol.entered(one, "loss", jnp.arange(N) * float(s), jnp.ones((N,), bool)) for s in (1, -1, 2)]
     there = None if available is None else jnp.array([HERE, HERE[::-1], ~HERE | HERE])
@@ -155,7 +155,7 @@ def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
     )
     world = jax.tree.map(jnp.asarray, table)
     key = jax.random.key(2)
-    begin = jax.jit(lambda key, world: driver.begin(strategy, driver.Game(K, T), key, world))(key, world)
+    begin = jax.jit(lambda key, world: driver.initialize(strategy, driver.Game(K, T), key, world))(key, world)
     begin = begin._replace(state=jax.tree.map(jnp.asarray, protocol.prepare(strategy, *begin)))
     wanted = jax.jit(lambda carry: driver.play(strategy, T, carry, key, world)[1])(begin)
 

@@ -387,11 +387,11 @@ def test_every_optimizer_is_listed_and_made():
         ("fedporx", {}, "--optimizer: unknown 'fedporx'; did you mean 'fedprox'"),
         ("fedprox", {"mue": 1}, "--optimizer-args of fedprox: unknown 'mue'; did you mean 'mu'"),
         ("fedprox", {"mu": "much"}, "--optimizer-args mu=much of fedprox: 'much' is not of type float"),
-        ("fedprox", {"mu": -1}, "mu=-1.0: must be a number from 0"),
-        ("fednova", {"mu": "nan"}, "mu=nan: must be a number from 0"),
+        ("fedprox", {"mu": -1}, "mu=-1.0: must be at least 0"),
+        ("fednova", {"mu": "nan"}, "mu=nan: must be at least 0"),
         ("fedyogi", {"tau": 0}, "tau=0.0: must be a positive number"),
-        ("fedadam", {"beta2": 1}, "beta2=1.0: is outside 0"),
-        ("fedavgm", {"momentum": 1.5}, "momentum=1.5: is outside 0"),
+        ("fedadam", {"beta2": 1}, "beta2=1.0: must be at least 0 and below 1"),
+        ("fedavgm", {"momentum": 1.5}, "momentum=1.5: must be at least 0 and below 1"),
         ("scaffold", {"mu": 1}, "--optimizer-args of scaffold: unknown 'mu'"),
         ("nobodys:theirs", {}, "--optimizer nobodys:theirs: there is no module 'nobodys'"),
         ("fedjax_sel.metrics:running", {}, "--optimizer fedjax_sel.metrics:running: 'fedjax_sel.metrics' has no"),
@@ -434,12 +434,12 @@ def test_optax_by_name_takes_its_parameters():
         ("adamm", {}, "--client-optimizer: unknown 'adamm'; did you mean 'adam'"),
         ("lbfgs", {}, "--client-optimizer: unknown 'lbfgs'"),
         ("adam", {"b3": 1}, "--client-optimizer-args of adam: unknown 'b3'; choose from b1, b2"),
-        ("adam", {"learning_rate": 1}, "learning_rate has a flag of its own"),
+        ("adam", {"learning_rate": 1}, "learning_rate has its own flag"),
         ("adam", {"mu_dtype": "no_such_type"}, "cannot be used here"),
-        ("adam", {"b1": 2}, "b1=2 of adam: is outside 0"),
-        ("adam", {"eps": -1}, "eps=-1 of adam: must be a number from 0"),
-        ("sgd", {"momentum": 1}, "momentum=1.* of sgd: is outside 0"),
-        ("rmsprop", {"decay": -0.1}, "decay=-0.1 of rmsprop: is outside 0"),
+        ("adam", {"b1": 2}, "b1=2 of adam: must be at least 0 and below 1"),
+        ("adam", {"eps": -1}, "eps=-1 of adam: must be at least 0"),
+        ("sgd", {"momentum": 1}, "momentum=1.* of sgd: must be at least 0 and below 1"),
+        ("rmsprop", {"decay": -0.1}, "decay=-0.1 of rmsprop: must be at least 0 and below 1"),
         ("sgd", {"momentum": "lots"}, "cannot be used here|'lots' is not of type float"),  # as Optax declares it
     ],
 )
@@ -481,5 +481,5 @@ def test_a_server_that_decays_stands_still_where_nobody_reported():
     params, nothing = {"w": jnp.ones(3)}, {"w": jnp.zeros(3)}
     assert not jax.tree.leaves(decaying.init(params))  # it remembers nothing, and would shrink the model
     for arrived in (True, False):
-        moved, _ = server.step_if_anybody(decaying, decaying.init(params), params, nothing, jnp.bool_(arrived))
+        moved, _ = server.step_if_any_report(decaying, decaying.init(params), params, nothing, jnp.bool_(arrived))
         assert (np.asarray(moved["w"]) != 1.0).any() == arrived

@@ -1,4 +1,4 @@
-"""Where the strategies' numbers come from: the tables of tests/test_published_numbers.py, which the code is held to."""
+"""Sources of the strategies' numbers: the tables of tests/studies/papers/test_published_numbers.py."""
 
 import ast
 import functools
@@ -45,7 +45,7 @@ def preset_numbers(strategy: str) -> dict[str, dict[str, Any]]:
 @functools.cache
 def _tables(root: Path) -> dict[str, dict[str, str]]:
     """Return the last column of each table by its first."""
-    path = root / "tests" / "test_published_numbers.py"
+    path = root / "tests" / "studies" / "papers" / "test_published_numbers.py"
     wanted = {*_TABLES.values(), "DEFAULTS"}
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:

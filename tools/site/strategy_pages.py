@@ -1,4 +1,4 @@
-"""What the code says of its strategies, as Markdown: what each buys and sends, its parameters, how it differs."""
+"""Markdown about each strategy, generated from the code: facts, traffic, parameters, and deviations from the paper."""
 
 import importlib
 import inspect
@@ -17,7 +17,7 @@ from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.requests import ALL, CANDIDATES, SELECTED, SERVER, Request
 
 WHO = {
-    ALL: "all clients that can be reached",
+    ALL: "all available clients",
     CANDIDATES: "the candidates",
     SELECTED: "the cohort",
     SERVER: "the server itself",
@@ -25,8 +25,8 @@ WHO = {
 
 
 def overview(root: Path) -> str:
-    """Return the table of all strategies with what each buys and sends."""
-    lines = ["| strategy | paper | buys | sends beyond K models down and K up a round |", "|---|---|---|---|"]
+    """Return the table of all strategies with their facts and traffic."""
+    lines = ["| strategy | paper | buys | sends beyond K models down and K up per round |", "|---|---|---|---|"]
     for name, entry in strategies.TABLE.items():
         strategy = strategies.make(name)
         lines.append(f"| [`{name}`]({name}.md) | {entry.paper} | {costs.buys(strategy)} | {costs.costs(strategy)} |")
@@ -34,17 +34,17 @@ def overview(root: Path) -> str:
 
 
 def information(root: Path) -> str:
-    """Return the table of all strategies with what each buys, for a page beside the folder of strategies."""
+    """Return the same table for a page beside the folder of strategies."""
     return overview(root).replace("](", "](strategies/")
 
 
 def facts(root: Path) -> str:
     """Return the catalogue of facts."""
-    lines = ["| fact | who can be asked | floats up a client | needs the model | trains | options |", "|" + "---|" * 6]
+    lines = ["| fact | queried clients | floats up per client | needs the model | trains | options |", "|" + "---|" * 6]
     for name, kind in kinds.KINDS.items():
         length = "none" if not kind.has_table else (kind.symbol or "1")
         if kind.extra_floats:
-            length = f"{kind.extra_floats} + one a probe"
+            length = f"{kind.extra_floats} + one per probe"
         who = ", ".join(WHO[one] for one in kind.who)
         options = "; ".join(
             f"`{option}`: {'a whole number' if isinstance(allowed, type) else ', '.join(map(str, allowed))}"
@@ -57,14 +57,14 @@ def facts(root: Path) -> str:
 
 
 def buys(root: Path, name: str) -> str:
-    """Return what a strategy buys as it stands, and where a parameter changes that."""
+    """Return the facts that a strategy buys, and the parameters that change them."""
     usual = strategies.make(name)
     if usual.requests:
-        lines = ["| fact | asked of | when | a client sends up |", "|---|---|---|---|"]
+        lines = ["| fact | queried clients | when | sent up per client |", "|---|---|---|---|"]
         lines += [_request(request) for request in usual.requests]
-        text = "\n".join(lines) + f"\n\nBeyond K models down and K up a round that is: {costs.costs(usual)}."
+        text = "\n".join(lines) + f"\n\nBeyond K models down and K up per round, this sends: {costs.costs(usual)}."
     else:
-        text = "Nothing. It sends K models down and K up a round, as training itself needs."
+        text = "Nothing. It sends K models down and K up per round, for training itself."
     changed = _where_parameters_matter(name, usual)
     if changed:
         text += (
@@ -112,7 +112,7 @@ def parameters(root: Path, name: str) -> str:
     for parameter, (kind, default) in found.items():
         source = published_sources.source(root, name, parameter)
         if default is None and parameter in numbers:
-            shown = f"of the preset: {_code(numbers[parameter])}"
+            shown = f"from the preset: {_code(numbers[parameter])}"
         else:
             shown = _code(default)
         cells = [f"`{parameter}`", shown, _allowed(kind), meanings[parameter], source]
@@ -134,7 +134,7 @@ def presets(root: Path, name: str) -> str:
 
 
 def differs(root: Path, name: str) -> str:
-    """Return how a strategy differs from its paper: the end of its module's documentation."""
+    """Return a strategy's deviations from its paper: the end of its module's docstring."""
     factory = strategies.TABLE[name].factory
     module = importlib.import_module(factory.__module__)
     doc = inspect.cleandoc(module.__doc__ or "")

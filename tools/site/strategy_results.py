@@ -17,7 +17,7 @@ _COLUMNS = {  # of comparison.csv: name -> heading, digits
 
 
 def of_strategy(root: Path, name: str) -> str:
-    """Return tables of what was measured with a strategy; one sentence where nothing was."""
+    """Return tables of a strategy's results; one sentence if there are no results."""
     parts = [part for part in (_leaderboard(root, name),) if part]
     for folder, about in _GRIDS.items():
         path = root / "results" / folder / "comparison.csv"
@@ -65,8 +65,8 @@ def _leaderboard(root: Path, name: str) -> str:
     table = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *lines]
     about = (
         "**The leaderboard** ([all of it](../../results/leaderboard/README.md)), mean ± standard deviation over seeds "
-        "(≥: some seed does not arrive, and counts all rounds), and whether the accuracy is told from that of random "
-        "selection under the same optimizer. Tuned strategies, absent clients and lost reports stand there, too:"
+        "(≥: some seed misses the target and counts all rounds). The last column compares the accuracy with random "
+        "selection's under the same optimizer. It also covers tuned strategies, unavailable clients and lost reports:"
     )
     return about + "\n\n" + "\n".join(table)
 

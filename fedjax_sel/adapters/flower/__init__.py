@@ -1,11 +1,11 @@
-"""Flower: a `Strategy` of its message API that selects with a Selector, and clients that answer its questions.
+"""Adapter for Flower: a `Strategy` of its message API that uses a Selector, and a ClientApp that answers the queries.
 
     strategy = SelectorStrategy("fl_dp3s", num_clients=50, num_selected=10, num_rounds=100, profile_size=64)
     result = strategy.start(grid, ArrayRecord(module.state_dict()))          # in the ServerApp
 
     app = client_app(make_client)                                            # the ClientApp
 
-docs/flower.md shows both sides. Flower is imported when one of these names is asked for.
+docs/flower.md shows both sides. The first access to one of these names imports Flower.
 """
 
 from typing import TYPE_CHECKING, Any

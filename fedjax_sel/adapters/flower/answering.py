@@ -1,4 +1,4 @@
-"""The client's side: a ClientApp that answers what a SelectorStrategy asks."""
+"""ClientApp that answers the queries of a SelectorStrategy."""
 
 # pyright: reportMissingImports=false
 from collections.abc import Callable
@@ -16,29 +16,29 @@ MakeClient = Callable[[Context], Client]
 
 
 def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientApp:
-    """Return a ClientApp whose `train` and queries are answered by a client.
+    """Return a ClientApp that handles training and queries with a `Client`.
 
     Args:
-        make_client: (context) -> the client that this node is; called for every message, so keep what takes long.
-        app: to which these are added, such as one with an `evaluate` of its own; None: a new one.
+        make_client: function from the context to this node's client. Every message calls it, so cache expensive work.
+        app: ClientApp to extend, such as one with its own `evaluate`; None: a new one.
     """
     answering: Any = ClientApp() if app is None else app
 
     @answering.query("introduce")
     def introduce(message: Message, context: Context) -> Message:
         client = make_client(context)
-        own = {
+        identity = {
             "name": str(client.name),
             "num-examples": int(client.num_examples),
             "num-all-examples": int(client.num_all_examples),
         }
-        return Message(RecordDict({messages.OURS: ConfigRecord(own)}), reply_to=message)
+        return Message(RecordDict({messages.OURS: ConfigRecord(identity)}), reply_to=message)
 
     def answer(kind: str, message: Message, context: Context) -> Message:
         return messages.answer(message, {kind: make_client(context).answer(messages.question_of(message))})
 
     for kind, about in KINDS.items():
-        if about.has_table and kind != "loss_change":  # which takes several losses; see `probes`
+        if about.has_table and kind != "loss_change":  # `probes` derives a loss_change from several loss queries
             answering.query(kind)(partial(answer, kind))
 
     @answering.train()

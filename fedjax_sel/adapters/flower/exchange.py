@@ -1,4 +1,4 @@
-"""A round's messages and their replies, by the clients' names; who does not answer in time is left out."""
+"""Messages and replies of a round, by client name; late replies are dropped."""
 
 # pyright: reportMissingImports=false
 import logging
@@ -16,27 +16,27 @@ _log = logging.getLogger(__name__)
 
 
 class Exchange(NamedTuple):
-    """With the clients of a round."""
+    """Message exchange with the clients of a round."""
 
     grid: Grid
     nodes: Nodes
-    there: Mapping[str, int]  # who can be reached, and where
+    there: Mapping[str, int]  # available clients: name -> node ID
     round: int  # from 0
-    seconds: float  # to wait for answers
+    seconds: float  # timeout
 
     def send(self, content: RecordDict, message_type: str, names: tuple[str, ...]) -> dict[str, Message]:
-        """Send one content to several clients; return the replies that came in time and hold no error."""
+        """Send one content to several clients; return the timely replies without errors, by name."""
         sent = [
             Message(content, self.there[name], message_type, ttl=self.seconds) for name in names if name in self.there
         ]
-        heard: dict[str, Message] = {}
+        replies: dict[str, Message] = {}
         for reply in self.grid.send_and_receive(sent, timeout=self.seconds) if sent else ():
             name = self.nodes.name(reply)
             if reply.has_error():
                 _log.warning("client %r did not answer %s: %s", name, message_type, reply.error.reason)
             elif name is not None:
-                heard[name] = reply
-        return heard
+                replies[name] = reply
+        return replies
 
     def ask(
         self,
@@ -44,17 +44,17 @@ class Exchange(NamedTuple):
         options: Mapping[str, Any],
         model: ArrayRecord | None,
         names: tuple[str, ...],
-        said: Mapping[str, ConfigRecord] = MappingProxyType({}),
+        config: Mapping[str, ConfigRecord] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Ask for a fact; return what those answered who did.
+        """Query clients for a fact, and return the answers by name.
 
         Args:
-            kind: of the fact.
-            options: of its measurement.
-            model: on which it is measured; None where it needs none.
-            names: whom to ask.
-            said: of training, where the answer takes one.
+            kind: kind of the fact.
+            options: options of the measurement.
+            model: model to measure; None if the fact does not need it.
+            names: names of the clients to query.
+            config: training configuration, if the answer requires training.
         """
-        message_type, content = messages.question(kind, options, self.round, model, said)
+        message_type, content = messages.question(kind, options, self.round, model, config)
         answers = {name: messages.answer_of(one, kind) for name, one in self.send(content, message_type, names).items()}
         return {name: answer for name, answer in answers.items() if answer is not None}

@@ -1,6 +1,6 @@
-"""Where a federation stands, in a folder: its clients, its Selector, and the model that opens the round.
+"""Folder with a federation's state: its clients, its Selector, and the model at the start of the round.
 
-The Selector's file is written last and says which round it is; the model of that round is there by then.
+The Selector's file determines the round. It is written last, when the model of that round is already on disk.
 """
 
 import json
@@ -18,45 +18,45 @@ from fedjax_sel.selector import Selector, storage
 CLIENTS, SELECTOR = "clients.json", "selector.npz"
 
 
-class Found(NamedTuple):
-    """Of an earlier start."""
+class Saved(NamedTuple):
+    """Clients of an earlier start."""
 
-    clients: dict[str, tuple[int, int]]  # name -> its examples, and those with what it holds out
+    clients: dict[str, tuple[int, int]]  # name -> number of examples without and with held-out ones
 
 
 def make(folder: Path) -> None:
-    """Make the folder where it is missing.
+    """Create the folder if it is missing.
 
     Raises:
-        UserError: it cannot be made.
+        UserError: the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"folder: {folder} cannot be made ({error.strerror}); give another folder") from error
+        raise UserError(f"folder: {folder} cannot be created ({error.strerror}); choose another folder") from error
 
 
-def begun(folder: Path) -> Found | None:
-    """Return what an earlier start left; None where there was none.
+def load_clients(folder: Path) -> Saved | None:
+    """Return the clients of an earlier start; None if there was none.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     path = folder / CLIENTS
     if not path.exists():
         return None
     try:
         listed = files.parse_json(files.read_text(path))
-        return Found({str(name): (int(train), int(all)) for name, (train, all) in listed.items()})
+        return Saved({str(name): (int(train), int(all)) for name, (train, all) in listed.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"folder: {path} cannot be read ({error}); restore it, or give another folder") from error
+        raise UserError(f"folder: {path} cannot be read ({error}); restore it, or choose another folder") from error
 
 
-def begin(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
-    """Write who the clients are, into a folder that may be missing.
+def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
+    """Save the clients, and create the folder if it is missing.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     path = folder / CLIENTS
     listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
@@ -64,28 +64,28 @@ def begin(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
     try:
         whole_files.write(path, listed.encode())
     except OSError as error:
-        raise UserError(f"folder: {path} cannot be written ({error.strerror}); give another folder") from error
+        raise UserError(f"folder: {path} cannot be written ({error.strerror}); choose another folder") from error
 
 
 def save(folder: Path, selector: Selector, weights: Arrays) -> None:
-    """Write where the federation stands between two rounds.
+    """Save the federation's state between two rounds.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: a file cannot be written.
     """
-    kept = _weights(folder, selector.round)
-    storage.write(kept, {"names": list(weights), "round": selector.round}, list(weights.values()))
+    current = _weights(folder, selector.round)
+    storage.write(current, {"names": list(weights), "round": selector.round}, list(weights.values()))
     selector.save(folder / SELECTOR)
     for other in folder.glob("weights-*.npz"):
-        if other != kept:
+        if other != current:
             other.unlink(missing_ok=True)
 
 
 def load(folder: Path, selector: Selector) -> Arrays | None:
-    """Bring a Selector to where it was saved, and return the weights; None where nothing was saved.
+    """Restore a Selector, and return the saved weights; None if there is no saved state.
 
     Raises:
-        UserError: a file is damaged, or of another federation.
+        UserError: a file is damaged, or belongs to another federation.
     """
     if not (folder / SELECTOR).exists():
         return None

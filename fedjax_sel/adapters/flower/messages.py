@@ -1,7 +1,7 @@
-"""What travels: questions, orders and their answers as Flower's records.
+"""Conversion of queries, training orders and their replies to and from Flower's records.
 
-A question is a message `query.KIND` with the round's model, an order is `train` with what Flower's own strategy puts
-into it; beside that either holds a record `fedjax_sel`.
+A query is a message `query.KIND` with the round's model. An order is a message `train` with the content of Flower's own
+strategy. Both have an additional record `fedjax_sel`.
 """
 
 # pyright: reportMissingImports=false
@@ -28,23 +28,23 @@ def arrays(record: ArrayRecord) -> Arrays:
 
 
 def question(
-    kind: str, options: Mapping[str, Any], round: int, model: ArrayRecord | None, said: Mapping[str, ConfigRecord]
+    kind: str, options: Mapping[str, Any], round: int, model: ArrayRecord | None, config: Mapping[str, ConfigRecord]
 ) -> tuple[str, RecordDict]:
-    """Return the type and the content of a question; `said` is what the server says of training."""
+    """Return the type and the content of a query; `config` is the server's training configuration."""
     own = ConfigRecord({"round": round, **{f"option.{k}": v for k, v in options.items()}})
-    content = RecordDict({**said, OURS: own})
+    content = RecordDict({**config, OURS: own})
     if model is not None:
         content["arrays"] = model
     return f"query.{kind}", content
 
 
 def question_of(message: Message) -> Question:
-    """Return what a client is asked."""
+    """Return the query in a message."""
     own = message.content.config_records[OURS]
     models = [one for name, one in message.content.array_records.items() if name != OURS]
     kind = message.metadata.message_type.partition(".")[2]
     model = arrays(models[0]) if models else None
-    return Question(kind, _options(own, "option"), model, int(own["round"]), _said(message))  # pyright: ignore
+    return Question(kind, _options(own, "option"), model, int(own["round"]), _config(message))  # pyright: ignore
 
 
 def order(
@@ -54,7 +54,7 @@ def order(
     losses: tuple[str, ...],
     probe: int | None = None,
 ) -> RecordDict:
-    """Return the content of an order: what Flower's strategy sends, and what is wanted beside it."""
+    """Return the content of an order: the message of Flower's strategy and the record of this package."""
     own: dict[str, Any] = {"round": round, "probe": -1 if probe is None else probe}
     if wanted:
         own["wanted"] = list(wanted)
@@ -66,7 +66,7 @@ def order(
 
 
 def order_of(message: Message) -> Order:
-    """Return what a client is to train."""
+    """Return the order in a message."""
     content = message.content
     own = content.config_records[OURS]
     (model,) = [one for name, one in content.array_records.items() if name != OURS]
@@ -77,34 +77,34 @@ def order_of(message: Message) -> Order:
         weights=arrays(model),
         round=int(own["round"]),  # pyright: ignore
         probe=None if probe < 0 else probe,
-        config=_said(message),
+        config=_config(message),
         wanted={kind: _options(own, kind) for kind in wanted},
         losses=tuple(losses),
     )
 
 
 def answer(message: Message, values: Mapping[str, Any]) -> Message:
-    """Return a client's answer to a question."""
+    """Return a client's answer to a query."""
     return Message(RecordDict({OURS: record(values)}), reply_to=message)
 
 
 def answer_of(message: Message, name: str) -> np.ndarray | None:
-    """Return a value of a client's answer; None where it has none."""
+    """Return one value of a client's answer; None if it is missing."""
     own = message.content.array_records.get(OURS, {})
     return own[name].numpy() if name in own else None
 
 
-def report(message: Message, found: Report) -> Message:
-    """Return a client's report, in the form that Flower's strategies take, and what was wanted beside it."""
-    metrics = MetricRecord({"num-examples": found.num_examples, **found.metrics})
-    content = RecordDict({"arrays": record(found.weights), "metrics": metrics})
-    if found.facts or found.losses:
-        content[OURS] = record({**found.facts, **found.losses})
+def report(message: Message, trained: Report) -> Message:
+    """Return a client's report in the format of Flower's strategies, with the requested facts and losses."""
+    metrics = MetricRecord({"num-examples": trained.num_examples, **trained.metrics})
+    content = RecordDict({"arrays": record(trained.weights), "metrics": metrics})
+    if trained.facts or trained.losses:
+        content[OURS] = record({**trained.facts, **trained.losses})
     return Message(content, reply_to=message)
 
 
-def _said(message: Message) -> dict[str, Any]:
-    """Return what the server says of training, beside what is ours."""
+def _config(message: Message) -> dict[str, Any]:
+    """Return the server's training configuration, without the record of this package."""
     records = message.content.config_records.items()
     return {key: value for name, one in records if name != OURS for key, value in one.items()}
 

@@ -1,6 +1,6 @@
-"""Who is who: the names that clients give, and the nodes where they can be reached now.
+"""Map from Flower's nodes to client names.
 
-A node's number is Flower's and another one after a new start; a client's name is its own.
+Flower assigns the node IDs, and assigns new ones after a restart. Client names are permanent.
 """
 
 # pyright: reportMissingImports=false
@@ -21,80 +21,80 @@ _log = logging.getLogger(__name__)
 
 
 class Sizes(NamedTuple):
-    """Of one client."""
+    """Number of examples of one client, without and with held-out examples."""
 
     train: int
     all: int
 
 
 class Nodes:
-    """The nodes that have introduced themselves."""
+    """Registry of the nodes that have introduced themselves."""
 
-    def __init__(self, known: Mapping[str, Sizes] | None = None):
-        """Begin with nobody, or with the clients of an earlier start, of whom it is not known where they are."""
-        self.clients: dict[str, Sizes] = dict(known or {})
-        self.closed = known is not None  # no other clients are taken
+    def __init__(self, saved: Mapping[str, Sizes] | None = None):
+        """Start empty, or with the clients of an earlier start, whose nodes are still unknown."""
+        self.clients: dict[str, Sizes] = dict(saved or {})
+        self.closed = saved is not None  # if True, further clients are rejected
         self._names: dict[int, str] = {}
 
     def online(self, grid: Grid, seconds: float) -> dict[str, int]:
-        """Return the nodes of the clients that can be reached now, by name; ask new nodes for theirs.
+        """Return the available clients' node IDs by name, and query new nodes for their names.
 
         Args:
-            grid: of the run.
-            seconds: to wait for an introduction.
+            grid: Flower's grid.
+            seconds: timeout of an introduction, in seconds.
         """
-        there = list(grid.get_node_ids())
-        strangers = [node for node in there if node not in self._names]
+        online = list(grid.get_node_ids())
+        strangers = [node for node in online if node not in self._names]
         content = RecordDict({messages.OURS: ConfigRecord({"round": -1})})
-        asked = [Message(content, node, messages.INTRODUCE, ttl=seconds) for node in strangers]
-        for reply in grid.send_and_receive(asked, timeout=seconds) if asked else ():
-            self._introduced(reply)
-        return {self._names[node]: node for node in there if node in self._names}
+        queries = [Message(content, node, messages.INTRODUCE, ttl=seconds) for node in strangers]
+        for reply in grid.send_and_receive(queries, timeout=seconds) if queries else ():
+            self._register(reply)
+        return {self._names[node]: node for node in online if node in self._names}
 
     def wait(self, grid: Grid, enough: Callable[[dict[str, int]], bool], seconds: float, wanted: str) -> dict[str, int]:
-        """Return who is online once they are enough.
+        """Wait for enough clients, and return the node IDs by name.
 
         Args:
-            grid: of the run.
-            enough: whether they are.
-            seconds: to wait at most.
-            wanted: in words, for the message.
+            grid: Flower's grid.
+            enough: predicate of the node IDs by name.
+            seconds: maximum waiting time, in seconds.
+            wanted: required number of clients, as text for the message.
 
         Raises:
-            UserError: they are not enough in time.
+            UserError: too few clients appear in time.
         """
         end = time.monotonic() + seconds
-        while not enough(there := self.online(grid, max(POLL_SECONDS, end - time.monotonic()))):
+        while not enough(online := self.online(grid, max(POLL_SECONDS, end - time.monotonic()))):
             if time.monotonic() >= end:
                 raise UserError(
-                    f"{len(there)} clients can be reached and {wanted} are needed; start more of them, or give more "
-                    f"than {seconds:g} wait_seconds"
+                    f"{len(online)} of {wanted} required clients are available; start more clients, or set "
+                    f"wait_seconds above {seconds:g}"
                 )
             time.sleep(POLL_SECONDS)
-        return there
+        return online
 
     def name(self, message: Message) -> str | None:
-        """Return who sent a message."""
+        """Return the name of the client that sent a message; None if the node is unknown."""
         return self._names.get(message.metadata.src_node_id)
 
-    def _introduced(self, reply: Message) -> None:
+    def _register(self, reply: Message) -> None:
         node = reply.metadata.src_node_id
-        wanted = {"name", "num-examples", "num-all-examples"}
-        if reply.has_error() or not wanted <= set(reply.content.config_records.get(messages.OURS, {})):
-            _log.warning("node %d did not introduce itself: its ClientApp is not `client_app`", node)
+        required = {"name", "num-examples", "num-all-examples"}
+        if reply.has_error() or not required <= set(reply.content.config_records.get(messages.OURS, {})):
+            _log.warning("node %d did not introduce itself; build its ClientApp with `client_app`", node)
             return
         own = reply.content.config_records[messages.OURS]
         name, sizes = str(own["name"]), Sizes(int(own["num-examples"]), int(own["num-all-examples"]))  # pyright: ignore
         if self.closed and name not in self.clients:
             _log.warning(
-                "client %r is none of the %d that this federation began with; it is left out", name, len(self.clients)
+                "client %r is not among the %d clients at the federation's start; ignored", name, len(self.clients)
             )
             return
         for other in [other for other, its in self._names.items() if its == name]:
-            del self._names[other]  # it was started anew
+            del self._names[other]  # the client restarted under a new node ID
         if self.clients.setdefault(name, sizes) != sizes:
             _log.warning(
-                "client %r had %d examples and has %d; the first number counts",
+                "client %r had %d examples and now reports %d; the first number is used",
                 name,
                 self.clients[name].train,
                 sizes.train,
@@ -103,5 +103,5 @@ class Nodes:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return names in their order, numbers by value and before others."""
+    """Return sorted names: numbers first, by value, then all other names."""
     return sorted(names, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))

@@ -1,4 +1,4 @@
-"""FedCor's probes: random cohorts train, and all clients evaluate the models that come of it, which are thrown away."""
+"""FedCor's probes: random cohorts train, and all clients evaluate the resulting models, which are then discarded."""
 
 # pyright: reportMissingImports=false
 from collections.abc import Callable, Mapping
@@ -11,9 +11,9 @@ from fedjax_sel.selector import Ask, Selector
 
 Name = Any  # hashable
 Train = Callable[[int, tuple[Name, ...]], Mapping[Name, tuple[Arrays, float]]]
-"""(which probe, its cohort) -> the weights and the aggregation's weight of those who reported."""
+"""Function from a probe's index and cohort to the reports by client name: weights and aggregation weight."""
 Evaluate = Callable[[Arrays | None, tuple[Name, ...]], Mapping[Name, float]]
-"""(a probe's model, or None for the round's; whom to ask) -> their losses."""
+"""Function from a model (None: the round's model) and client names to losses by name."""
 
 
 def loss_changes(
@@ -22,15 +22,15 @@ def loss_changes(
     """Run a round's probes.
 
     Args:
-        selector: that asks.
-        due: what it asks.
-        names: of whom.
+        selector: the Selector.
+        due: its query.
+        names: names of the clients to query.
         weights: the round's model.
-        train: has a cohort train.
-        evaluate: asks clients for a loss.
+        train: function that trains a cohort.
+        evaluate: function that queries clients for a loss.
 
     Returns:
-        Client -> its loss on each probe's model less its loss on the round's, [S], of those who answered every time.
+        For each client with complete answers, its loss on every probe's model minus its loss on the round's model, [S].
     """
     before = evaluate(None, names)
     changes: dict[Name, list[float]] = {name: [] for name in before}
@@ -42,11 +42,11 @@ def loss_changes(
 
 
 def mean(weights: Arrays, reports: Any) -> Arrays:
-    """Return the weighted mean of those reports that are finite; the model itself where there is none.
+    """Return the weighted mean of the finite reports, or the initial model if every report is non-finite.
 
     Args:
-        weights: the model from which they started.
-        reports: pairs of weights and the aggregation's weight.
+        weights: the initial model.
+        reports: pairs of trained weights and aggregation weight.
     """
     finite = [(own, share) for own, share in reports if all(np.isfinite(array).all() for array in own.values())]
     total = sum(share for _, share in finite)

@@ -1,4 +1,4 @@
-"""What a cohort sends back: to the Selector as arrays, to Flower's strategy in the form that it expects."""
+"""Conversion of a cohort's replies: to arrays for the Selector, and to messages for Flower's strategy."""
 
 # pyright: reportMissingImports=false
 import logging
@@ -19,36 +19,36 @@ _log = logging.getLogger(__name__)
 def read(
     name: str, reply: Message, weights: Arrays, trained: Collection[str], losses: Collection[str]
 ) -> Reported | None:
-    """Return what a client reports; None, and a line in the log, where it is no report.
+    """Return a client's report; log a warning and return None if it is invalid.
 
     Args:
-        name: of the client.
-        reply: that it sent.
-        weights: that it was sent.
-        trained: names of the arrays that gradients move.
-        losses: names of those that it was to send.
+        name: name of the client.
+        reply: its reply.
+        weights: the model that it received.
+        trained: names of the trained arrays.
+        losses: names of the requested losses.
     """
     if reply.has_error():
         _log.warning("client %r did not report: %s", name, reply.error.reason)
         return None
     own = model(reply)
     if {key: array.shape for key, array in own.items()} != {key: array.shape for key, array in weights.items()}:
-        _log.warning("client %r reports another model than it was sent; it is left out", name)
+        _log.warning("client %r returned a model with other arrays than it received; ignored", name)
         return None
-    beside = messages.arrays(reply.content.array_records.get(messages.OURS, ArrayRecord()))
-    if missing := [key for key in losses if key not in beside]:
-        _log.warning("client %r reports no %s; it is left out", name, " and no ".join(missing))
+    answers = messages.arrays(reply.content.array_records.get(messages.OURS, ArrayRecord()))
+    if missing := [key for key in losses if key not in answers]:
+        _log.warning("client %r returned no %s; ignored", name, " and no ".join(missing))
         return None
-    if odd := [key for key in losses if beside[key].size != 1 or not _are_numbers(beside[key])]:
-        _log.warning("client %r reports no single number as its %s; it is left out", name, " and its ".join(odd))
+    if invalid := [key for key in losses if answers[key].size != 1 or not _are_numbers(answers[key])]:
+        _log.warning("client %r did not return a single number as %s; ignored", name, " and ".join(invalid))
         return None
-    if odd := [key for key in trained if not _are_numbers(own[key])]:
-        _log.warning("client %r reports %s that are no numbers; it is left out", name, odd[0])
+    if invalid := [key for key in trained if not _are_numbers(own[key])]:
+        _log.warning("client %r returned non-numeric values for %s; ignored", name, invalid[0])
         return None
     return Reported(
         update={key: own[key] - weights[key] for key in trained},
-        facts={key: value for key, value in beside.items() if key not in losses},
-        losses={key: float(beside[key].item()) for key in losses},
+        facts={key: value for key, value in answers.items() if key not in losses},
+        losses={key: float(answers[key].item()) for key in losses},
         carried={key: array for key, array in own.items() if key not in trained},
     )
 
@@ -58,36 +58,36 @@ def _are_numbers(array: np.ndarray) -> bool:
 
 
 def model(reply: Message) -> Arrays:
-    """Return the weights in a reply; nothing where there is not one model in it."""
+    """Return the weights in a reply; {} unless the reply has exactly one model."""
     models = [one for name, one in reply.content.array_records.items() if name != messages.OURS]
     return messages.arrays(models[0]) if len(models) == 1 else {}
 
 
 def share(reply: Message, inner: Any) -> float:
-    """Return how much a report weighs for Flower's strategy."""
+    """Return the aggregation weight of a report in Flower's strategy."""
     key = getattr(inner, "weighted_by_key", "num-examples")
     shares = [one[key] for one in reply.content.metric_records.values() if key in one]
     return float(shares[0]) if shares else 1.0  # pyright: ignore[reportArgumentType]
 
 
 def for_inner(reply: Message, inner: Any, weight: float | None) -> Message:
-    """Return a report as Flower's strategy expects it.
+    """Return a report in the format of Flower's strategy.
 
     Args:
-        reply: that the client sent.
+        reply: the client's reply.
         inner: Flower's strategy.
-        weight: that this package's strategy derives for it, or None.
+        weight: aggregation weight from the selection strategy, or None.
 
     Raises:
-        UserError: there is one and `inner` does not take any.
+        UserError: `weight` is given, but `inner` does not support aggregation weights.
     """
     content = RecordDict({name: one for name, one in reply.content.items() if name != messages.OURS})
     if weight is not None:
         key = getattr(inner, "weighted_by_key", None)
         if key is None:
             raise UserError(
-                "inner: this strategy derives the aggregation's weights, which Flower's "
-                f"{type(inner).__name__} does not take; give FedAvg or one that is made of it"
+                f"inner: Flower's {type(inner).__name__} does not support the aggregation weights of this strategy; "
+                "use FedAvg or a subclass"
             )
         for one in content.metric_records.values():
             one[key] = weight
@@ -96,7 +96,7 @@ def for_inner(reply: Message, inner: Any, weight: float | None) -> Message:
 
 
 def finite(reports: Mapping[str, Reported]) -> list[str]:
-    """Return whose updates are finite; of the others the log has a line."""
+    """Return the names of the clients with finite updates, and log a warning for each of the others."""
     for name in (name for name, report in reports.items() if not report.finite):
-        _log.warning("the update of client %r is not finite; it is left out", name)
+        _log.warning("the update of client %r is not finite; ignored", name)
     return [name for name, report in reports.items() if report.finite]

@@ -1,8 +1,8 @@
-"""The server's side: a Strategy of Flower's message API whose cohorts a Selector names.
+"""Strategy of Flower's message API that selects cohorts with a Selector.
 
-A round asks for the facts that are due, by messages of their own, tells the Selector what is answered, and sends what
-Flower's own strategy would send to the cohort that it names. What the cohort is asked travels with its training.
-Flower's strategy aggregates.
+Each round first queries the facts that are due, in separate messages, and records the answers in the Selector. The
+cohort then receives the training message of Flower's own strategy, together with the queries to the cohort. Flower's
+strategy aggregates the reports.
 """
 
 # pyright: reportMissingImports=false
@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 class SelectorStrategy(Strategy):
-    """Selects with any strategy of this package; aggregates with any of Flower's.
+    """Flower strategy that selects with a strategy of this package and aggregates with one of Flower's.
 
     Attributes:
-        selector: once the clients have introduced themselves.
-        cohorts: of each round since this start, names in the order of `Selector.select`.
+        selector: the Selector; available after all clients have introduced themselves.
+        cohorts: cohort of each round since the last start, names in the order of `Selector.select`.
     """
 
     selector: Selector
@@ -63,48 +63,49 @@ class SelectorStrategy(Strategy):
         attempts: int = 2,
         folder: str | Path | None = None,
     ):
-        """Make a strategy; nothing is sent before it starts.
+        """Create a strategy. No message is sent before `start`.
 
         Args:
-            strategy: of this package: a name, one with parameters such as "pow_d[num_candidates=8]", or a value.
-            num_clients: N; the federation begins once so many have introduced themselves.
-            num_selected: K.
-            num_rounds: T.
-            inner: Flower's strategy that aggregates and evaluates; None: FedAvg that trains, and evaluates on nobody.
-                What it samples is not used, and what it remembers, such as FedAdam's moments, is not in the folder.
-            profile_size: Q; needed where profiles are bought.
-            num_classes: C; needed where label histograms are bought.
-            seed: of all draws.
-            trained: names of the arrays that gradients move; None: all of them that are numbers.
-            output_layer: names of the arrays that are the weight and the bias (or None) of the layer that gives the
-                logits; needed where a strategy reads their updates.
-            server_evaluation: (model) -> `accuracy`, `loss` and `correct` on the server's own data; needed where that
-                is bought, as by gpfl.
-            reachable: (round from 0, names of those online) -> those of them who may take part; None: all.
-            answer_seconds: to wait for answers to a question.
-            wait_seconds: to wait for clients to come.
-            attempts: how often a client is asked at most, where too few have answered for a cohort.
-            folder: where the federation's standing is kept, so that a server that was killed goes on; None: nowhere.
+            strategy: a name, a name with parameters such as "pow_d[num_candidates=8]", or a `Strategy`.
+            num_clients: number of clients, N; the federation starts when N clients have introduced themselves.
+            num_selected: cohort size, K.
+            num_rounds: number of rounds, T.
+            inner: Flower strategy that aggregates and evaluates; None: FedAvg without client evaluation. Its client
+                sampling is ignored. Its internal state, such as FedAdam's moments, is not saved in `folder`.
+            profile_size: number of floats per profile, Q; required if the strategy reads profiles.
+            num_classes: number of classes, C; required if the strategy reads label histograms.
+            seed: seed of all random draws.
+            trained: names of the trained arrays; None: all numeric arrays.
+            output_layer: names of the output layer's weight and bias (or None); required if the strategy reads their
+                updates.
+            server_evaluation: function from the model to `accuracy`, `loss` and `correct` on the server's data;
+                required by strategies that read it, such as gpfl.
+            reachable: function from the round (from 0) and the names of the online clients to the eligible names;
+                None: all online clients.
+            answer_seconds: timeout of a query, in seconds.
+            wait_seconds: maximum time to wait for enough clients, in seconds.
+            attempts: maximum number of queries per client and fact, if too few clients answer.
+            folder: folder for the federation's state, from which a restarted server resumes; None: not saved.
 
         Raises:
-            UserError: an argument is wrong, or one that the strategy needs is missing.
+            UserError: an argument is invalid, or an argument that the strategy needs is missing.
         """
         self.inner = FedAvg(fraction_evaluate=0.0) if inner is None else inner
         self.cohorts: list[tuple[str, ...]] = []
-        self._named = strategy
+        self._strategy = strategy
         self._name = strategy if isinstance(strategy, str) else strategy.name
         self._size = (num_clients, num_selected, num_rounds)
         self._given = {"profile_size": profile_size, "num_classes": num_classes, "seed": seed}
         self._output_layer = output_layer
-        self._trained, self._evaluate, self._may = trained, server_evaluation, reachable
+        self._trained, self._evaluate, self._eligible = trained, server_evaluation, reachable
         self._answer_seconds, self._wait_seconds, self._attempts = answer_seconds, wait_seconds, attempts
         self._folder = None if folder is None else Path(folder)
         self._nodes: Nodes | None = None
-        self._weights: Arrays = {}  # that open the round
-        self._evaluation: Mapping[str, float] | None = None  # of them
-        # What is missing is found before any node is asked.
+        self._weights: Arrays = {}  # the round's initial model
+        self._evaluation: Mapping[str, float] | None = None  # evaluation of `_weights`
+        # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
-        made = terms.agreed(
+        made = terms.make(
             strategy,
             Size(*self._size),
             sizes=[1] * num_clients,
@@ -115,8 +116,7 @@ class SelectorStrategy(Strategy):
         )
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
             raise UserError(
-                f"server_evaluation: strategy {self._name!r} buys the server's own evaluation; give a function of the "
-                "model"
+                f"server_evaluation: strategy {self._name!r} reads the server's evaluation; pass a function of a model"
             )
 
     def start(
@@ -129,36 +129,38 @@ class SelectorStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the federation, as Flower's own `start` does; with a folder go on where it stood.
+        """Run the federation like Flower's own `start`, or resume it from the folder.
 
         Args:
-            grid: of the run.
-            initial_arrays: the first model; not looked at where a folder, or an earlier start, holds a later one.
-            num_rounds: to be done when it ends, those of earlier starts among them; None: all T.
-            timeout: seconds to wait for a cohort's reports.
+            grid: Flower's grid.
+            initial_arrays: initial model; ignored if the folder or an earlier start has a later model.
+            num_rounds: total number of rounds at the end, including rounds of earlier starts; None: all T rounds.
+            timeout: maximum time to wait for a cohort's reports, in seconds.
             train_config: see Flower.
             evaluate_config: see Flower.
-            evaluate_fn: (round from 1, model) -> measures; of round 0 the first model's.
+            evaluate_fn: function from the round (from 1; 0 for the initial model) and the model to metrics.
 
         Returns:
-            Flower's result, of the rounds since this start, by the numbers that they have in the federation.
+            Flower's result for the rounds of this start, keyed by the federation's round numbers.
 
         Raises:
-            UserError: something does not fit, or another server keeps its standing in the folder.
+            UserError: an argument or the saved state is invalid, or another server uses the folder.
         """
         last = self._size[2] if num_rounds is None else num_rounds
         if last > self._size[2]:
-            raise UserError(f"num_rounds: {last} is more than the {self._size[2]} of this strategy; make it with more")
+            raise UserError(
+                f"num_rounds: {last} exceeds the {self._size[2]} rounds of this strategy; create it with more rounds"
+            )
         with FolderLock("folder") as lock:
             if self._folder is not None:
                 folders.make(self._folder)
-                lock.take(self._folder)  # before anything in it is read: it may be another server's until then
-            arrays = self._begin(grid, initial_arrays)
+                lock.take(self._folder)  # lock before any read: another server may still write to the folder
+            arrays = self._restore(grid, initial_arrays)
             self.cohorts = []
             done = self.selector.round
-            of_round = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
+            evaluate = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
             result = super().start(
-                grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, of_round
+                grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, evaluate
             )  # fmt: skip
         if last <= done:
             result.arrays = arrays
@@ -169,58 +171,59 @@ class SelectorStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask, select, and return the messages that have the cohort train."""
+        """Query the clients, select the cohort, and return its training messages."""
         if self._nodes is None:
-            self._begin(grid, arrays)
+            self._restore(grid, arrays)
         selector, (_, wanted, _) = self.selector, self._size
         self._weights = messages.arrays(arrays)
-        if self._buys_metrics() and self._evaluation is None:
-            self._evaluation = self._evaluated(arrays)
+        if self._reads_metrics() and self._evaluation is None:
+            self._evaluation = self._server_metrics(arrays)
         assert self._nodes is not None
-        may = self._may or (lambda _, names: names)
+        select_eligible = self._eligible or (lambda _, names: names)
 
-        def allowed(there: Mapping[str, int]) -> list[str]:
-            return in_order(set(may(selector.round, tuple(in_order(there)))) & set(there))
+        def eligible(online: Mapping[str, int]) -> list[str]:
+            return in_order(set(select_eligible(selector.round, tuple(in_order(online)))) & set(online))
 
-        there = self._nodes.wait(grid, lambda there: len(allowed(there)) >= wanted, self._wait_seconds, str(wanted))
-        clients = Exchange(grid, self._nodes, there, selector.round, self._answer_seconds)
-        sent = partial(self._sent_by_inner, grid, arrays, config)
-        ask = partial(self._ask, clients, arrays, sent)
-        cohort, weights = rounds.choose(selector, allowed(there), ask, self._attempts)
+        online = self._nodes.wait(grid, lambda online: len(eligible(online)) >= wanted, self._wait_seconds, str(wanted))
+        clients = Exchange(grid, self._nodes, online, selector.round, self._answer_seconds)
+        inner_content = partial(self._inner_content, grid, arrays, config)
+        ask = partial(self._ask, clients, arrays, inner_content)
+        cohort, weights = rounds.choose(selector, eligible(online), ask, self._attempts)
         self.cohorts.append(cohort)
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
-        wanted_beside = {ask.kind: ask.options for ask in selector.asks()}
-        content = messages.order(sent(), selector.round, wanted_beside, self._losses())
-        return [Message(content, there[name], "train") for name in cohort]
+        cohort_facts = {ask.kind: ask.options for ask in selector.asks()}
+        content = messages.order(inner_content(), selector.round, cohort_facts, self._losses())
+        return [Message(content, online[name], "train") for name in cohort]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Let Flower's strategy aggregate what came back, and close the round."""
+        """Aggregate the reports with Flower's strategy, and close the round."""
         assert self._nodes is not None
-        cohort, trained = self.cohorts[-1], self._names_trained()
-        heard = {name: reply for reply in replies if (name := self._nodes.name(reply)) in cohort}
-        found = {
+        cohort, trained = self.cohorts[-1], self._trained_names()
+        received = {name: reply for reply in replies if (name := self._nodes.name(reply)) in cohort}
+        valid = {
             name: report
-            for name in cohort  # in its order, whoever was first
-            if name in heard and (report := reports.read(name, heard[name], self._weights, trained, self._losses()))
+            for name in cohort  # the cohort's order, independent of arrival
+            if name in received
+            and (report := reports.read(name, received[name], self._weights, trained, self._losses()))
         }
-        good = [reports.for_inner(heard[name], self.inner, self._shares.get(name)) for name in reports.finite(found)]
+        good = [reports.for_inner(received[name], self.inner, self._shares.get(name)) for name in reports.finite(valid)]
         new, metrics = self.inner.aggregate_train(self.selector.round + 1, good)
         after = self._weights if new is None else messages.arrays(new)
         step = {name: after[name] - self._weights[name] for name in trained}
-        both = None
-        if self._buys_metrics():
+        server_metrics = None
+        if self._reads_metrics():
             assert self._evaluation is not None
-            both = (self._evaluation, self._evaluation if new is None else self._evaluated(new))
-            self._evaluation = both[1]
+            server_metrics = (self._evaluation, self._evaluation if new is None else self._server_metrics(new))
+            self._evaluation = server_metrics[1]
 
         def subset_loss(names: tuple[str, ...]) -> float:
-            shares = {name: self._shares.get(name, reports.share(heard[name], self.inner)) for name in names}
-            model = probes.mean(self._weights, [(reports.model(heard[name]), shares[name]) for name in names])
-            return self._evaluated(messages.record(model))["loss"]
+            shares = {name: self._shares.get(name, reports.share(received[name], self.inner)) for name in names}
+            model = probes.mean(self._weights, [(reports.model(received[name]), shares[name]) for name in names])
+            return self._server_metrics(messages.record(model))["loss"]
 
-        rounds.close(self.selector, found, step, both, subset_loss)
+        rounds.close(self.selector, valid, step, server_metrics, subset_loss)
         self._weights = after
         self._save()
         return new, metrics
@@ -228,35 +231,37 @@ class SelectorStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Evaluate as Flower's strategy does."""
+        """Return the evaluation messages of Flower's strategy."""
         return self.inner.configure_evaluate(self.selector.round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Aggregate measures as Flower's strategy does."""
+        """Aggregate evaluation metrics with Flower's strategy."""
         return self.inner.aggregate_evaluate(self.selector.round, replies)
 
     def summary(self) -> None:
-        """Log what selects and what aggregates."""
+        """Log the selection strategy and the aggregating strategy."""
         _log.info("%s selects %d of %d clients; %s aggregates", self._name, self._size[1], self._size[0], self.inner)
         self.inner.summary()
 
-    def _begin(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
-        """Get to know the clients and make the Selector, once; return the model that the next round opens with."""
+    def _restore(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
+        """Initialize or restore clients, Selector and model, and return the next round's initial model."""
         if self._nodes is not None:
-            return messages.record(self._where_it_stands() or self._weights)
+            return messages.record(self._load() or self._weights)
         self._weights = messages.arrays(arrays)
-        params = {name: self._weights[name] for name in self._names_trained()}
-        found = None if self._folder is None else folders.begun(self._folder)
+        params = {name: self._weights[name] for name in self._trained_names()}
+        saved = None if self._folder is None else folders.load_clients(self._folder)
         num_clients = self._size[0]
-        nodes = Nodes(None if found is None else {name: Sizes(*sizes) for name, sizes in found.clients.items()})
-        if found is None:
+        nodes = Nodes(None if saved is None else {name: Sizes(*sizes) for name, sizes in saved.clients.items()})
+        if saved is None:
             nodes.wait(grid, lambda _: len(nodes.clients) >= num_clients, self._wait_seconds, str(num_clients))
         if len(nodes.clients) != num_clients:
-            raise UserError(f"num_clients: {num_clients} is not the {len(nodes.clients)} clients that came; give this")
+            raise UserError(
+                f"num_clients: {len(nodes.clients)} clients introduced themselves, not {num_clients}; pass that number"
+            )
         nodes.closed = True
         names = in_order(nodes.clients)
         self.selector = Selector(
-            self._named,
+            self._strategy,
             *self._size,
             sizes=[nodes.clients[name].train for name in names],
             all_sizes=[nodes.clients[name].all for name in names],
@@ -267,18 +272,18 @@ class SelectorStrategy(Strategy):
         )
         self._nodes = nodes
         if self._folder is not None:
-            if found is None:
-                folders.begin(self._folder, nodes.clients)
-            if (kept := self._where_it_stands()) is not None:
-                return messages.record(kept)
+            if saved is None:
+                folders.save_clients(self._folder, nodes.clients)
+            if (weights := self._load()) is not None:
+                return messages.record(weights)
         return arrays
 
-    def _where_it_stands(self) -> Arrays | None:
-        """Bring the Selector and the model to what the folder holds, which another server may have brought further."""
-        kept = None if self._folder is None else folders.load(self._folder, self.selector)
-        if kept is not None:
-            self._weights, self._evaluation = kept, None
-        return kept
+    def _load(self) -> Arrays | None:
+        """Load Selector and model from the folder, which another server may have advanced since the last start."""
+        weights = None if self._folder is None else folders.load(self._folder, self.selector)
+        if weights is not None:
+            self._weights, self._evaluation = weights, None
+        return weights
 
     def _save(self) -> None:
         if self._folder is not None:
@@ -288,19 +293,20 @@ class SelectorStrategy(Strategy):
         self,
         clients: Exchange,
         arrays: ArrayRecord,
-        sent: Callable[[], RecordDict],
+        inner_content: Callable[[], RecordDict],
         due: Ask,
         names: tuple[str, ...],
     ) -> dict[str, Any]:
-        """Ask clients and wait; return what those answered who did."""
+        """Query clients and wait; return the answers by name."""
         if due.kind != "loss_change":
-            said = sent().config_records if KINDS[due.kind].trains else {}
-            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, said)
+            config = inner_content().config_records if KINDS[due.kind].trains else {}
+            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, config)
 
         def train(number: int, cohort: tuple[str, ...]) -> dict[str, tuple[Arrays, float]]:
-            replies = clients.send(messages.order(sent(), self.selector.round, {}, (), number), "train", cohort)
-            whole = {name: one for name, one in replies.items() if reports.read(name, one, self._weights, (), ())}
-            return {name: (reports.model(one), reports.share(one, self.inner)) for name, one in whole.items()}
+            order = messages.order(inner_content(), self.selector.round, {}, (), number)
+            replies = clients.send(order, "train", cohort)
+            valid = {name: one for name, one in replies.items() if reports.read(name, one, self._weights, (), ())}
+            return {name: (reports.model(one), reports.share(one, self.inner)) for name, one in valid.items()}
 
         def evaluate(model: Arrays | None, names: tuple[str, ...]) -> dict[str, float]:
             options = {name: value for name, value in due.options.items() if name == "on"}
@@ -309,26 +315,26 @@ class SelectorStrategy(Strategy):
 
         return probes.loss_changes(self.selector, due, names, self._weights, train, evaluate)
 
-    def _sent_by_inner(self, grid: Grid, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        """Return what Flower's strategy sends to those whom it samples, that they train."""
+    def _inner_content(self, grid: Grid, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        """Return the content of the training messages of Flower's strategy."""
         sent = list(self.inner.configure_train(self.selector.round + 1, arrays, config, grid))
         if not sent:
-            raise UserError("inner: this strategy of Flower's trains nobody; give one with fraction_train above 0")
+            raise UserError("inner: this Flower strategy trains no client; use one with fraction_train above 0")
         return sent[0].content
 
     def _losses(self) -> tuple[str, ...]:
         return tuple(name for name in self.selector.reads if name.startswith("losses"))
 
-    def _names_trained(self) -> list[str]:
-        if self._trained is None:  # what is true or false has no difference
+    def _trained_names(self) -> list[str]:
+        if self._trained is None:  # NumPy cannot subtract Boolean arrays
             return [name for name, array in self._weights.items() if array.dtype != bool]
         if missing := [name for name in self._trained if name not in self._weights]:
             raise UserError(f"trained: the model has no array {missing[0]!r}; it has {', '.join(self._weights)}")
         return [name for name in self._weights if name in self._trained]
 
-    def _buys_metrics(self) -> bool:
+    def _reads_metrics(self) -> bool:
         return "metrics" in self.selector.reads
 
-    def _evaluated(self, arrays: ArrayRecord) -> Mapping[str, float]:
+    def _server_metrics(self, arrays: ArrayRecord) -> Mapping[str, float]:
         assert self._evaluate is not None
         return dict(self._evaluate(arrays))

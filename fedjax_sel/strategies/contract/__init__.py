@@ -1,7 +1,7 @@
-"""What every strategy must keep, looked at on shapes alone: in a moment, before any data are read.
+"""Checks of the strategy contract by abstract evaluation, before any data are read.
 
-A run refuses a strategy that breaks it; the conformance kit (`fedjax_sel.testing`) reports the same sentences beside
-what only playing can show. A small perceptron takes the model's place, for no rule depends on the model.
+A run rejects a strategy that breaks the contract. The conformance kit (`fedjax_sel.testing`) reports the same messages,
+and adds checks that need a simulation. A small perceptron stands in for the model, because no rule depends on it.
 """
 
 import contextlib
@@ -68,23 +68,23 @@ __all__ = [
 
 
 def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
-    """Trace every hook, without running anything.
+    """Check every hook by tracing it, without running it.
 
     Args:
-        strategy: whose requests are known to be sound (`requests`, `data_needs.check`).
+        strategy: a strategy that passes `requests` and `data_needs.check`.
         num_clients: N.
         num_selected: K.
-        num_rounds: T, that the strategy is told of.
-        everyone_available: whether `available` is None or bool [N].
+        num_rounds: T, the number of rounds in the strategy's `Env`.
+        everyone_available: True if `available` is None, False if it is bool [N].
 
     Raises:
-        UserError: the first rule that is broken, or what a hook raised for the user to read.
+        UserError: the first broken rule, or a UserError raised by a hook.
     """
     with _named(strategy):
         for name in ("init", "select", "prepare", "observe", "update"):
             if not callable(getattr(strategy, name)):
                 kind = type(getattr(strategy, name)).__name__
-                raise BrokenContractError(f"`{name}` is of type {kind}; give a function, or leave it out")
+                raise BrokenContractError(f"`{name}` is of type {kind}; provide a function, or leave it out")
         table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
         state = table["prepare"][1][0]
         if strategy.candidates is not None:
@@ -96,32 +96,32 @@ def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: i
 def knows_inclusion(
     strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
 ) -> bool:
-    """Return whether a strategy can say how often it selects each client; arguments as for `check`.
+    """Return whether a strategy knows its expected selection counts; arguments as for `check`.
 
     Raises:
-        UserError: it says it in another form.
+        UserError: `inclusion` returns a wrong shape or dtype.
     """
     if strategy.inclusion is None:
         return False
     table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
     with _named(strategy):
-        found = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
-        if found is not None and (getattr(found, "shape", None) != (num_clients,) or found.dtype != jnp.float32):
-            raise BrokenContractError("`inclusion` must answer float32 [N], or None where it cannot say")
-    return found is not None
+        counts = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
+        if counts is not None and (getattr(counts, "shape", None) != (num_clients,) or counts.dtype != jnp.float32):
+            raise BrokenContractError("`inclusion` must return float32 [N], or None if the counts are unknown")
+    return counts is not None
 
 
 def traced(
     strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
 ) -> dict[str, Hook]:
-    """Return every hook with the shapes of its arguments in a run of a size, for which `init` and `select` are traced.
+    """Return every hook with its argument shapes in a run of the given size; traces `init` and `select`.
 
     Args:
-        strategy: whose hooks.
+        strategy: the strategy.
         num_clients: N.
         num_selected: K.
         num_rounds: T.
-        everyone_available: whether `available` is None or bool [N].
+        everyone_available: True if `available` is None, False if it is bool [N].
 
     Returns:
         name -> (function, shapes).
@@ -152,13 +152,13 @@ def hooks(
     """Return every hook of a strategy with the shapes of its arguments.
 
     Args:
-        strategy: whose hooks.
-        key: the shape of a key.
-        state: that of the state.
-        info: those of the tables.
-        available: that of bool [N], or None.
-        answer: the shapes of what `select` answers; None: unknown, and `update` is left out.
-        outcome: those of an Outcome.
+        strategy: the strategy.
+        key: shape of a key.
+        state: shapes of the state.
+        info: shapes of the tables of facts.
+        available: shape of bool [N], or None.
+        answer: shapes of the result of `select`; None: unknown, which omits `update`.
+        outcome: shapes of an Outcome.
 
     Returns:
         name -> (function, shapes), in the order of a round.
@@ -177,7 +177,7 @@ def hooks(
 
 
 def outcome(strategy: Strategy, num_selected: int) -> Any:
-    """Return the shapes of an Outcome of the stand-in."""
+    """Return the shapes of an Outcome for the stand-in model."""
     k, scalar = num_selected, _shape((), jnp.float32)
     evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
     bought = any(request.kind == "server_metrics" for request in strategy.requests)
@@ -194,41 +194,39 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
 
 
 def requests(strategy: Strategy) -> None:
-    """Check that a strategy has a name, and that its requests are requests with a time at which they are due.
+    """Check a strategy's name and its requests: their types, schedules and options.
 
     Raises:
-        BrokenContractError: the first that is not.
+        BrokenContractError: the first broken rule.
     """
     with _named(strategy):
         if not isinstance(strategy.name, str) or not strategy.name:
-            raise BrokenContractError("its name must be a text, for messages")
+            raise BrokenContractError("its name must be a nonempty string")
         if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
             raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
         for request in strategy.requests:
             shown = f"Request({request.kind!r}, {request.who!r}, ..)"
             if not isinstance(request.when, Schedule):
-                raise BrokenContractError(
-                    f"{shown} has no schedule; give at_start(), always(), every(..) or rounds(..)"
-                )
+                raise BrokenContractError(f"{shown} has no schedule; add at_start(), always(), every(..) or rounds(..)")
             if not request.when.before_first_round and not request.when.rules:
-                raise BrokenContractError(f"{shown} is never due; give at_start(), always(), every(..) or rounds(..)")
+                raise BrokenContractError(f"{shown} is never due; use at_start(), always(), every(..) or rounds(..)")
             for rule in request.when.rules:
                 if rule.first < 0 or rule.period < 1 or (rule.last is not None and rule.last < rule.first):
                     raise BrokenContractError(
-                        f"{shown} has the rounds {tuple(rule)} (first, last, period), of which there are none"
+                        f"{shown} has the schedule {tuple(rule)} (first, last, period), which contains no rounds"
                     )
             if not _pairs(request.options):
-                raise BrokenContractError(f"{shown} has options that are no pairs; write options=((name, value),)")
+                raise BrokenContractError(f"{shown} has options that are not pairs; write options=((name, value),)")
         asks = any(request.who == CANDIDATES for request in strategy.requests)
         if strategy.candidates is not None and not asks:
             raise BrokenContractError(
-                "`candidates` names clients whom no request asks; drop it, or add a request to CANDIDATES"
+                "it has a `candidates` function but no request to CANDIDATES; remove it, or add a request"
             )
 
 
 @contextlib.contextmanager
 def _named(strategy: Strategy) -> Iterator[None]:
-    """Name the strategy in an error that says it breaks the contract."""
+    """Prefix contract errors with the strategy's name."""
     try:
         yield
     except BrokenContractError as error:

@@ -1,4 +1,4 @@
-"""What a hook may answer: shapes and dtypes of selections, candidates and states."""
+"""Checks of hook results: shapes and dtypes of selections, candidates and states."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,27 +13,24 @@ from fedjax_sel.strategies.base import (
     Selection,
 )
 
-Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # a function and the shapes of its arguments
+Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
 _shape: Any = jax.ShapeDtypeStruct
 
 
 class BrokenContractError(UserError):
-    """A strategy breaks the contract: one sentence that says how, and what to do."""
+    """A strategy breaks the contract."""
 
 
 def trace(name: str, hook: Hook) -> Any:
-    """Return the shapes of what a hook answers.
+    """Return the shapes of a hook's result.
 
     Args:
-        name: of the hook; `prepare` runs with 64-bit types.
-        hook: the function and the shapes of its arguments.
-
-    Returns:
-        Shapes.
+        name: name of the hook; `prepare` runs with 64-bit types.
+        hook: function and argument shapes.
 
     Raises:
-        BrokenContractError: it cannot be traced.
-        UserError: what it raised for the user to read, unchanged.
+        BrokenContractError: the hook cannot be traced.
+        UserError: a UserError raised by the hook, unchanged.
     """
     function, arguments = hook
     with enable_x64(name == "prepare"), explained(name):
@@ -42,7 +39,7 @@ def trace(name: str, hook: Hook) -> Any:
 
 @contextlib.contextmanager
 def explained(name: str) -> Iterator[None]:
-    """Turn what tracing a hook raises into one sentence: see `trace`."""
+    """Convert the exceptions of tracing a hook into one-line errors; see `trace`."""
     try:
         yield
     except UserError:
@@ -57,14 +54,14 @@ def explained(name: str) -> Iterator[None]:
 
 
 def selection(answer: Any, num_selected: int) -> None:
-    """Check that `select` answers a Selection of the right shapes and dtypes.
+    """Check that `select` returns a Selection with the right shapes and dtypes.
 
     Args:
-        answer: its shapes.
+        answer: shapes of the result.
         num_selected: K.
 
     Raises:
-        BrokenContractError: the first field that is wrong.
+        BrokenContractError: the first wrong field.
     """
     k = num_selected
     is_selection(answer)
@@ -74,64 +71,61 @@ def selection(answer: Any, num_selected: int) -> None:
         if leaf is None:
             if name == "weights":
                 continue
-            raise BrokenContractError(f"the selection has no `{name}`; give {dtype} [{k}], with K = {k}")
+            raise BrokenContractError(f"the selection has no `{name}`; return {dtype} [{k}], with K = {k}")
         if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
-            found = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
-            raise BrokenContractError(f"`{name}` of the selection is {found} and must be {dtype} [{k}], with K = {k}")
+            actual = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
+            raise BrokenContractError(f"`{name}` of the selection is {actual} and must be {dtype} [{k}], with K = {k}")
 
 
 def is_selection(answer: Any) -> None:
-    """Check that `select` answers a Selection at all.
-
-    Args:
-        answer: its shapes.
+    """Check that `select` returns a Selection.
 
     Raises:
-        BrokenContractError: it is something else.
+        BrokenContractError: the result has another type.
     """
     if not isinstance(answer, Selection):
         raise BrokenContractError(
-            f"`select` answers a {type(answer).__name__}; return Selection(ids, weights or None, mask)"
+            f"`select` returns a {type(answer).__name__}; return Selection(ids, weights or None, mask)"
         )
 
 
 def candidates(answer: Any, num_clients: int) -> None:
-    """Check that `candidates` answers ids.
+    """Check that `candidates` returns client IDs.
 
     Args:
-        answer: its shapes.
+        answer: shapes of the result.
         num_clients: N.
 
     Raises:
-        BrokenContractError: it answers something else, or more than there are.
+        BrokenContractError: the result is not int32 [d], or d exceeds N.
     """
     if getattr(answer, "ndim", None) != 1 or answer.dtype != "int32":
-        raise BrokenContractError("`candidates` must answer int32 [d]")
+        raise BrokenContractError("`candidates` must return int32 [d]")
     if answer.shape[0] > num_clients:
-        raise BrokenContractError(f"`candidates` names {answer.shape[0]} clients, and there are {num_clients}")
+        raise BrokenContractError(f"`candidates` returns {answer.shape[0]} IDs; return at most N = {num_clients}")
 
 
 def same_state(name: str, old: Any, new: Any) -> None:
-    """Check that structure, shapes and dtypes of the state are the same after a hook as after `init`.
+    """Check that a hook keeps the structure, shapes and dtypes of the state.
 
     Args:
-        name: of the hook.
-        old: the shapes of the state that `init` gives.
-        new: of that which the hook gives.
+        name: name of the hook.
+        old: shapes of the state that `init` returns.
+        new: shapes of the state that the hook returns.
 
     Raises:
         BrokenContractError: the first difference.
     """
     if jax.tree.structure(new) != jax.tree.structure(old):
         raise BrokenContractError(
-            f"`{name}` answers a state of another structure than `init` does (fields, or a Static that changed); "
-            "return the same NamedTuple, and keep what changes in arrays"
+            f"`{name}` returns a state with another structure than `init` (other fields, or a changed Static); "
+            "return the same NamedTuple, and store changing values in arrays"
         )
     for (path, before), after in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new)):
-        # what `prepare` answers is cast back, of a kind: float64 to float32, not to whole numbers
-        alike = before.dtype == after.dtype or (name == "prepare" and before.dtype.kind == after.dtype.kind)
-        if before.shape != after.shape or not alike:
+        # The result of `prepare` is cast back within one kind of dtype: float64 to float32, but not to integers.
+        same_dtype = before.dtype == after.dtype or (name == "prepare" and before.dtype.kind == after.dtype.kind)
+        if before.shape != after.shape or not same_dtype:
             raise BrokenContractError(
-                f"`{name}` makes state{jax.tree_util.keystr(path)} {after.dtype} {list(after.shape)}, and it is "
-                f"{before.dtype} {list(before.shape)} after `init`; keep its dtype and shape"
+                f"`{name}` returns state{jax.tree_util.keystr(path)} as {after.dtype} {list(after.shape)}, but `init` "
+                f"returns {before.dtype} {list(before.shape)}; keep the dtype and shape"
             )

@@ -1,7 +1,7 @@
-"""The loss changes that FedGP and FedCor keep, and the fit of embeddings to them.
+"""The memory of loss changes in FedGP and FedCor, and the fit of embeddings to it.
 
-A sample is one random cohort's effect on all clients' losses. It counts as of the round from whose model it starts
-(`collected`); its weight in a fit is discount^age.
+A sample is one random cohort's effect on all clients' losses. Its age counts from the round whose model the cohort
+trained (`collected`); its weight in a fit is discount^age.
 """
 
 from typing import NamedTuple
@@ -15,25 +15,25 @@ from fedjax_sel.strategies.fedcor.presets import Numbers
 
 
 class Samples(NamedTuple):
-    """The latest H collections, newest first. A sample that lacks a client's answer is kept as not valid."""
+    """The latest H collections, newest first. A sample without usable answers is stored as not valid."""
 
     values: jax.Array  # loss changes, float32 [H, S, N]
-    valid: jax.Array  # bool [H, S]; False where nothing was collected yet
-    collected: jax.Array  # the round that the collection counts as, int32 [H]
+    valid: jax.Array  # bool [H, S]; False before the first collection
+    collected: jax.Array  # round of the collection, int32 [H]
 
 
 class Moments(NamedTuple):
-    """Discounted sums over all samples so far: what the closed form needs."""
+    """Discounted sums over all samples, for the closed form: samples r with weights g."""
 
     second: jax.Array  # sum g r r^T, float32 [N, N]
     first: jax.Array  # sum g r, float32 [N]
     mass: jax.Array  # sum g, float32 scalar
-    collected: jax.Array  # the round up to which they are discounted, int32 scalar
-    order: jax.Array  # in which the decomposition sees clients: its rounding favours nobody, int32 [N]
+    collected: jax.Array  # round to which the sums are discounted, int32 scalar
+    order: jax.Array  # random order of clients in the decomposition, so that its rounding is unbiased, int32 [N]
 
 
 def empty(key: jax.Array, numbers: Numbers, num_clients: int) -> Samples | Moments:
-    """Return a memory in which nothing is collected yet."""
+    """Return an empty memory."""
     if numbers.fit == "closed-form":
         order = jax.random.permutation(key, num_clients)
         first = jnp.zeros((num_clients,))
@@ -45,17 +45,14 @@ def empty(key: jax.Array, numbers: Numbers, num_clients: int) -> Samples | Momen
 def collect(
     memory: Samples | Moments, numbers: Numbers, changes: jax.Array, known: jax.Array, round: jax.Array
 ) -> Samples | Moments:
-    """Add a collection of loss changes to a memory.
+    """Return a memory with one more collection of loss changes.
 
     Args:
-        memory: so far.
-        numbers: static.
+        memory: the memory so far.
+        numbers: resolved preset, static.
         changes: loss changes, float32 [s, N] with s at most S.
-        known: whether the collection can be used, bool scalar; otherwise the collection is dropped.
-        round: that it counts as.
-
-    Returns:
-        The memory.
+        known: whether the collection is usable, bool scalar; otherwise it is dropped.
+        round: round of the collection.
     """
     changes = jnp.where(known, changes, 0.0)
     if isinstance(memory, Moments):
@@ -79,19 +76,19 @@ def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_w
     """Return the embeddings after the fit that follows a collection.
 
     Args:
-        embeddings: X, where Adam starts, [d, N].
-        memory: with the new collection.
-        numbers: static.
-        in_warmup: whether it follows a sample of the warm-up, and not an update's; static.
+        embeddings: initial X for Adam, [d, N].
+        memory: the memory, with the new collection.
+        numbers: resolved preset, static.
+        in_warmup: whether the collection is a warm-up sample (True) or an update's probe (False); static.
 
     Returns:
-        [d, N]; unchanged where there is no valid sample.
+        X, [d, N]; unchanged without a valid sample.
     """
     if isinstance(memory, Moments):
         mass = jnp.maximum(memory.mass, jnp.finfo(jnp.float32).tiny)
         mean = memory.first / mass if numbers.mean == "discounted" else jnp.zeros_like(memory.first)
-        centred = memory.second / mass - mean[:, None] * mean
-        shuffled = centred[memory.order][:, memory.order]
+        centered = memory.second / mass - mean[:, None] * mean
+        shuffled = centered[memory.order][:, memory.order]
         best = probabilistic_pca.optimal_embeddings(shuffled, embeddings.shape[0], numbers.noise)
         best = jnp.zeros_like(best).at[:, memory.order].set(best)
         return jnp.where((memory.mass > 0) & jnp.isfinite(best).all(), best, embeddings)
@@ -101,7 +98,7 @@ def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_w
 
 
 def _training_set(memory: Samples, numbers: Numbers, in_warmup: bool) -> tuple[jax.Array, jax.Array]:
-    """Return residuals [H S, N] and their weights [H S], zero where a sample is not used."""
+    """Return residuals [H S, N] and their weights [H S]; unused samples have weight zero."""
     spacing = 1 if in_warmup or numbers.ages == "rounds" else numbers.interval
     reuse = numbers.warmup_reuse if in_warmup else numbers.reuse
     if numbers.ages == "positions":

@@ -1,4 +1,4 @@
-"""The strategy that FedGP and FedCor share: state, schedule and selection. Symbols and sources: fedcor.py."""
+"""The state, schedule and selection shared by FedGP and FedCor. Symbols and sources: fedcor/__init__.py."""
 
 from functools import partial
 from typing import NamedTuple
@@ -13,31 +13,28 @@ from fedjax_sel.strategies.fedcor import memory as memories
 from fedjax_sel.strategies.fedcor.memory import Moments, Samples
 from fedjax_sel.strategies.fedcor.presets import Numbers
 
-_DIMENSION = 15  # of the papers
+_DIMENSION = 15  # the papers' embedding dimension
 
 
 class State(NamedTuple):
-    """What is known of the clients' loss changes."""
+    """Embeddings, annealing factors and loss changes of the clients."""
 
     num_selected: Static  # K
     importance: jax.Array  # p, float32 [N]
     embeddings: jax.Array  # X, float32 [d, N]
-    log_scale: jax.Array  # log alpha: alpha itself may underflow in a run without updates; float32 [N]
-    previous: jax.Array  # losses at the opening of the previous round of the warm-up, float32 [N]
-    previous_known: jax.Array  # who answered then, bool [N]
-    previous_broken: jax.Array  # whether somebody who was asked then gave no number, bool scalar
+    log_scale: jax.Array  # log alpha, float32 [N]; alpha itself may underflow in a run without updates
+    previous: jax.Array  # losses at the opening of the previous warm-up round, float32 [N]
+    previous_known: jax.Array  # clients that answered in that round, bool [N]
+    previous_broken: jax.Array  # whether a queried client returned no finite loss in that round, bool scalar
     memory: Samples | Moments  # loss changes collected so far
 
 
 def build(name: str, numbers: Numbers) -> Strategy:
-    """Make a strategy with these numbers.
+    """Build a strategy.
 
     Args:
-        name: of the strategy.
-        numbers: static.
-
-    Returns:
-        The strategy.
+        name: name of the strategy.
+        numbers: resolved preset, static.
     """
     begin, warmup, interval = numbers.begin, numbers.warmup, numbers.interval
     missing = ("nonfinite", "missing")
@@ -53,7 +50,7 @@ def build(name: str, numbers: Numbers) -> Strategy:
         n = env.num_clients
         dimension = numbers.dimension or max(_DIMENSION, env.num_selected)
         uniform = jnp.full((n,), 1.0 / n, jnp.float32)
-        sizes = env.all_sizes.astype(jnp.float32)  # their sum may be no int32
+        sizes = env.all_sizes.astype(jnp.float32)  # their sum may overflow int32
         key_embeddings, key_memory = jax.random.split(key)
         return State(
             num_selected=Static(env.num_selected),
@@ -68,7 +65,7 @@ def build(name: str, numbers: Numbers) -> Strategy:
 
     def observe(state: State, info: Information, round: jax.Array, available: jax.Array | None) -> State:
         def answers(age: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """Return who answered, and whether somebody who was asked gave no number."""
+            """Return the clients that answered, and whether a queried client gave no finite answer."""
             answered = age == 0
             return answered, (~answered if available is None else available & ~answered).any()
 
@@ -96,8 +93,8 @@ def build(name: str, numbers: Numbers) -> Strategy:
         def fitted(state: State, in_warmup: bool) -> State:
             return state._replace(embeddings=memories.fit(state.embeddings, state.memory, numbers, in_warmup))
 
-        # All of these depend on the round alone, which is never batched: each stays a real branch. Where an update is
-        # due in round `warmup`, the warm-up ends with its own fit first.
+        # The conditions depend only on the round, which is never batched, so `cond` remains a branch under `vmap`. If
+        # an update is due in round `warmup`, the warm-up's last fit comes first.
         fit_due = (round > begin) & (round <= warmup) if numbers.every_warmup_fit else round == warmup
         state = lax.cond(requests[0].when.due(round), measured, _same, state)
         state = lax.cond(fit_due, partial(fitted, in_warmup=True), _same, state)
@@ -115,8 +112,9 @@ def build(name: str, numbers: Numbers) -> Strategy:
                 total = _total_covariance(state.embeddings, state.importance, numbers.noise)
                 return sampling.top_k(key, total if available is None else jnp.where(available, total, -jnp.inf), k)
             reachable = state.log_scale if available is None else jnp.where(available, state.log_scale, -jnp.inf)
-            # Of those who can be reached: who never can would keep alpha = 1, and leave nothing of the others'.
-            largest = jnp.maximum(reachable.max(), jnp.finfo(jnp.float32).min)  # where somebody can be reached
+            # The maximum is over reachable clients, because a never-reachable client keeps alpha = 1 and would make the
+            # other scales underflow.
+            largest = jnp.maximum(reachable.max(), jnp.finfo(jnp.float32).min)  # finite without reachable clients
             scale = jnp.exp(jnp.minimum(state.log_scale - largest, 0.0))
             return gaussian_process.select_greedily(
                 state.embeddings, state.importance, scale, k, numbers.noise, key, available

@@ -1,4 +1,4 @@
-"""The numbers of FedGP and FedCor: what the papers and the two releases of their code use, and the checks of them."""
+"""The presets of FedGP and FedCor: numbers from the papers and the two code releases, and their validation."""
 
 from typing import Literal, NamedTuple, get_args
 
@@ -13,40 +13,41 @@ Importance = Literal["shares", "uniform"]
 class Numbers(NamedTuple):
     """A resolved preset. Static.
 
-    A fit uses the samples whose age is a multiple of the spacing, at most `reuse` times it, with weight discount^age.
+    A fit uses the samples whose age is a multiple of the spacing, up to `reuse` x spacing, with weight discount^age.
     """
 
     warmup: int  # rounds with random cohorts
     begin: int  # the first round whose loss change is a sample
     interval: int  # rounds between updates of the model of loss changes, Delta t
-    shift: int  # updates are in rounds t with (t - shift) % interval = 0; a probe counts as of round t - shift
-    every_warmup_fit: bool  # else one fit, at the end of the warm-up
-    warmup_steps: int  # of Adam, per fit
-    steps: int
-    warmup_reuse: int  # M in the warm-up, where the spacing is 1
-    reuse: int  # M after it, where the spacing is the interval; in rounds with ages="rounds"
-    ages: Literal["spaced", "positions", "rounds"]  # spaced: in rounds; positions: counted in collections, times the
-    # spacing, whenever they were; rounds: all samples of the last `reuse` rounds
+    shift: int  # updates are in rounds t with (t - shift) % interval = 0; a probe is dated to round t - shift
+    every_warmup_fit: bool  # False: one fit at the end of the warm-up
+    warmup_steps: int  # Adam steps per fit in the warm-up
+    steps: int  # Adam steps per later fit
+    warmup_reuse: int  # M in the warm-up, with spacing 1
+    reuse: int  # M after the warm-up, with spacing `interval`; with ages="rounds" a number of rounds
+    # Age of a sample. spaced: in rounds; positions: number of later collections, times the spacing; rounds: in rounds,
+    # with spacing 1, so that a fit uses all samples of the last `reuse` rounds.
+    ages: Literal["spaced", "positions", "rounds"]
     discount: float  # theta, per round
     anneal: float  # beta
     mean: Mean  # mu of the Gaussian in a fit
     fit: Literal["adam", "closed-form"]
     select: Literal["greedy", "proxy"]
     importance: Importance
-    dimension: int | None  # d; None: 15, or K where that is larger
-    restored_probes: bool = False  # the model is restored before a probe's losses are taken: every change is zero
+    dimension: int | None  # d; None: max(15, K)
+    restored_probes: bool = False  # restores the model before a probe's losses are measured, so every change is zero
     noise: float = 0.01  # sigma
     probes: int = 1  # S
     learning_rate: float = 0.01
 
     @property
     def first_update(self) -> int:
-        """The first round that opens with a probe: the warm-up is over in the round that the probe counts as of."""
+        """The first update: the smallest t >= warmup + shift with (t - shift) % interval = 0."""
         return self.shift + self.interval * -(-self.warmup // self.interval)
 
     @property
     def slots(self) -> int:
-        """Collection times that a later fit may still look at."""
+        """The number of collections H that later fits can use."""
         updates = self.reuse // self.interval if self.ages == "rounds" else self.reuse
         return self.warmup - self.begin + updates + 1
 
@@ -64,7 +65,7 @@ _CODE_2023 = _PAPER._replace(
     discount=0.95, mean="discounted",
 )  # fmt: skip
 _CODE_2023_CIFAR10 = _CODE_2023._replace(warmup=21, interval=50, warmup_reuse=500, reuse=500, discount=0.99, anneal=0.9)
-# script/test.sh and script/test_fedcor.sh of joapolarbear/PBFL: the same numbers whatever the data set
+# script/test.sh and script/test_fedcor.sh of joapolarbear/PBFL use the same numbers for every data set.
 _GPFL_PORT = _CODE_2023_CIFAR10._replace(importance="uniform", restored_probes=True)
 
 _TABLE: dict[tuple[str, str], Numbers] = {
@@ -97,7 +98,7 @@ _AT_LEAST = {
 _ABOVE_ZERO = {"noise": "the public code uses 0.01", "learning_rate": "the papers use 0.01"}
 _LEAST_NOISE = 1e-10
 _UP_TO_ONE = {"anneal": "the papers use 0.95", "discount": "the papers use 0.9"}
-_WITHOUT_EFFECT = {  # of a preset: what it has in the place of what they tell
+_WITHOUT_EFFECT = {  # preset -> parameters that it ignores
     "closed-form": ("warmup_steps", "steps", "learning_rate", "warmup_reuse", "reuse"),
     "proxy": ("anneal",),
 }
@@ -105,18 +106,15 @@ _CHOICES = {"mean": get_args(Mean), "importance": get_args(Importance), "restore
 
 
 def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | None) -> Numbers:
-    """Return a preset with a user's own numbers; None keeps the preset's.
+    """Return a preset with a user's overrides; None keeps the preset's value.
 
     Args:
-        strategy: its name, for messages.
-        preset: where to start.
+        strategy: name of the strategy, for messages.
+        preset: the preset's numbers.
         **overrides: fields of `Numbers`.
 
-    Returns:
-        The numbers.
-
     Raises:
-        UserError: a number outside its range, or one that has no effect.
+        UserError: a parameter is outside its range or has no effect.
     """
     chosen = {name: value for name, value in overrides.items() if value is not None}
     for name, value in chosen.items():
@@ -134,32 +132,29 @@ def look_up(strategy: str, preset: str, task: str) -> Numbers:
     """Return a preset by name.
 
     Args:
-        strategy: its name, for messages.
+        strategy: name of the strategy, for messages.
         preset: one of `Preset`, or fedgp.
         task: one of `Task`.
 
-    Returns:
-        The numbers.
-
     Raises:
-        UserError: an unknown name.
+        UserError: a name is unknown.
     """
     if task not in get_args(Task):
-        raise UserError(f"{strategy}: task={task!r} is unknown; it has {', '.join(get_args(Task))}")
+        raise UserError(f"{strategy}: task={task!r} is unknown; choose from {', '.join(get_args(Task))}")
     if (preset, task) not in _TABLE:
-        raise UserError(f"{strategy}: preset={preset!r} is unknown; it has {', '.join(get_args(Preset))}")
+        raise UserError(f"{strategy}: preset={preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
     return _TABLE[preset, task]
 
 
 def _problem(name: str, value: int | float | str) -> str | None:
     if name in _CHOICES:
-        return None if value in _CHOICES[name] else f"is unknown; it has {' and '.join(_CHOICES[name])}"
+        return None if value in _CHOICES[name] else f"is unknown; choose from {', '.join(map(str, _CHOICES[name]))}"
     assert not isinstance(value, str)
     if name in _AT_LEAST:
         smallest, usual = _AT_LEAST[name]
         return None if value >= smallest else f"is below {smallest}; {usual}"
     if name == "noise" and 0 < value < _LEAST_NOISE:
-        return f"is below {_LEAST_NOISE:g}, which float32 cannot divide by; {_ABOVE_ZERO[name]}"
+        return f"is below {_LEAST_NOISE:g}, where float32 divisions overflow; {_ABOVE_ZERO[name]}"
     if name in _ABOVE_ZERO:
         return None if 0 < value < float("inf") else f"is not a positive number; {_ABOVE_ZERO[name]}"
     return None if 0 < value <= 1 else f"is outside (0, 1]; {_UP_TO_ONE[name]}"

@@ -1,11 +1,11 @@
-"""GPFL: clients whose updates point where the global model goes, chosen as a bandit chooses (Na, Liang, Yiu).
+"""GPFL: a bandit that selects clients whose updates align with the global direction (Na, Liang, Yiu).
 
-Each client of a cohort earns its share of the cohort's projections on the global direction, times what the round did to
-the accuracy. The next cohort is of the largest mean rewards plus a bonus for clients that were seldom selected.
+A selected client's reward is its softmax share of the cohort's projections on the global direction, times a factor for
+the round's change in accuracy. The next cohort has the largest scores: mean reward plus a bonus for rare selection.
 
     symbol    here                 shape    meaning
     Delta_i   outcome.updates      [K, P]   update of client i
-    D         outcome.step         [P]      step of the global model; g is that of the round before
+    D         outcome.step         [P]      step of the global model; g is the step of the previous round
     c_i       project              [K]      <Delta_i, g> / ||g||                                              (Eq. 3)
     c~_i      shares               [K]      softmax of c over the cohort                                      (Eq. 5)
     f_t       outcome_factor       scalar   2 exp(A' - A), or by the loss F where the accuracy A is unchanged (Eq. 8)
@@ -14,26 +14,27 @@ the accuracy. The next cohort is of the largest mean rewards plus a bonus for cl
     alpha_t   exploration          scalar   rho t / T                                                         (Eq. 7)
     u_i       scores               [N]      rbar_i + alpha_t sqrt(2 ln t / n_i), infinite for n_i = 0         (Eq. 6)
 
-Information bought: the server's own evaluation of every global model; with start="all-clients" also one local update of
-every client at the start (N models down, P floats up from each).
+Information bought: the server's own evaluation of every global model. start="all-clients" adds one local update of
+every client at the start (N models down, N P floats up).
 
-Differs from the paper, which cannot be run as printed:
-* The server has no gradients. An update over learning rate times steps is minus the mean gradient along the client's
-  local path (scale="gradient"); the global step stands for -g, whose norm cancels. scale="update" leaves out the
-  division: c then shrinks by learning rate times steps, the softmax is nearly uniform, and clients take turns. So does
-  a Selector without `path_lengths`; the first projections of start="all-clients" are of updates under either.
-* In the first round g is that round's D. A round without a usable update leaves g as it was.
-* Clients not yet seen come first, at random: a sweep of N / K rounds instead of a first round of all.
-* The softmax is over the cohort, whose projections alone are fresh; all-with-stale takes the last ones of the others.
-* Means are over the rounds in which a client was selected; S_{t+1} is chosen by the scores after round t.
-* Eq. 8 as printed rewards a loss that rises; `corrected` has the other sign. Ties are broken at random.
+Differs from the paper, which cannot be implemented as printed:
+* The server has no gradients. An update divided by learning rate times steps is minus the mean gradient along the
+  client's local path (scale="gradient"). The global step stands for -g; its norm cancels. scale="update" omits the
+  division, so c is smaller, the softmax is nearly uniform, and clients are selected in turns. A Selector without
+  `path_lengths`, and the first projections of start="all-clients", always use undivided updates.
+* In the first round g is that round's D. A round without a usable update keeps g.
+* Unseen clients come first, in random order: a sweep of N / K rounds replaces the paper's first round of all clients.
+* The softmax is over the cohort, the only clients with fresh projections. softmax="all-with-stale" adds the last
+  projections of the other clients.
+* Means are over the rounds in which a client was selected; S_{t+1} is selected by the scores after round t.
+* Eq. 8 as printed rewards a rising loss; outcome="corrected" reverses the sign. Ties are broken at random.
 * An update that is not finite has no share (c = -inf); its client counts as selected.
-* start="all-clients": rewards are the shares among all with f = 1, c is of the whole model, D is their unweighted mean,
-  and the model itself stays w^0.
-* preset="gpfl-ref" is the released code: D of the round itself, projections tensor by tensor, f by sign, a mean that
-  counts a first reward of 0, alpha as a tent, t the rounds before this one, and a warm-up in chunks. Chunks are here at
-  most K, and the first round is judged against w^0, not against an accuracy of 0.
-* The momentum of Eq. 1-2 is a setting of the clients' training, not of the selection; it is no parameter here.
+* start="all-clients": the initial rewards are the shares among all clients with f = 1. c is over the whole model, D is
+  the unweighted mean of the updates, and the model remains w^0.
+* preset="gpfl-ref" follows the released code: D of the same round, projections per tensor, f by sign, a mean that
+  includes an initial reward of 0, a tent-shaped alpha, t starting at 0, and a warm-up in chunks. Here a chunk has at
+  most K clients, and the first round is compared with w^0 instead of an accuracy of 0.
+* The momentum of Eq. 1-2 belongs to the clients' training and is not a parameter of the selection.
 """
 
 import math
@@ -77,15 +78,15 @@ from fedjax_sel.strategies.gpfl.presets import (
 
 
 class State(NamedTuple):
-    """What clients earned."""
+    """Rewards and projections of the clients, and the global direction."""
 
     num_selected: Static  # K
     num_rounds: Static  # T
     reward_sum: jax.Array  # float32 [N]
     count: jax.Array  # n_i, int32 [N]
     projections: jax.Array  # c_i of the last participation, -inf before, float32 [N]
-    direction: jax.Array  # g, float32 [P]; [0] where it is the round's own
-    known: jax.Array  # whether there is a direction yet, bool scalar
+    direction: jax.Array  # g, float32 [P]; shape [0] with direction="current"
+    known: jax.Array  # whether g has been set, bool scalar
 
 
 def gpfl(
@@ -108,27 +109,29 @@ def gpfl(
     """Make GPFL.
 
     Args:
-        preset: where what is None here comes from: a coherent reading of the paper (`gpfl-c`) or the released code.
-        direction: g: the step of the round before, of this round, or g <- smoothing g + step.
-        smoothing: factor of `smoothed`, in [0, 1). None: 0.1.
-        scale: of c: mean gradients along the clients' local paths (updates over learning rate times steps), or updates.
-        projection: on the whole model, or the mean over its tensors.
-        softmax: over the cohort, or over all clients with their last projections.
-        mean: the sum of rewards over n_i, over t, or over n_i + 1.
-        alpha: exploration over the rounds: rho t / T, rho, rho (1 - t / T), or rising to round 100 and falling after.
+        preset: source of the parameters that are None: a consistent reading of the paper (`gpfl-c`) or the released
+            code (`gpfl-ref`).
+        direction: direction g: the step of the previous round, of this round, or g <- smoothing g + step.
+        smoothing: smoothing factor of `smoothed`, in [0, 1). None: 0.1.
+        scale: vectors projected by c: mean gradients along the local paths (updates over learning rate times steps), or
+            updates.
+        projection: projection over the whole model, or mean of the projections over its tensors.
+        softmax: softmax over the cohort, or over all clients with their last projections.
+        mean: mean reward: the sum of rewards divided by n_i, by t, or by n_i + 1.
+        alpha: exploration schedule: rho t / T, rho, rho (1 - t / T), or a tent with its peak at round 100.
         rho: factor of the exploration, at least 0.
         outcome: factor of a round's rewards: the paper's with the loss's sign corrected, as printed, or a sign.
-        start: unseen clients first, K a round; or all clients' updates before the first round; or a warm-up in chunks
-            of N / warm_up_rounds, rounded up and at most K.
-        warm_up_rounds: of `warm-up-sweep`, at least 1. None: 20.
-        accuracy_on: whether the server evaluates on data that it holds back, or on the test set.
-        n: what the logarithm counts: rounds t, or selections t K.
+        start: first selections: unseen clients first, K per round; all clients' updates before the first round; or a
+            warm-up in chunks of N / warm_up_rounds, rounded up, at most K.
+        warm_up_rounds: number of chunks of `warm-up-sweep`, at least 1. None: 20.
+        accuracy_on: data of the server's evaluation: its validation data, or the test set.
+        n: argument of the logarithm: rounds t, or selections t K.
 
     Returns:
         The strategy.
 
     Raises:
-        UserError: a number outside its range, or one that has no effect.
+        UserError: a parameter is outside its range or has no effect.
     """
     numbers = presets.resolve(
         presets.look_up(preset), direction=direction, smoothing=smoothing, scale=scale,
@@ -156,7 +159,7 @@ def gpfl(
         step = total / jnp.maximum(usable.sum(), 1)
         along = rewards.unit(step)
         projections = lax.map(lambda update: jnp.sum(update * along), updates)
-        # What float32 cannot hold is a client that diverged.
+        # A projection that overflows float32 belongs to a client that diverged.
         usable &= jnp.abs(projections) < jnp.finfo(jnp.float32).max
         projections = jnp.where(usable, projections, -jnp.inf)
         return state._replace(
@@ -198,8 +201,8 @@ def gpfl(
         along = step if own_direction else jnp.where(state.known, state.direction, step)
         fresh = rewards.project(outcome.updates, unravel(along), usable, numbers.projection == "per-tensor-mean")
         if numbers.scale == "gradient" and outcome.path_lengths is not None:
-            fresh /= jnp.where(usable, outcome.path_lengths, 1.0)  # a client without a usable update keeps its -inf
-        rows = jnp.where(selection.mask, selection.ids, state.count.shape[0])  # empty places are dropped
+            fresh /= jnp.where(usable, outcome.path_lengths, 1.0)  # without a usable update, c stays -inf
+        rows = jnp.where(selection.mask, selection.ids, state.count.shape[0])  # out of range, so mode="drop" skips it
         projections = state.projections.at[rows].set(fresh, mode="drop")
         everyone = numbers.softmax == "all-with-stale"
         share = rewards.shares(projections)[selection.ids] if everyone else rewards.shares(fresh)

@@ -1,4 +1,4 @@
-"""The numbers of GPFL: a coherent reading of the paper and what the released code does, and the checks of them."""
+"""The presets of GPFL: a consistent reading of the paper and the released code, and their validation."""
 
 from typing import Literal, NamedTuple, get_args
 
@@ -21,19 +21,19 @@ class Numbers(NamedTuple):
     """A resolved preset. Static."""
 
     direction: Direction  # g
-    scale: Scale  # of projections
+    scale: Scale  # projected vectors: mean gradients or updates
     projection: Projection
     softmax: Softmax
-    mean: Mean  # what sums of rewards are divided by
+    mean: Mean  # divisor of the sums of rewards
     alpha: Exploration
     outcome: OutcomeRule
     start: Start
     accuracy_on: EvaluatedOn  # the server's own data, or the test set
-    n: Counted  # in the logarithm
-    first_round: int  # t of the first choice: the rounds that are over, or with the one that is about to begin
+    n: Counted  # argument of the logarithm
+    first_round: int  # t of the first selection: 0 counts completed rounds, 1 includes the current round
     rho: float = 1.0
-    smoothing: float = 0.1  # the paper's gamma, of direction="smoothed"
-    warm_up_rounds: int = 20  # of start="warm-up-sweep"
+    smoothing: float = 0.1  # the paper's gamma; used with direction="smoothed"
+    warm_up_rounds: int = 20  # used with start="warm-up-sweep"
 
 
 _TABLE: dict[str, Numbers] = {
@@ -55,35 +55,32 @@ def look_up(preset: str) -> Numbers:
     """Return a preset by name.
 
     Raises:
-        UserError: an unknown name.
+        UserError: the name is unknown.
     """
     if preset not in _TABLE:
-        raise UserError(f"gpfl: preset={preset!r} is unknown; it has {', '.join(get_args(Preset))}")
+        raise UserError(f"gpfl: preset={preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
     return _TABLE[preset]
 
 
 def resolve(preset: Numbers, **overrides: float | str | None) -> Numbers:
-    """Return a preset with a user's own numbers; None keeps the preset's.
+    """Return a preset with a user's overrides; None keeps the preset's value.
 
     Args:
-        preset: where to start.
+        preset: the preset's numbers.
         **overrides: fields of `Numbers`.
 
-    Returns:
-        The numbers.
-
     Raises:
-        UserError: a number outside its range, or one that has no effect.
+        UserError: a parameter is outside its range or has no effect.
     """
     chosen = {name: value for name, value in overrides.items() if value is not None}
     numbers = preset._replace(**chosen)
     if not 0 <= numbers.rho < float("inf"):
-        raise UserError(f"gpfl: rho={numbers.rho} must be a number from 0; the paper uses 1")
+        raise UserError(f"gpfl: rho={numbers.rho} is negative or not finite; the paper uses 1")
     if not 0 <= numbers.smoothing < 1:
         raise UserError(f"gpfl: smoothing={numbers.smoothing} is outside [0, 1); the paper's momentum is 0.1")
     if numbers.warm_up_rounds < 1:
         raise UserError(f"gpfl: warm_up_rounds={numbers.warm_up_rounds} is below 1; the released code uses 20")
     for name, (option, value) in _ONLY_WITH.items():
         if name in chosen and getattr(numbers, option) != value:
-            raise UserError(f"gpfl: {name}={chosen[name]} has no effect without {option}={value}; add that")
+            raise UserError(f"gpfl: {name}={chosen[name]} has no effect without {option}={value}; set {option}={value}")
     return numbers

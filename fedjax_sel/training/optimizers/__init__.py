@@ -1,7 +1,7 @@
 """Federated optimizers by name.
 
-`names()` lists them, `make(name, **hyperparameters)` builds one, `parameters(name)` tells what it takes. A name of the
-form `mypackage.module:factory` is an optimizer of anybody's own.
+`names()` lists them, `make(name, **hyperparameters)` builds one, `parameters(name)` returns its hyperparameters. A name
+of the form `mypackage.module:factory` refers to a user's own optimizer.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from fedjax_sel.training.optimizers.scaffold import scaffold
 
 
 class Entry(NamedTuple):
-    """An optimizer as listed."""
+    """An optimizer in the list of `--list`."""
 
     factory: Callable[..., FederatedOptimizer]
     paper: str
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 TABLE: dict[str, Entry] = {
     "fedavg": Entry(fedavg, "McMahan et al. 2017", "the mean of the updates"),
-    "fedprox": Entry(fedprox, "Li et al. 2020", "clients are held near the received model"),
+    "fedprox": Entry(fedprox, "Li et al. 2020", "a proximal term keeps clients near the received model"),
     "fednova": Entry(fednova, "Wang et al. 2020", "the mean direction, times the mean number of steps"),
     "scaffold": Entry(scaffold, "Karimireddy et al. 2020", "clients are corrected by control variates"),
     "fedavgm": Entry(fedavgm, "Hsu et al. 2019", "the server's SGD has momentum"),
@@ -49,10 +49,10 @@ def make(name: str, **hyperparameters: Any) -> FederatedOptimizer:
 
     Args:
         name: one of `names()`, or `mypackage.module:factory`.
-        **hyperparameters: keyword arguments of its own function; values may be strings, as from a command line.
+        **hyperparameters: keyword arguments of the optimizer's factory; values may be strings, as on a command line.
 
     Raises:
-        UserError: one sentence with the name or the parameter and the way out.
+        UserError: the name or a parameter is invalid; the message says how to fix it.
     """
     return REGISTRY.make(name, **hyperparameters)
 

@@ -1,13 +1,13 @@
 """The contract between a federated optimizer and the simulator.
 
-An optimizer is a value, like a strategy: pure functions beside static fields. It says which gradient a client steps on,
-what the client reports when its steps are done, and what the server makes of the weighted mean of the reports. The
-simulator trains, adds up, keeps what the optimizer remembers, and bills what it sends.
+An optimizer is a value, like a strategy: pure functions and static fields. It defines the gradient that a client steps
+on, the client's report after its steps, and the mean update that the server computes from the weighted mean report. The
+simulator trains, sums, stores the optimizer's memory, and bills its communication.
 
     receive w^t (and `shared`) -> steps on `gradient` -> `report` -> weighted sums -> `combine` -> `server` -> w^(t+1)
 
-Whatever it is, an update in this project is w_k - w^t: strategies read the same under every optimizer, and the losses
-that they read are the clients' own, without any term that an optimizer adds.
+An update is w_k - w^t under every optimizer, so strategies always read the same quantity. The losses that they read are
+the clients' own, without any term that an optimizer adds.
 """
 
 from collections.abc import Callable
@@ -20,35 +20,35 @@ from fedjax_sel.models import Params
 
 
 class Memory(NamedTuple):
-    """What an optimizer remembers beside the model; empty pytrees where it remembers nothing."""
+    """An optimizer's memory beside the model; empty pytrees if it has none."""
 
-    own: Any = ()  # of each client, between the rounds in which it trains
-    shared: Any = ()  # of the server, which sends it to the cohort with the model
+    own: Any = ()  # per client, kept between the rounds in which it trains
+    shared: Any = ()  # the server's, sent to the cohort with the model
 
 
 NOTHING_REMEMBERED = Memory()
 
 
 class Finished(NamedTuple):
-    """A client whose local steps are done."""
+    """A client's result after its local steps."""
 
     update: Params  # w_k - w^t
-    # |a|_1: sum of the factors of its gradients in -update / learning_rate, of earlier rounds where its own optimizer
-    # goes on; its steps for SGD.
+    # |a|_1: sum of the factors of the client's gradients in -update / learning_rate; for SGD, the number of steps. It
+    # includes gradients of earlier rounds if the client's own optimizer keeps its state.
     coefficient: jax.Array
     learning_rate: jax.Array
 
 
 class Report(NamedTuple):
-    """What a client leaves behind. Pytrees of arrays whose structure is the same in every round."""
+    """A client's report: pytrees of arrays with the same structure in each round."""
 
-    averaged: Any  # the server gets sum_k weight_k averaged_k, with the aggregation's weights
-    contributed: Any = ()  # the server adds 1/N of it to `Memory.shared`, whatever the weights
-    own: Any = ()  # the client's `Memory.own` from now on
+    averaged: Any  # the server receives sum_k weight_k averaged_k, with the aggregation weights
+    contributed: Any = ()  # the server adds 1/N of it to `Memory.shared`, independent of the weights
+    own: Any = ()  # the client's new `Memory.own`
 
 
 def same_gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
-    """Return the gradient of the client's own loss, on which the client then steps."""
+    """Return the gradient of the client's own loss unchanged."""
     del weights, received, memory
     return gradient
 
@@ -65,28 +65,28 @@ def as_it_is(averaged: Any) -> Params:
 
 
 def nothing(params: Params) -> tuple[()]:
-    """Remember nothing."""
+    """Return an empty memory."""
     del params
     return ()
 
 
 class FederatedOptimizer(NamedTuple):
-    """A federated optimizer. Functions are pure and traceable; static.
+    """A federated optimizer; static. Its functions are pure and traceable.
 
     Attributes:
-        name: for messages.
-        gradient: (gradient, weights, received, memory) -> what the client's own optimizer steps on; all of them pytrees
-            of the model, `received` being w^t. Must be linear in the gradient and in what has the model's structure,
-            for it is also asked for its factors (`Finished.coefficient`).
+        name: name in messages.
+        gradient: (gradient, weights, received, memory) -> the gradient that the client's own optimizer steps on.
+            `gradient`, `weights` and `received` (w^t) are pytrees of the model. The function must be linear in the
+            pytrees of the model's structure, since it also computes `Finished.coefficient` on a scalar.
         report: (finished, memory) -> Report.
         combine: mean report -> mean update.
-        server: learning rate -> the server's transformation of minus the mean update.
-        server_learning_rate: where nothing else is said.
-        init_own: params -> `Memory.own` of a client that never trained, zeros; also called with a scalar.
+        server: learning rate -> the server's optimizer, whose gradient is minus the mean update.
+        server_learning_rate: default learning rate of the server.
+        init_own: params -> `Memory.own` of a client that has never trained, zeros; also called with a scalar.
         init_shared: params -> `Memory.shared` before the first round, zeros; also called with a scalar.
-        vectors_down: model-sized vectors that a client receives beside the model, to train.
-        vectors_up: those that it sends beside its update.
-        floats_up: numbers that it sends beside its update.
+        vectors_down: number of model-sized vectors that a training client receives beside the model.
+        vectors_up: number of model-sized vectors that a client sends beside its update.
+        floats_up: number of floats that a client sends beside its update.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Any optimizer of Optax by its name, for the clients or for the server."""
+"""Optax optimizers by name, for the clients or for the server."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -13,15 +13,15 @@ from fedjax_sel.core import texts
 from fedjax_sel.core.names import one_of
 from fedjax_sel.errors import UserError
 
-# needs the loss of a step; draws noise from a key of its own; has no state for a single number
+# lbfgs needs the loss of a step; noisy_sgd draws noise from its own key; sm3 has no state for a scalar
 _NOT_HERE = ("lbfgs", "noisy_sgd", "sm3")
-# Parameters of Optax's functions that these ranges hold for, which Optax does not check.
+# Parameters whose range Optax does not check: [0, 1), and at least 0.
 _SHARES = ("b1", "b2", "b3", "decay", "momentum", "rho")
 _NOT_NEGATIVE = ("eps", "eps_root", "weight_decay")
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of Optax's functions that take a learning rate and return a transformation of gradients."""
+    """Return the names of the Optax functions that take a learning rate and return a gradient transformation."""
     return tuple(sorted(name for name in vars(optax) if _is_optimizer(name)))
 
 
@@ -34,29 +34,27 @@ def _is_optimizer(name: str) -> bool:
 
 
 def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
-    """Build an optimizer of Optax, and try it.
+    """Build an Optax optimizer, and test it on a small pytree.
 
     Args:
-        flag: that names it, for messages; its parameters come by `flag-args`.
-        name: of the function in Optax, e.g. "adam".
-        arguments: its parameters; values may be texts.
-        learning_rate: a number.
-
-    Returns:
-        The transformation.
+        flag: command-line flag that names the optimizer, for messages; `{flag}-args` takes the parameters.
+        name: name of the function in Optax, e.g. "adam".
+        arguments: parameters of that function; values may be strings.
+        learning_rate: learning rate.
 
     Raises:
-        UserError: no such optimizer or parameter, or one that needs more than gradients and weights.
+        UserError: the optimizer or a parameter does not exist, is out of range, or needs more than gradients and
+            weights.
     """
     factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
     if "learning_rate" in arguments:
-        raise UserError(f"{flag}-args of {name}: learning_rate has a flag of its own; leave it out here")
+        raise UserError(f"{flag}-args of {name}: learning_rate has its own flag; remove it here")
     values = hyper.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
     for key, value in values.items():
         if isinstance(value, int | float) and key in _SHARES and (value < 0 or value >= 1):
-            raise UserError(f"{flag}-args {key}={value} of {name}: is outside 0 (included) to 1 (excluded)")
+            raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0 and below 1")
         if isinstance(value, int | float) and key in _NOT_NEGATIVE and value < 0:
-            raise UserError(f"{flag}-args {key}={value} of {name}: must be a number from 0")
+            raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0")
     try:
         made = factory(**values)
         params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,)), "scale": jnp.ones(())}
@@ -65,7 +63,7 @@ def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: floa
             raise ValueError("its step from a gradient of ones is not finite")
     except Exception as error:
         raise UserError(
-            f"{flag} {name}: it cannot be used here ({texts.reason(error)}); "
-            f"mend {flag}-args, or choose another such as sgd or adam"
+            f"{flag} {name}: this optimizer cannot be used here ({texts.reason(error)}); "
+            f"correct {flag}-args, or choose another optimizer such as sgd or adam"
         ) from error
     return made

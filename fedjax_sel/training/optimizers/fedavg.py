@@ -1,15 +1,11 @@
-"""FedAvg (McMahan et al. 2017): clients do SGD, the server takes the weighted mean of their updates.
+"""FedAvg (McMahan et al. 2017): clients run SGD, the server takes the weighted mean of their updates.
 
-Traffic: the baseline, a model down and a model up for each client of the cohort.
+Traffic: the baseline, one model down and one model up for each client of the cohort.
 """
 
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
 
 def fedavg() -> FederatedOptimizer:
-    """Make FedAvg; with a `--server-learning-rate` other than 1 the server goes only so far, or farther.
-
-    Returns:
-        The optimizer.
-    """
+    """Build FedAvg; `--server-learning-rate` scales the mean update."""
     return FederatedOptimizer("fedavg")

@@ -1,21 +1,21 @@
-"""FedNova (Wang et al., NeurIPS 2020): clients that make more steps do not pull the model towards themselves.
+"""FedNova (Wang et al., NeurIPS 2020): normalized updates, so that clients with more steps do not dominate.
 
 Symbols: tau_i steps of client i; a_i the factors of its gradients in its update, so that -update = eta sum_s a_i,s g_s,
 and |a_i|_1 = tau_i for SGD; weights omega_i.
 
-    d_i       = -update_i / (eta |a_i|_1)                      the mean gradient along the client's way
-    tau_eff   = sum omega_i |a_i|_1                            how far all go together
+    d_i       = -update_i / (eta |a_i|_1)                      the mean gradient along the client's path
+    tau_eff   = sum omega_i |a_i|_1                            effective number of steps
     w^(t+1)   = w^t - tau_eff eta sum omega_i d_i
 
-With equal |a_i|_1 it is FedAvg, to the rounding. |a_i|_1 is not taken from a table but from the client's own optimizer:
-how far it goes in the same steps when every gradient is one. That gives the paper's forms, tau for SGD,
+With equal |a_i|_1, FedNova equals FedAvg up to rounding. The client's own optimizer gives |a_i|_1: its displacement in
+the same steps if every gradient is one. This agrees with the paper's formulas: tau for SGD,
 (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho) with momentum rho, (1 - (1 - eta mu)^tau) / (eta mu) with the proximal
-term, and those of both together and of weight decay. Where a client's optimizer goes on from the round in which it last
-trained (--momentum-buffer persistent), gradients of earlier rounds are part of its way, and a_i has their factors, too.
+term. It also covers both together, and weight decay. With --momentum-buffer persistent, gradients of earlier rounds
+still move the client, and a_i includes their factors.
 
-Traffic: the baseline, and one float up a client, |a_i|_1.
-Differs from the paper: weights that do not add to one (`global-samples`, `unbiased`) leave tau_eff a mean. For a client
-optimizer that is not linear in its gradients, such as Adam, a_i does not exist and the number is what it is above.
+Traffic: the baseline, and one float up per client, |a_i|_1.
+Differs from the paper: tau_eff stays a mean if the weights do not sum to one (`global-samples`, `unbiased`). If the
+client optimizer is not linear in its gradients, as Adam, a_i does not exist, and the displacement above replaces it.
 """
 
 from typing import Any, NamedTuple
@@ -29,24 +29,21 @@ from fedjax_sel.training.optimizers.fedprox import proximal
 
 
 class Averaged(NamedTuple):
-    """Of which the server gets the weighted sums."""
+    """A client's report; the server receives the weighted sums."""
 
     direction: Params  # update_i / |a_i|_1, that is -eta d_i
     coefficient: jax.Array  # |a_i|_1
-    one: jax.Array  # its sum is the sum of the weights
+    one: jax.Array  # 1, so that its weighted sum is the sum of the weights
 
 
 def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
-    """Make FedNova.
+    """Build FedNova.
 
     Args:
-        mu: of a proximal term, at least 0.
-
-    Returns:
-        The optimizer.
+        mu: coefficient of a proximal term, at least 0.
 
     Raises:
-        UserError: mu is negative or no number.
+        UserError: mu is negative or not finite.
     """
 
     def report(finished: Finished, memory: Memory) -> Report:
@@ -55,7 +52,7 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
         return Report(Averaged(direction, finished.coefficient, jnp.ones_like(finished.coefficient)))
 
     def combine(averaged: Any) -> Params:
-        weights = jnp.where(averaged.one == 0, 1.0, averaged.one)  # of an empty cohort, which leaves the model
+        weights = jnp.where(averaged.one == 0, 1.0, averaged.one)  # an empty cohort leaves the model unchanged
         effective_steps = averaged.coefficient / weights  # tau_eff
         return jax.tree.map(lambda direction: effective_steps * direction, averaged.direction)
 

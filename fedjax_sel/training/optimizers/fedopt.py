@@ -1,6 +1,6 @@
 """FedAvgM (Hsu et al. 2019) and FedAdagrad, FedAdam, FedYogi (Reddi et al., ICLR 2021, Alg. 2).
 
-The server treats the mean update Delta as minus a gradient and takes a step of its own:
+The server treats minus the mean update Delta as a gradient and takes its own optimizer step:
 
     FedAvgM     m <- beta m + Delta                       w <- w + eta m
     the others  m <- beta1 m + (1 - beta1) Delta          w <- w + eta m / (sqrt(v) + tau)
@@ -8,10 +8,10 @@ The server treats the mean update Delta as minus a gradient and takes a step of 
     FedAdam     v <- beta2 v + (1 - beta2) Delta^2
     FedYogi     v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)
 
-v starts at tau^2 and there is no bias correction: in both Optax's own `adam`, `yogi` and `adagrad` differ, and
-`--server-optimizer` offers those too. Clients do what they do in FedAvg. Traffic: the baseline.
+v starts at tau^2, without bias correction. Optax's `adam`, `yogi` and `adagrad` differ in both, and
+`--server-optimizer` offers them. Clients train as in FedAvg. Traffic: the baseline.
 
-The transformations are Optax's, of the pseudo-gradient -Delta, and serve wherever one of Optax does.
+The optimizers are Optax gradient transformations of the pseudo-gradient -Delta.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ import optax
 from fedjax_sel.errors import UserError
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
-ADAPTIVE_LEARNING_RATE = 0.01  # eta where nothing else is said; the paper tunes it for each task, 10^-3 to 10^0.5
+ADAPTIVE_LEARNING_RATE = 0.01  # default eta; the paper tunes it per task, 10^-3 to 10^0.5
 
 SecondMoment = Callable[[jax.Array, jax.Array, float], jax.Array]  # (v, Delta^2, beta2) -> v
 
@@ -40,12 +40,12 @@ class FedOptState(NamedTuple):
 def scale_by_fedopt(
     second_moment: SecondMoment, beta1: float, beta2: float, tau: float
 ) -> optax.GradientTransformation:
-    """Scale to the direction m / (sqrt(v) + tau), as the paper has it.
+    """Scale to the direction m / (sqrt(v) + tau) of the paper.
 
     Args:
-        second_moment: how v goes on.
-        beta1: of the first moment.
-        beta2: of the second.
+        second_moment: update rule of v.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
         tau: adaptivity; v starts at tau^2.
     """
 
@@ -77,18 +77,15 @@ def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
 
 
 def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
-    """Make FedAvgM: the server's SGD has momentum.
+    """Build FedAvgM: SGD with momentum on the server.
 
     Args:
         momentum: beta, in [0, 1).
-        nesterov: whether it looks ahead.
-        learning_rate: eta, unless --server-learning-rate says otherwise.
-
-    Returns:
-        The optimizer.
+        nesterov: whether to use Nesterov momentum.
+        learning_rate: default eta; --server-learning-rate overrides it.
 
     Raises:
-        UserError: the momentum is out of range.
+        UserError: the momentum or the learning rate is out of range.
     """
     _share("momentum", momentum)
     _positive("learning_rate", learning_rate)
@@ -99,18 +96,15 @@ def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: flo
 def fedadagrad(
     *, beta1: float = 0.0, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
-    """Make FedAdagrad.
+    """Build FedAdagrad.
 
     Args:
-        beta1: of the first moment, in [0, 1); the paper uses 0.
+        beta1: decay of the first moment, in [0, 1); the paper uses 0.
         tau: adaptivity, above 0.
-        learning_rate: eta, unless --server-learning-rate says otherwise.
-
-    Returns:
-        The optimizer.
+        learning_rate: default eta; --server-learning-rate overrides it.
 
     Raises:
-        UserError: a number out of range.
+        UserError: a hyperparameter is out of range.
     """
     return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau, learning_rate)
 
@@ -118,19 +112,16 @@ def fedadagrad(
 def fedadam(
     *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
-    """Make FedAdam.
+    """Build FedAdam.
 
     Args:
-        beta1: of the first moment, in [0, 1).
-        beta2: of the second moment, in [0, 1).
+        beta1: decay of the first moment, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
         tau: adaptivity, above 0.
-        learning_rate: eta, unless --server-learning-rate says otherwise.
-
-    Returns:
-        The optimizer.
+        learning_rate: default eta; --server-learning-rate overrides it.
 
     Raises:
-        UserError: a number out of range.
+        UserError: a hyperparameter is out of range.
     """
     return _adaptive("fedadam", _adam, beta1, beta2, tau, learning_rate)
 
@@ -138,19 +129,16 @@ def fedadam(
 def fedyogi(
     *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
-    """Make FedYogi.
+    """Build FedYogi.
 
     Args:
-        beta1: of the first moment, in [0, 1).
-        beta2: of the second moment, in [0, 1).
+        beta1: decay of the first moment, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
         tau: adaptivity, above 0.
-        learning_rate: eta, unless --server-learning-rate says otherwise.
-
-    Returns:
-        The optimizer.
+        learning_rate: default eta; --server-learning-rate overrides it.
 
     Raises:
-        UserError: a number out of range.
+        UserError: a hyperparameter is out of range.
     """
     return _adaptive("fedyogi", _yogi, beta1, beta2, tau, learning_rate)
 
@@ -176,4 +164,4 @@ def _positive(name: str, value: float) -> None:
 
 def _share(name: str, value: float) -> None:
     if not 0 <= value < 1:
-        raise UserError(f"--optimizer-args {name}={value}: is outside 0 (included) to 1 (excluded)")
+        raise UserError(f"--optimizer-args {name}={value}: must be at least 0 and below 1")

@@ -1,8 +1,8 @@
-"""FedProx (Li et al., MLSys 2020): clients are held near the model that they received.
+"""FedProx (Li et al., MLSys 2020): a proximal term keeps clients near the received model.
 
-    F_k(w) + (mu / 2) ||w - w^t||^2, so every step is on   gradient + mu (w - w^t)
+    F_k(w) + (mu / 2) ||w - w^t||^2, so each step uses   gradient + mu (w - w^t)
 
-Made for clients that do unequal work (`--local-epochs 1:5`). With mu = 0 it is FedAvg.
+FedProx targets clients with unequal work (`--local-epochs 1:5`). With mu = 0 it is FedAvg.
 Traffic: the baseline. The losses that strategies read do not contain the proximal term.
 """
 
@@ -14,24 +14,21 @@ from fedjax_sel.training.optimizers.base import FederatedOptimizer, Memory
 
 
 def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
-    """Make FedProx.
+    """Build FedProx.
 
     Args:
-        mu: how strongly a client is held, at least 0; the paper tries 0.001, 0.01, 0.1 and 1.
-
-    Returns:
-        The optimizer.
+        mu: coefficient of the proximal term, at least 0; the paper uses 0.001, 0.01, 0.1 and 1.
 
     Raises:
-        UserError: mu is negative or no number.
+        UserError: mu is negative or not finite.
     """
     return FederatedOptimizer("fedprox", gradient=proximal(mu))
 
 
 def proximal(mu: float):
-    """Return the function that adds the proximal term's gradient: see `FederatedOptimizer.gradient`."""
+    """Return the `FederatedOptimizer.gradient` that adds the gradient of the proximal term."""
     if not 0 <= mu < float("inf"):
-        raise UserError(f"--optimizer-args mu={mu}: must be a number from 0; 0.01 is a usual one")
+        raise UserError(f"--optimizer-args mu={mu}: must be at least 0 and finite; 0.01 is a common value")
 
     def gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
         del memory

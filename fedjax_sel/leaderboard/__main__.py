@@ -1,8 +1,0 @@
-"""`python -m fedjax_sel.leaderboard`: everyone under the same settings. The command is in `cli/leaderboard.py`."""
-
-import sys
-
-from fedjax_sel.cli.leaderboard import entry_point
-
-if __name__ == "__main__":
-    sys.exit(entry_point())

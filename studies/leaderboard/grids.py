@@ -1,0 +1,115 @@
+"""Grids of runs by name; a grid is the rows of one table with their configurations."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from fedjax_sel.config import Config
+from fedjax_sel.core.names import one_of
+from studies.leaderboard import information, settings, tuning
+from studies.leaderboard.settings import SETTINGS, Setting
+
+TUNED = ("fmnist-2spc", "fmnist-dir")
+WITHOUT_DROPOUT = ("fmnist-1spc", "fmnist-2spc", "fmnist-dir")
+CONVOLUTIONAL_SEEDS, CONVOLUTIONAL_ROUNDS = 3, 60
+DRAWS = "-draws"
+
+# Seconds per round and seed, with evaluation, by model and cohort size, on two cores of an AMD EPYC. They are means
+# over strategies (MLP: from results/leaderboard). SECONDS_OF_START covers data loading, compilation and timing.
+SECONDS_OF_ROUND = {"mlp": {5: 0.043, 10: 0.053}, "cnn": {5: 4.0, 10: 8.0}, "lenet": {5: 1.5, 10: 3.0}}
+SECONDS_OF_START = 10.0
+
+
+class Grid(NamedTuple):
+    """Rows of one table."""
+
+    name: str  # name of the part and of its folder
+    group: str  # command-line name for all parts of the group
+    title: str
+    rows: Mapping[str, Config]  # configurations without folders
+    num_classes: int = 10
+    timed: bool = False  # whether selection is timed separately
+    own_seeds: bool = False  # whether the seeds differ from the leaderboard's; --seeds then sets only their number
+    after: str = ""  # grid whose results determine the rows
+    choose: Callable[[Any], Mapping[str, Config]] | None = None  # function from these results to the rows
+
+    @property
+    def minutes(self) -> float:
+        """Estimated run time on two idle cores, minutes."""
+        seconds = 0.0
+        for config in self.rows.values():
+            of_round = SECONDS_OF_ROUND[config.model.model][config.selection.num_selected]
+            seconds += SECONDS_OF_START + of_round * config.run.rounds * len(config.run.seeds)
+        return seconds / 60
+
+
+def _of_setting(setting: Setting) -> Grid:
+    rows = {who.name: settings.configuration(setting, who) for who in settings.contenders(setting)}
+    return Grid(setting.name, setting.name.split("-")[0], setting.title, rows, setting.num_classes, timed=True)
+
+
+def _tuned(setting: Setting) -> tuple[Grid, Grid]:
+    name = f"tuned-{setting.name}"
+    title = f"{setting.title}: {tuning.DRAWS} draws of each strategy's hyperparameters"
+    drawn = Grid(name + DRAWS, "tuned", title, tuning.draws(setting), setting.num_classes, own_seeds=True)
+    rows = {algo: settings.configuration(setting, settings.Contender(algo)) for algo in settings.ALGOS}
+    title = f"{setting.title}: the best draw of each strategy"
+    choose = partial(tuning.chosen, setting)
+    return drawn, Grid(name, "tuned", title, rows, setting.num_classes, after=drawn.name, choose=choose)
+
+
+def _information(setting: Setting) -> tuple[Grid, ...]:
+    studies = {
+        "probes": ("FedCor with rarer probes", information.probes),
+        "longer": ("as many megabytes as FedCor sends", information.longer),
+        "absent": (f"{information.AVAILABLE:.0%} of the clients can be reached".replace("%", " %"), information.absent),
+        "lost": (f"{information.LOST:.0%} of the reports are lost".replace("%", " %"), information.lost),
+    }
+    return tuple(
+        Grid(f"information-{name}-{setting.name}", "information", f"{setting.title}: {words}", rows(setting),
+             setting.num_classes)
+        for name, (words, rows) in studies.items()
+    )  # fmt: skip
+
+
+def _without_dropout(setting: Setting) -> tuple[Grid, ...]:
+    """Return the setting without dropout, with the MLP and with LeNet-5, for some strategies under FedAvg."""
+    of_mlp = {
+        algo: settings.configuration(setting, settings.Contender(algo)).replace(model_dropout=0.0)
+        for algo in settings.WITHOUT_DROPOUT
+    }
+    of_lenet = {
+        algo: config.replace(model="lenet", seeds=CONVOLUTIONAL_SEEDS, rounds=CONVOLUTIONAL_ROUNDS)
+        for algo, config in of_mlp.items()
+    }
+    return (
+        Grid(f"no-dropout-{setting.name}", "no-dropout", f"{setting.title}: no dropout", of_mlp, setting.num_classes),
+        Grid(f"lenet-{setting.name}", "lenet", f"{setting.title}: LeNet-5", of_lenet, setting.num_classes),
+    )
+
+
+def _grids() -> dict[str, Grid]:
+    found = [_of_setting(setting) for setting in SETTINGS.values()]
+    found += [grid for name in TUNED for grid in _tuned(SETTINGS[name])]
+    found += [grid for name in WITHOUT_DROPOUT for grid in _without_dropout(SETTINGS[name])]
+    found += [grid for name in information.SETTINGS for grid in _information(SETTINGS[name])]
+    return {grid.name: grid for grid in found}
+
+
+GRIDS: dict[str, Grid] = _grids()
+
+
+def chosen(names: list[str]) -> list[Grid]:
+    """Return the distinct grids for a list of part or group names, in order.
+
+    Raises:
+        UserError: a name is unknown.
+    """
+    groups = dict.fromkeys(grid.group for grid in GRIDS.values())
+    found: dict[str, Grid] = {}
+    for name in names:
+        if name in groups:
+            found |= {grid.name: grid for grid in GRIDS.values() if grid.group == name}
+        else:
+            found[name] = GRIDS[one_of("PART", name, (*groups, *GRIDS))]
+    return list(found.values())

@@ -1,0 +1,269 @@
+"""Generator of the leaderboard's pages, tables and pictures from the available series; also `--pages`."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.core import whole_files
+from fedjax_sel.core.texts import cell
+from fedjax_sel.errors import UserError
+from fedjax_sel.reporting import png
+from studies.leaderboard import across, pictures, price, series, settings, standings, tuning_page
+from studies.leaderboard.grids import GRIDS
+from studies.leaderboard.measures import LAST_SHARE
+from studies.leaderboard.standings import Standings
+from studies.papers.entries import fedcor
+from studies.papers.entry import Cell
+from studies.papers.page import Row as PaperRow
+from studies.papers.page import as_csv
+
+NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
+seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
+its last ten reaches it. A seed that does not arrive counts all rounds, and all
+megabytes (10^6 bytes) that it sent: with ≥ a mean is at least that, rounds are a restricted mean, and megabytes cannot
+be compared between rows, since not all rows send as many in all rounds. Every page has a target of its own.
+Equal MB: down and up together, what the seed of the row that sends the least sends in all; accuracy there is the mean
+of the last third (rounded up) of the rounds that they pay for, of ten at most; likewise for MB up alone. They may end a
+row that asks much within its warm-up, in which it selects as random selection does: what it is worth later is no part
+of that number. The upload of a report that is lost is not counted.
+Areas are means of the accuracy, over rounds and over megabytes up to the equal ones. Worst tenth: accuracy on the
+training data of the tenth of clients with the lowest, mean over the last {100 * LAST_SHARE:g} % of the rounds.
+Selection's time is a round's of one replicate, timed apart, with training and measuring stubbed, on a machine that did
+other work.
+Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
+comparison (close to 1 they are a little too narrow: docs/statistics.md), p-values those of two-sided sign flips after
+that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Within chance
+does not mean equal, nor that there is no loss: the interval says how much there may be."""
+
+FIRST = ("fmnist-1spc", "fmnist-2spc")
+IN_SHORT = "Some rows in two settings, means over seeds; the dotted line is where random selection ends. Below are all."
+PROFILES = (
+    "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "
+    "than tau: further right is better."
+)
+
+
+def write(out: Path) -> list[str]:
+    """Write all pages, tables and pictures for the series in a results folder.
+
+    Args:
+        out: results folder.
+
+    Returns:
+        Names of the parts with results.
+
+    Raises:
+        UserError: a series is damaged, or a file cannot be written.
+    """
+    found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
+    tables = {name: _standings(held) for name, held in found.items()}
+    for name, held in found.items():
+        _save(out / name, _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name]))
+    if found:
+        _save(out, _summary(found, tables))
+    return list(found)
+
+
+def price_of_information(out: Path, link: str) -> str:
+    """Return the page on the price of information for the available results.
+
+    Args:
+        out: results folder.
+        link: link from the page to that folder.
+    """
+    found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
+    tables = {name: _standings(held) for name, held in found.items() if name in settings.SETTINGS}
+    return price.markdown(found, tables, link)
+
+
+def _draws(name: str, held: series.Setting) -> dict[str, str | bytes]:
+    heading = f"# {held.about['title']} (`{name}`)"
+    return {"README.md": "\n\n".join([heading, *_about(held.about), *tuning_page.of_draws(held)]) + "\n"}
+
+
+def _standings(held: series.Setting) -> Standings:
+    selection = {
+        name: one["selection_seconds"] for name, one in held.about["rows"].items() if "selection_seconds" in one
+    }
+    return standings.of_setting(held.rows, held.about["num_classes"], selection)
+
+
+def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -> dict[str, str | bytes]:
+    held = found[name]
+    page = [f"# {held.about['title']} (`{name}`)", *_about(held.about), standings.as_markdown(table)]
+    page += [f"![accuracy by {over}](accuracy_by_{over}.png)" for over in pictures.OVER]
+    if name.startswith(tuning_page.PREFIX):
+        page += tuning_page.of_best(name, found)
+    if pairs := standings.pairs_as_markdown(table):
+        page += ["## What is significant", pairs]
+    if table.shared.target is not None:
+        target, megabytes = 100 * table.shared.target, table.shared.megabytes
+        page.append(f"Target: {target:g} % test accuracy. Equal MB: {megabytes:.0f}, down and up.")
+    page += [NOTES, *_family(table)]
+    return {
+        "README.md": "\n\n".join(page) + "\n",
+        "table.csv": standings.as_csv(table),
+        "seeds.csv": standings.seeds_as_csv(held.rows, table),
+        "pairs.csv": standings.pairs_as_csv(table),
+        **{
+            f"accuracy_by_{over}.png": png.of(pictures.of_setting(held.about["title"], held.rows, over))
+            for over in pictures.OVER
+        },
+    }
+
+
+def _family(table: Standings) -> list[str]:
+    """Return a note on the family of Holm's correction on this page; empty without comparisons."""
+    if not table.pairs:
+        return []
+    measures = Counter(pair.measure for pair in table.pairs)
+    count, seeds = max(measures.values()), min(row.seeds for row in table.rows)
+    several = len({settings.contender(row.name).optimizer for row in table.rows}) > 1
+    questions = (
+        " They answer several questions: the strategies under FedAvg, those under the other optimizer, and what that "
+        "does alone."
+    )
+    return [
+        f"A column has {count} comparison{'' if count == 1 else 's'} over {seeds} seed{'' if seeds == 1 else 's'}; the "
+        f"least p is {min(1.0, count * 2 / 2**seeds):.2g}, where all seeds agree.{questions if several else ''}"
+    ]
+
+
+def _about(about: Mapping[str, Any]) -> list[str]:
+    lines = ["```\n" + "\n".join(about["commands"]) + "\n```"]
+    rows = about["rows"].values()
+    minutes = sum(row["seconds"] for row in rows) / 60
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"])) or "not known"
+    devices = ", ".join(dict.fromkeys(row["devices"] for row in rows))
+    lines.append(
+        f"Data: {about.get('data_source', '')}. Commit {commits}; the runs took {minutes:.0f} minutes ({devices})."
+    )
+    if about["other_than_usual"]:
+        lines.append(f"**Other than usual:** {about['other_than_usual']}.")
+    if missing := [name for name in about["planned"] if name not in about["rows"]]:
+        lines.append(f"**Not run yet:** {', '.join(missing)}.")
+    lines += [f"Failed: {cell(name)}: {cell(why)}" for name, why in about["failed"].items()]
+    return lines
+
+
+def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> dict[str, str | bytes]:
+    files: dict[str, str | bytes] = {}
+    page = ["# The leaderboard", _words(), "## The strategies' own settings", _own_settings()]
+    boards = {name: held for name, held in found.items() if name in settings.SETTINGS}
+    if boards:
+        page += ["## The settings", _list(boards, tables)]
+    if boards and (missing := [one.title for name, one in settings.SETTINGS.items() if name not in boards]):
+        page.append(f"Not run here: {'; '.join(missing)}.")
+    groups = across.groups(boards)
+    together = {group: across.of_settings({name: tables[name] for name in names}) for group, names in groups.items()}
+    if any(together.values()):
+        page += [
+            "## Settings together",
+            across.about_leads(intervals=True),
+            across.false_verdicts(len(boards)),
+            PROFILES,
+        ]
+    for group, rows in together.items():
+        if not rows:
+            continue
+        slug = group.replace(" ", "_").lower()
+        page += [f"### {group}: {len(groups[group])} settings", across.as_markdown(rows)]
+        page.append(f"![performance profiles](performance_profiles_{slug}.png)")
+        files[f"across_{slug}.csv"] = across.as_csv(rows)
+        files[f"performance_profiles_{slug}.png"] = png.of(pictures.profiles(rows))
+    if boards:
+        page.append("## Accuracy against megabytes")
+        if first := {boards[name].about["title"]: boards[name].rows for name in FIRST if name in boards}:
+            page += [IN_SHORT, "![in short](in_short.png)"]
+            files["in_short.png"] = png.of(pictures.in_short(first))
+        page.append("![accuracy by megabytes](accuracy_by_megabytes.png)")
+        shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
+        files["accuracy_by_megabytes.png"] = png.of(
+            pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
+        )
+        files["budgets.png"] = png.of(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
+    if few := [boards[name].about["title"] for name in boards if _too_few(tables[name])]:
+        page.append(
+            f"{'; '.join(few)}: fewer seeds than a comparison with all rows needs; nothing is called better or worse."
+        )
+    tuned = [name for name in found if name.startswith(tuning_page.PREFIX) and not tuning_page.is_draws(name)]
+    if short := [words for name in tuned if (words := tuning_page.in_short(name, found))]:
+        page += ["## What tuning is worth", tuning_page.ABOUT, *short]
+    if others := {name: held for name, held in found.items() if name not in boards}:
+        page += [
+            "## Beside it",
+            "\n".join(f"* [{held.about['title']}]({name}/README.md)" for name, held in others.items()),
+        ]
+    if rows := _papers_curves(boards):
+        files["papers_curves.csv"] = as_csv(rows)
+    page.append(NOTES)
+    return {**files, "README.md": "\n\n".join(page) + "\n"}
+
+
+def _papers_curves(boards: Mapping[str, series.Setting]) -> list[PaperRow]:
+    """Apply the rules of fedcor/fig4 and fedgp/fig2 to these curves."""
+    curves = {
+        Cell(name, row): one.test_accuracy.astype(np.float64)
+        for name, held in boards.items()
+        if name in fedcor.COLUMNS
+        for row, one in held.rows.items()
+    }
+    return [row for winner in ("fedcor", "fedgp") for row in fedcor.smooth_rows(curves, winner)]
+
+
+def _under_fedavg(rows: Mapping[str, series.Series]) -> dict[str, series.Series]:
+    return {name: one for name, one in rows.items() if settings.contender(name).optimizer == "fedavg"}
+
+
+def _too_few(table: Standings) -> bool:
+    """Return whether even the largest possible difference would not be significant after the correction."""
+    return bool(table.pairs) and all(pair.found.verdict == statistics.TOO_FEW_SEEDS for pair in table.pairs)
+
+
+def _words() -> str:
+    fashion = settings.SETTINGS["fmnist-2spc"].config
+    return (
+        "Every strategy under the same settings: equal partitions, first weights and random streams of each seed, so "
+        "that all differences are paired. Data, model and local training are FedCor's (for MNIST those for "
+        f"Fashion-MNIST: a small MLP with a dropout of {fashion.model.model_dropout:g}); 10 clients a round "
+        "with one shard a client and under skewness 0.8, 5 otherwise; all updates "
+        f"have the same weight; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, "
+        "because GPFL needs them. No strategy was tuned in these settings; what tuning is worth in two of them stands "
+        f"below. {settings.WHY_NOT_ALL}\n\n"
+        "`python -m studies leaderboard --list` shows the parts; `--pages` writes these pages again from the curves, "
+        "and with another `--out` a part is run again from nothing. It takes these strategies only; your own beside "
+        "them in such a setting: `fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 "
+        f"--server-validation {settings.SERVER_VALIDATION:g} --algos random clustered mypackage.module:factory "
+        "--out runs/mine`."
+    )
+
+
+def _own_settings() -> str:
+    lines = ["| strategy | what it is given |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {algo} | {cell(words)} |" for algo, words in settings.STRATEGY_SETTINGS.items())])
+
+
+def _list(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> str:
+    lines = ["| setting | rows | seeds | rounds | target | equal MB |", "|---|---|---|---|---|---|"]
+    for name, held in found.items():
+        shared, first = tables[name].shared, next(iter(held.rows.values()))
+        target = "" if shared.target is None else f"{100 * shared.target:g} %"
+        of = f"{len(held.rows)} of {len(held.about['planned'])}"
+        lines.append(
+            f"| [{cell(held.about['title'])}]({name}/README.md) | {of} | {len(first.seeds)} | {shared.rounds} | "
+            f"{target} | {shared.megabytes:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _save(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            whole_files.write(folder / name, content if isinstance(content, bytes) else content.encode())
+    except OSError as error:
+        raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error

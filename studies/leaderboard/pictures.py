@@ -1,0 +1,191 @@
+"""Pictures of the leaderboard, with the same style per strategy in all pictures."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.core import texts
+from fedjax_sel.reporting import bands, multiples
+from fedjax_sel.reporting.multiples import Curve
+from fedjax_sel.reporting.styles import Style, styles_of
+from studies.leaderboard import measures
+from studies.leaderboard.across import SCORES, Together
+from studies.leaderboard.measures import Common
+from studies.leaderboard.series import Series, Setting
+from studies.leaderboard.settings import ALGOS, BASELINE, contender
+
+OVER = {"megabytes": "megabytes sent, down and up", "round": "round"}
+"""Horizontal axes of accuracy plots: name -> label."""
+
+
+def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
+    """Draw the test accuracy of all rows, one panel per setting: means over seeds with standard deviations.
+
+    Args:
+        panels: series by row, by title.
+        over: key of `OVER`.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(2, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(5.0 * columns + 2.0, 3.6 * lines + 0.4), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False)
+    styles = _styles(panels)
+    for axis, (title, rows) in zip(axes.flat, panels.items()):
+        for name, series in rows.items():
+            bands.draw(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
+        axis.set_xscale("log" if over == "megabytes" else "linear")
+        axis.set_title(texts.label(title))
+        axis.set_xlabel(OVER[over])
+        axis.set_ylabel("test accuracy")
+        axis.grid(alpha=0.25)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    drawn = {label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(drawn.values(), drawn, loc="outside right center", frameon=False, handlelength=3.5)
+    return figure
+
+
+def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
+    """Draw the test accuracy of one setting; many rows get one panel each.
+
+    Args:
+        title: title of the setting.
+        rows: series by row.
+        over: key of `OVER`.
+    """
+    if not multiples.wanted(list(rows)):
+        return together({title: rows}, over)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=multiples.size(len(rows)), layout="constrained")
+    curves = {name: _curve(series, over) for name, series in rows.items()}
+    begins = min(curve.x[0] for curve in curves.values()) if over == "megabytes" else None
+    multiples.draw(
+        figure, curves, _styles({title: rows}), BASELINE, (OVER[over], "test accuracy"), texts.label(title), 1.0, begins
+    )
+    return figure
+
+
+IN_SHORT = {
+    "fl_dp3s": "FL-DP3S", "clustered": "clustered sampling", "fedcor": "FedCor", "divfl": "DivFL",
+    "pow_d": "power-of-choice", "random": "random",
+}  # fmt: skip
+"""Rows of the overview picture, under FedAvg: name -> readable name."""
+
+
+def in_short(panels: Mapping[str, Mapping[str, Series]]) -> Any:
+    """Draw the mean test accuracy of some rows over the megabytes, with one panel per setting.
+
+    A dotted line marks the total communication of random selection.
+
+    Args:
+        panels: series by row, by title.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.4 * len(panels), 3.9), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
+    styles = _styles(panels)
+    for axis, (title, rows) in zip(axes.flat, panels.items()):
+        for name, words in IN_SHORT.items():
+            if name not in rows:
+                continue
+            megabytes, accuracy = _curve(rows[name], "megabytes")
+            mean = bands.band(accuracy, 1.0, bands.window_of(megabytes)).mean
+            axis.plot(megabytes, mean, color=styles[name].color, linestyle=styles[name].line, label=words)
+        if BASELINE in rows:
+            axis.axvline(rows[BASELINE].megabytes.mean(axis=0)[-1], color="#808080", linewidth=0.8, linestyle=":")
+        axis.set_xscale("log")
+        axis.set_title(texts.label(title), fontsize="medium")
+        axis.set_xlabel(OVER["megabytes"])
+        axis.grid(alpha=0.25)
+    axes[0, 0].set_ylabel("test accuracy")
+    axes[0, 0].legend(frameon=False, handlelength=3.5, loc="upper left", fontsize="small")
+    return figure
+
+
+def _styles(panels: Mapping[str, Mapping[str, Series]]) -> dict[str, Style]:
+    return styles_of([*ALGOS, *(name for rows in panels.values() for name in rows)])
+
+
+def _curve(series: Series, over: str) -> Curve:
+    accuracy = np.asarray(series.test_accuracy, np.float64)
+    return Curve(series.megabytes.mean(axis=0) if over == "megabytes" else np.arange(1.0, series.rounds + 1), accuracy)
+
+
+def profiles(found: Sequence[Together]) -> Any:
+    """Draw the share of runs whose lead over random selection exceeds tau, for every tau.
+
+    Args:
+        found: results of the rows in all settings.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15.0, 4.4), layout="constrained")
+    axes = figure.subplots(1, len(SCORES))
+    drawn: dict[str, Any] = {}
+    styles = styles_of([*ALGOS, *(one.name for one in found)])
+    for axis, (score, words) in zip(axes, SCORES.items()):
+        leads = {one.name: one.leads[score] for one in found if one.name != BASELINE}
+        everything = np.concatenate([values.ravel() for values in leads.values()]) if leads else np.zeros(1)
+        thresholds = np.linspace(min(everything.min(), 0.0), max(everything.max(), 0.0), 201)
+        for name, values in leads.items():
+            share = statistics.performance_profile(values, thresholds)
+            (line,) = axis.plot(thresholds, share, color=styles[name].color, linestyle=styles[name].line, linewidth=1.4)
+            drawn.setdefault(name, line)
+        axis.axvline(0.0, color=styles[BASELINE].color, linewidth=0.8)
+        axis.set_xlabel(f"tau: {words},\nover random selection")
+        axis.set_ylabel("share of runs with more than tau")
+        axis.grid(alpha=0.25)
+    figure.legend(drawn.values(), map(texts.label, drawn), loc="outside right center", frameon=False, handlelength=3.5)
+    return figure
+
+
+def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
+    """Draw the strategy with the highest mean accuracy at each budget, as one colored strip per setting.
+
+    Args:
+        boards: settings by name.
+        shared: reference values by setting.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    panels = {"under FedAvg": ("fedavg",), "under either optimizer": None}
+    figure = Figure(figsize=(12.0, 1.6 + 0.42 * len(boards)), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True)
+    shown: dict[str, Any] = {}
+    styles = styles_of([*ALGOS, *(row for held in boards.values() for row in held.rows)])
+    for axis, (words, optimizers) in zip(axes, panels.items()):
+        for line, (name, held) in enumerate(boards.items()):
+            rows = [row for row in held.rows if optimizers is None or contender(row).optimizer in optimizers]
+            if not rows:
+                continue
+            megabytes = measures.grid_of(shared[name])
+            curves = np.stack([measures.curve(held.rows[row], megabytes, shared[name].guess) for row in rows])
+            knows = curves.max(axis=0) > shared[name].guess
+            share, best = megabytes / megabytes[-1], np.where(knows, curves.argmax(axis=0), -2)
+            starts = np.flatnonzero(np.diff(best, prepend=-1))
+            for start, end in zip(starts, [*starts[1:], len(best) - 1]):
+                if best[start] < 0:
+                    continue  # no strategy exceeds random guessing
+                row = rows[best[start]]
+                hatch = "" if contender(row).optimizer == "fedavg" else "///"
+                look = {"facecolor": styles[row].color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.0}
+                axis.barh(line, share[end] - share[start], left=share[start], height=0.8, **look)
+                shown.setdefault(row, Patch(**look))
+        axis.set_xscale("log")
+        axis.set_xlim(measures.FEWEST, 1.0)
+        axis.set_xticks(ticks := [0.05, 0.1, 0.2, 0.5, 1.0], [f"{100 * tick:g} %" for tick in ticks])
+        axis.minorticks_off()
+        axis.set_title(words)
+        axis.set_xlabel("share of the equal megabytes")
+    axes[0].set_yticks(range(len(boards)), [texts.label(held.about["title"]) for held in boards.values()])
+    axes[0].invert_yaxis()
+    figure.legend(shown.values(), map(texts.label, shown), loc="outside right center", frameon=False)
+    return figure

@@ -1,0 +1,92 @@
+"""Accuracy of all strategies at the megabytes of the cheapest strategy."""
+
+from collections.abc import Mapping, Sequence
+
+from fedjax_sel import statistics
+from fedjax_sel.core.texts import cell
+from studies.leaderboard import across, measures
+from studies.leaderboard.price import wording
+from studies.leaderboard.series import Setting as Held
+from studies.leaderboard.settings import BASELINE
+from studies.leaderboard.standings import Standings
+
+
+def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> list[str]:
+    """Return the leads at equal rounds and at equal megabytes, over all settings of a data set."""
+    parts: list[str] = []
+    all_together: list[str] = []
+    for title, names in across.groups(boards).items():
+        together = across.of_settings({name: tables[name] for name in names})
+        if not together:
+            continue
+        sent = {one.name: wording.times_random(one.name, names, boards) for one in together}
+        lines = ["| | times random's MB | lead over random, last 10 rounds | mean lead | at equal MB | "
+                 "at equal MB up | at equal MB: better / worse |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+        measure = "accuracy_at_100_percent_of_megabytes"
+        for one in sorted(together, key=lambda one: sent[one.name]):
+            leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
+            leads.insert(1, f"{next(iter(one.leads.values())).mean():+.3f}")
+            shown = across.counted(one.verdicts[measure])
+            lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
+        parts += [
+            f"{title}, {len(names)} settings (interquartile means over settings and seeds, except the mean lead):"
+        ]
+        parts.append("\n".join(lines))
+        all_together += [name for name in names if name not in all_together]
+    if not parts:
+        return [wording.NONE]
+    return [across.about_leads(intervals=False), *parts, *_by_setting(all_together, boards, tables),
+            f"![accuracy by megabytes]({link}/accuracy_by_megabytes.png)"]  # fmt: skip
+
+
+SIGNS = {statistics.BETTER: "+", statistics.WORSE: "−"}
+WITHIN_CHANCE = "·"
+
+
+def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list[str]:
+    """Return the verdicts in each setting, after equal rounds and at equal megabytes."""
+    rounds = ", ".join(map(str, sorted({tables[name].shared.rounds for name in names})))
+    sent = {row: wording.times_random(row, names, boards) for row in _everywhere(names, boards)}
+    most = max(sent.values())
+    most_rows = [row for row, value in sent.items() if value > 0.99 * most]
+    of_settings = [f"{wording.times_random(most_rows[0], [name], boards):.2f}" for name in names]
+    return [
+        f"Verdicts after {rounds} rounds: significantly better ({SIGNS[statistics.BETTER]}) or worse "
+        f"({SIGNS[statistics.WORSE]}) than random selection, or not significant ({WITHIN_CHANCE}). A sign may be "
+        f"false. {across.false_verdicts(len(names))}",
+        _matrix("last_rounds_accuracy", names, boards, tables),
+        f"Verdicts at equal megabytes. Where a row sends more than {wording.DEAR:g} times random's megabytes, a number "
+        f"shows how many of the {rounds} rounds these pay for:",
+        _matrix("accuracy_at_100_percent_of_megabytes", names, boards, tables, with_rounds=True),
+        f"The most expensive rows are {wording.listed(most_rows)}, with {most:.2f} times random's megabytes in the "
+        f"mean over settings, and {wording.listed(of_settings)} in the single settings.",
+    ]
+
+
+def _everywhere(names: Sequence[str], boards: Mapping[str, Held]) -> list[str]:
+    return [row for row in boards[names[0]].rows if all(row in boards[name].rows for name in names)]
+
+
+def _matrix(
+    measure: str,
+    names: Sequence[str],
+    boards: Mapping[str, Held],
+    tables: Mapping[str, Standings],
+    with_rounds: bool = False,
+) -> str:
+    rows = list(dict.fromkeys(row for name in names for row in boards[name].rows if row != BASELINE))
+    lines = ["| | " + " | ".join(rows) + " |", "|---" * (len(rows) + 1) + "|"]
+    for name in names:
+        held, shared = boards[name], tables[name].shared
+        cells = []
+        for row in rows:
+            if row not in held.rows:
+                cells.append("")
+                continue
+            sign = SIGNS.get(tables[name].verdict(measure, row), WITHIN_CHANCE)
+            if with_rounds and wording.times_random(row, [name], boards) > wording.DEAR:
+                sign += f" {measures.paid_rounds(held.rows[row], shared.megabytes).mean():.0f}"
+            cells.append(sign)
+        megabytes = f" ({shared.megabytes:.0f} MB)" if with_rounds else ""
+        lines.append(f"| {cell(held.about['title'])}{megabytes} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,131 @@
+"""Committed record of the runs: accuracy and bytes per round and seed.
+
+A setting's folder contains
+
+    curves.csv.gz   one line per table row, seed and round
+    about.json      provenance: commands, data source, and the commit, versions and seconds of each row
+
+All other files in the folder are generated from these two.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_sel.core import files, whole_files
+from fedjax_sel.errors import UserError
+from fedjax_sel.runs import out_folder, run_files
+from fedjax_sel.runs.records import Result
+
+CURVES, ABOUT = "curves.csv.gz", "about.json"
+_COLUMNS = ("row", "seed", "round", "test_accuracy", "worst_decile_accuracy", "bytes_down", "bytes_up")
+_ACCURACIES, _BYTES = _COLUMNS[3:5], _COLUMNS[5:]
+
+
+class Series(NamedTuple):
+    """Runs of a row. Arrays are [seeds, rounds], NaN in rounds without evaluation."""
+
+    seeds: tuple[int, ...]
+    test_accuracy: np.ndarray
+    worst_decile_accuracy: np.ndarray  # training accuracy of the worst tenth of the clients
+    bytes_down: np.ndarray  # per round, int64
+    bytes_up: np.ndarray
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return self.test_accuracy.shape[1]
+
+    @property
+    def megabytes(self) -> np.ndarray:
+        """Cumulative communication after each round, download and upload, MB [seeds, rounds]."""
+        return (self.bytes_down + self.bytes_up).cumsum(axis=1) / 1e6
+
+
+class Setting(NamedTuple):
+    """Content of a setting's folder."""
+
+    rows: dict[str, Series]  # by name, in table order
+    about: dict[str, Any]
+
+
+def of_result(result: Result) -> Series:
+    """Return the series of a finished run."""
+    return Series(
+        result.seeds,
+        np.asarray(result.test_accuracy, np.float32),
+        np.asarray(result.worst_decile_accuracy, np.float32),
+        np.asarray(result.ledger.bytes_down, np.int64),
+        np.asarray(result.ledger.bytes_up, np.int64),
+    )
+
+
+def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) -> None:
+    """Write a setting's two files atomically; equal content yields equal bytes.
+
+    Args:
+        folder: folder of the setting; created if missing.
+        rows: series by row name, in table order.
+        about: JSON-serializable provenance.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for name, series in rows.items():
+        for place, seed in enumerate(series.seeds):
+            for index in range(series.rounds):
+                accuracies = (_cell(getattr(series, column)[place, index]) for column in _ACCURACIES)
+                counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
+                writer.writerow((name, seed, index + 1, *accuracies, *counts))
+    with out_folder.writing(folder):
+        run_files.write_json(folder / ABOUT, dict(about))
+        whole_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+def read(folder: Path) -> Setting | None:
+    """Return the content of a setting's folder; None if the folder has no curves.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    if not (folder / CURVES).exists():
+        return None
+    try:
+        text = gzip.decompress((folder / CURVES).read_bytes()).decode()
+        rows, about = _parse(text), files.read_json(folder / ABOUT)
+        # A process killed between the two writes leaves a row in one file only. Its run folder still exists.
+        about["rows"] = {name: details for name, details in about["rows"].items() if name in rows}
+        return Setting({name: one for name, one in rows.items() if name in about["rows"]}, about)
+    except (OSError, ValueError, KeyError, IndexError, EOFError) as error:
+        raise UserError(
+            f"{folder}: {CURVES} or {ABOUT} is not as it was written ({error}); remove the folder, and repeat its part"
+        ) from error
+
+
+def _parse(text: str) -> dict[str, Series]:
+    lines: dict[str, dict[int, list[list[str]]]] = {}
+    reader = csv.reader(io.StringIO(text))
+    if tuple(next(reader, ())) != _COLUMNS:
+        raise ValueError("its columns have other names")
+    for name, seed, _, *values in reader:
+        lines.setdefault(name, {}).setdefault(int(seed), []).append(values)
+    return {name: _series(by_seed) for name, by_seed in lines.items()}
+
+
+def _series(by_seed: dict[int, list[list[str]]]) -> Series:
+    table = np.array([[[value or "nan" for value in line] for line in lines] for lines in by_seed.values()])
+    accuracies = (table[..., place].astype(np.float32) for place in range(2))
+    counts = (table[..., place].astype(np.int64) for place in range(2, 4))
+    return Series(tuple(by_seed), *accuracies, *counts)
+
+
+def _cell(value: float) -> str:
+    return "" if np.isnan(value) else str(np.float32(value))  # shortest text that parses to the same number

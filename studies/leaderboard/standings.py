@@ -1,0 +1,237 @@
+"""Table of a setting: means of each row over seeds, and the significance of paired differences."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.core.texts import cell
+from fedjax_sel.statistics import Comparison
+from studies.leaderboard import measures
+from studies.leaderboard.measures import Common
+from studies.leaderboard.series import Series
+from studies.leaderboard.settings import contender
+
+
+class Measure(NamedTuple):
+    """A column of the table."""
+
+    name: str
+    heading: str
+    digits: int
+
+
+MEASURES = (
+    Measure("last_rounds_accuracy", "accuracy, last 10 rounds", 3),
+    Measure("accuracy_at_100_percent_of_megabytes", "at equal MB", 3),
+    Measure("rounds_at_equal_megabytes", "rounds these pay for", 0),
+    Measure("accuracy_at_50_percent_of_megabytes", "at half of them", 3),
+    Measure("accuracy_at_25_percent_of_megabytes", "at a quarter", 3),
+    Measure("accuracy_at_equal_megabytes_up", "at equal MB up", 3),
+    Measure("area_by_rounds", "area by rounds", 3),
+    Measure("area_by_megabytes", "area by MB", 3),
+    Measure("worst_decile_accuracy", "worst tenth of clients", 3),
+    Measure("rounds_to_target", "rounds to target", 1),
+    Measure("megabytes_down_to_target", "MB down to target", 0),
+    Measure("megabytes_up_to_target", "MB up to target", 0),
+)
+TESTED = {
+    "last_rounds_accuracy": ("accuracy of the last 10 rounds", True),
+    "accuracy_at_100_percent_of_megabytes": ("accuracy at equal megabytes", True),
+    "rounds_to_target": ("rounds to the target, restricted", False),
+}
+"""Metrics with a verdict: name -> description, and whether higher is better."""
+
+
+class Row(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    numbers: dict[str, np.ndarray]  # metrics by name, [seeds]
+    seeds: int
+    megabytes_down: float  # total of a run, mean over seeds
+    megabytes_up: float
+    selection_seconds: float  # per round of one replicate; NaN: not timed
+
+
+class Pair(NamedTuple):
+    """Comparison of a row with its baseline."""
+
+    measure: str
+    row: str
+    baseline: str
+    found: Comparison
+
+
+class Standings(NamedTuple):
+    """Content of a setting's page."""
+
+    shared: Common
+    rows: list[Row]
+    pairs: list[Pair]
+
+    def verdict(self, measure: str, row: str) -> str:
+        """Return the verdict on a row in a metric; empty if the row has no baseline."""
+        found = [pair.found.verdict for pair in self.pairs if (pair.measure, pair.row) == (measure, row)]
+        return found[0] if found else ""
+
+
+def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[str, float]) -> Standings:
+    """Return a setting's standings.
+
+    A family of Holm's correction is one metric over all rows and all optimizers. The rows answer several questions, so
+    this family is larger than necessary: it costs power, but stays valid.
+
+    Args:
+        rows: series by row name.
+        num_classes: number of classes.
+        selection: selection time per round, seconds, for the rows whose selection was timed.
+    """
+    shared = measures.common(rows, num_classes)
+    table = [
+        Row(
+            name,
+            measures.of_row(series, shared),
+            len(series.seeds),
+            float(series.bytes_down.sum(axis=1).mean() / 1e6),
+            float(series.bytes_up.sum(axis=1).mean() / 1e6),
+            selection.get(name, np.nan),
+        )
+        for name, series in rows.items()
+    ]
+    pairs = [pair for name, (_, higher) in TESTED.items() for pair in _family(table, rows, name, higher)]
+    return Standings(shared, table, pairs)
+
+
+def _family(table: Sequence[Row], rows: Mapping[str, Series], measure: str, higher_is_better: bool) -> list[Pair]:
+    numbers = {row.name: row.numbers[measure] for row in table if measure in row.numbers}
+    against = {row: contender(row).baseline.name for row in numbers}
+    names = [
+        row for row, base in against.items() if row != base and base in rows and rows[row].seeds == rows[base].seeds
+    ]
+    if not names:
+        return []
+    differences = np.stack([numbers[name] - numbers[against[name]] for name in names])
+    found = statistics.compare(differences, higher_is_better)
+    return [Pair(measure, name, against[name], one) for name, one in zip(names, found)]
+
+
+def as_csv(standings: Standings) -> str:
+    """Return the table as CSV: one line per row, with mean, deviation and verdict per metric."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [measure.name for measure in MEASURES if measure.name in standings.rows[0].numbers]
+    writer.writerow(
+        ["row", "algo", "optimizer", "seeds", "rounds", "target", "equal_megabytes", "share_arrived", "at_least",
+         "megabytes_down", "megabytes_up", "selection_milliseconds",
+         *(f"{name}_{what}" for name in names for what in ("mean", "sd")), *(f"{name}_verdict" for name in TESTED)]
+    )  # fmt: skip
+    shared = standings.shared
+    for row in standings.rows:
+        who = contender(row.name)
+        arrived = row.numbers["arrived"].mean() if shared.target is not None else np.nan
+        start = [row.name, who.algo, who.optimizer, row.seeds, shared.rounds, shared.target, shared.megabytes, arrived,
+                 _at_least(row), row.megabytes_down, row.megabytes_up, 1000 * row.selection_seconds]  # fmt: skip
+        spreads = [value for name in names for value in mean_and_sd(row.numbers[name])]
+        verdicts = [standings.verdict(name, row.name) for name in TESTED]
+        writer.writerow([plain(value) for value in (*start, *spreads, *verdicts)])
+    return text.getvalue()
+
+
+def seeds_as_csv(rows: Mapping[str, Series], standings: Standings) -> str:
+    """Return all metrics of each seed as CSV: one line per row and seed."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = list(standings.rows[0].numbers)
+    writer.writerow(["row", "seed", *names])
+    for row in standings.rows:
+        for place, seed in enumerate(rows[row.name].seeds):
+            writer.writerow([row.name, seed, *(plain(row.numbers[name][place]) for name in names)])
+    return text.getvalue()
+
+
+def pairs_as_csv(standings: Standings) -> str:
+    """Return the comparisons as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["measure", "row", "baseline", *Comparison._fields])
+    for pair in standings.pairs:
+        writer.writerow([pair.measure, pair.row, pair.baseline, *map(plain, pair.found)])
+    return text.getvalue()
+
+
+def as_markdown(standings: Standings) -> str:
+    """Return the table as Markdown."""
+    shared = standings.shared
+    columns = [measure for measure in MEASURES if measure.name in standings.rows[0].numbers]
+    headings = [measure.heading for measure in columns]
+    if shared.target is not None:
+        headings.insert(headings.index("rounds to target"), "seeds that arrive")
+    headings += ["MB down", "MB up", "ms of selection"]
+    lines = ["| | " + " | ".join(headings) + " |", "|---|" + "---|" * len(headings)]
+    for row in standings.rows:
+        cells = []
+        for measure in columns:
+            if measure.name == "rounds_to_target":
+                cells.append(f"{row.numbers['arrived'].mean():.0%}".replace("%", " %"))
+            mean, deviation = mean_and_sd(row.numbers[measure.name])
+            bound = _at_least(row) if measure.name.endswith("_to_target") else ""
+            cells.append(f"{bound} {_shown(mean, deviation, measure.digits)}".lstrip())
+        cells += [f"{row.megabytes_down:.0f}", f"{row.megabytes_up:.0f}"]
+        cells.append("" if np.isnan(row.selection_seconds) else f"{1000 * row.selection_seconds:.2g}")
+        lines.append(f"| {cell(row.name)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _at_least(row: Row) -> str:
+    """Return "≥" if a seed does not reach the target, so that the row's means to the target are lower bounds."""
+    return "≥" if row.numbers.get("arrived", np.ones(1)).min() < 1 else ""
+
+
+def pairs_as_markdown(standings: Standings) -> str:
+    """Return the comparisons as Markdown: one line per row, one column per metric."""
+    names = [name for name in TESTED if any(pair.measure == name for pair in standings.pairs)]
+    if not names:
+        return ""
+    found = {(pair.measure, pair.row): pair for pair in standings.pairs}
+    compared = {pair.row: pair.baseline for pair in standings.pairs}
+    lines = ["| | " + " | ".join(TESTED[name][0] for name in names) + " |", "|---|" + "---|" * len(names)]
+    for row, baseline in compared.items():
+        cells = [difference(found[name, row].found, 1 if name == "rounds_to_target" else 3) for name in names]
+        lines.append(f"| {cell(row)} minus {cell(baseline)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def difference(found: Comparison, digits: int) -> str:
+    """Return a paired difference as text, with its interval, p-value and verdict; bold if significant.
+
+    Args:
+        found: the comparison.
+        digits: number of decimals.
+    """
+    ends = "" if np.isnan(found.low) else f" ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
+    if found.verdict == statistics.TOO_FEW_SEEDS:  # p has no meaning then
+        return f"{found.difference:+.{digits}f}{ends}: {found.verdict}"
+    words = f"{found.difference:+.{digits}f}{ends}, p = {found.p_holm:.2g}: {found.verdict}"
+    return f"**{words}**" if found.verdict in (statistics.BETTER, statistics.WORSE) else words
+
+
+def mean_and_sd(values: np.ndarray) -> tuple[float, float]:
+    """Return the mean and the sample standard deviation over seeds; the latter is NaN with one seed."""
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+def _shown(mean: float, deviation: float, digits: int) -> str:
+    if np.isnan(mean):
+        return ""
+    return f"{mean:.{digits}f}" + ("" if np.isnan(deviation) else f" ± {deviation:.{digits}f}")
+
+
+def plain(value: object) -> str:
+    """Return a CSV cell: a number with seven digits; empty for None and NaN."""
+    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+        return ""
+    return f"{value:.7g}" if isinstance(value, float | np.floating) else str(value)

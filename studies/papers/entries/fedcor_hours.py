@@ -1,0 +1,33 @@
+"""FedCor: the wall-clock time of a seed."""
+
+from studies.papers import published, verdicts
+from studies.papers.entries.fedcor import COLUMNS, configuration, task_of
+from studies.papers.entry import Cell, Entry, Results, Scale
+from studies.papers.page import Page, Row
+
+RULE = (
+    "A time on another machine cannot be compared: the paper's graphics card and processors of 2016 are not at hand, "
+    "and its program is another. Beside its hours stand ours: what the run of all seeds took, over their number, on a "
+    "machine that may have had other work."
+)
+
+
+def _judge(results: Results, scale: Scale) -> Page:
+    numbers = published.get("fedcor/hours").numbers
+    assert numbers is not None
+    rows = []
+    for cell, result in results.items():
+        value = numbers[0].cell(task_of(cell.column), "hours")
+        assert value is not None
+        hours = float(result.elapsed_seconds[-1]) / len(result.seeds) / 3600
+        rows.append(
+            Row(cell.column, f"hours of a seed, {result.num_rounds} rounds", f"about {value.value:g}", f"{hours:.2g}",
+                len(result.seeds), f"{value.value / hours:.0f} times less" if scale.whole_rounds else "",
+                verdicts.NOT_COMPARABLE)
+        )  # fmt: skip
+    return Page(rows)
+
+
+_RUNS = {Cell(column, "fedcor"): configuration(column, "fedcor") for column in COLUMNS}
+
+ENTRIES = (Entry("fedcor/hours", RULE, _RUNS, _judge, "none beside fedcor/table1"),)

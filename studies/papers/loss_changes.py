@@ -1,0 +1,297 @@
+"""Loss changes of all clients under many random cohorts: the distribution that FedCor's Gaussian process models.
+
+Each client trains once from the round's model, and each cohort's model averages its clients' reports. A thousand
+cohorts then cost one training of all clients and a thousand evaluations. All clients are available, no report is lost.
+Shapes: S replicates, N clients, K selected, M cohorts, B cohorts at once.
+"""
+
+import io
+import time
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fedjax_sel import devices
+from fedjax_sel.config import Config
+from fedjax_sel.core import files, whole_files
+from fedjax_sel.data import federation as fed
+from fedjax_sel.data.federation import Federation
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.models.weights import Weights
+from fedjax_sel.numerics import sampling
+from fedjax_sel.runs import checkpoint, out_folder, run_files
+from fedjax_sel.runs.records import Result
+from fedjax_sel.simulation import keys, layout, run
+from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.plan import Carry, Plan
+from fedjax_sel.simulation.round_context import RoundContext, ToTrain, to_train
+from fedjax_sel.simulation.run import SPECS, Program
+from fedjax_sel.training import client, server
+from studies.papers import state
+from studies.papers.entry import Measure, Scale
+
+COHORTS_AT_ONCE = 50
+
+
+class Piece(NamedTuple):
+    """A batch of cohorts and their loss changes."""
+
+    cohorts: np.ndarray  # client IDs, int32 [S, B, K]
+    changes: np.ndarray  # changes of the clients' losses, float32 [S, B, N], nats
+
+
+class _Reports(NamedTuple):
+    """Reports of all clients and their losses at w^t, leaves [S, N, ...]."""
+
+    averaged: Any  # pair: `Report.averaged`, and changes of non-trained model state; zeros if not finite
+    finite: jax.Array  # bool
+    loss: jax.Array  # nats
+
+
+class Meter:
+    """Measures loss changes in any round of one program; it compiles once."""
+
+    def __init__(self, program: Program, at_once: int = COHORTS_AT_ONCE):
+        """Build the functions; they compile at the first measurement.
+
+        Args:
+            program: program that holds all seeds.
+            at_once: cohorts whose models are evaluated together, B; bounds the memory.
+        """
+        self._program, self._at_once = program, at_once
+        plan = program.plan
+        per_seed, whole = devices.PER_SEED, devices.WHOLE
+        train = partial(_train_all_clients, plan)
+        self._train = jax.jit(devices.over_seeds(plan.mesh, train, (per_seed, whole, SPECS, per_seed), per_seed))
+        pieces = partial(_losses, plan, at_once)
+        specs = (per_seed, per_seed, whole, whole, SPECS, per_seed)
+        self._losses = jax.jit(devices.over_seeds(plan.mesh, pieces, specs, per_seed))
+
+    def measure(self, carry: Carry, round: int, cohorts: int) -> Iterator[Piece]:
+        """Measure every client's loss change under random cohorts, in batches.
+
+        Cohort m is the cohort that a strategy's probe m would draw in this round.
+
+        Args:
+            carry: the run's state at w^t, leaves [S, ...].
+            round: t, from 0.
+            cohorts: number of cohorts, M.
+
+        Yields:
+            Batches of `at_once` cohorts; the last may be smaller.
+        """
+        program = self._program
+        carry = devices.place(program.plan.mesh, carry, devices.PER_SEED)
+        now = np.int32(round)
+        reports = self._train(carry, now, program.federation, program.streams)
+        for first in range(0, cohorts, self._at_once):
+            found = self._losses(reports, carry, now, np.int32(first), program.federation, program.streams)
+            drawn, changes = jax.tree.map(np.asarray, devices.fetch(found))
+            kept = min(self._at_once, cohorts - first)
+            yield Piece(drawn[:, :kept], changes[:, :kept])
+
+
+def _train_all_clients(
+    plan: Plan, carry: Carry, round: jax.Array, federation: Federation, streams: Streams
+) -> _Reports:
+    context = RoundContext(plan, federation, carry, streams, round, None)
+    num_replicates, num_clients = federation.starts.shape
+    replicates, clients = devices.pairs(num_replicates, jnp.arange(num_clients))
+    job_keys = jax.vmap(lambda s, k: keys.of_client(streams.training[s], round, k))(replicates, clients)
+
+    def train(shared: ToTrain, job: Any) -> _Reports:
+        replicate, who, key = job
+        kept = shared.kept(replicate, who)
+        memory, received = shared.memory(replicate, kept), shared.received(replicate)
+        result = client.train_and_report(
+            plan.trainer, shared.federation, received, replicate, who, key, shared.round, None, kept.optimizer, memory
+        )
+        averaged = plan.trainer.optimizer.report(result.finished, memory).averaged, result.update.carried
+        finite = server.is_finite(averaged)
+        part = fed.loss_part(shared.federation, replicate, who, plan.loss_on)
+        before = client.loss(plan.trainer, shared.federation, received, part)
+        return _Reports(server.finite_part(averaged, finite), finite, before)
+
+    jobs = (replicates, clients, job_keys)
+    results = devices.spread(plan.mesh, train, to_train(context), jobs, plan.facts_at_once)
+    return devices.unflatten(results, num_replicates)
+
+
+def _losses(
+    plan: Plan,
+    at_once: int,
+    reports: _Reports,
+    carry: Carry,
+    round: jax.Array,
+    first: jax.Array,
+    federation: Federation,
+    streams: Streams,
+) -> tuple[jax.Array, jax.Array]:
+    """Return B cohorts from number `first` on, int32 [S, B, K], and their loss changes, float32 [S, B, N]."""
+    num_replicates, num_clients = federation.starts.shape
+
+    def models_of(stream, sizes, reports, state, params):
+        def of_cohort(number):
+            key = jax.random.fold_in(keys.of_probe(stream, round, number), keys.INITIALISATION)
+            cohort = sampling.uniform_without_replacement(key, num_clients, plan.num_selected, None)
+            all_train = jnp.ones(cohort.shape, bool)
+            inclusion = jnp.full(cohort.shape, plan.num_selected / num_clients)
+            own = server.cohort_weights(plan.aggregation, sizes[cohort], all_train, sizes.sum(), inclusion)
+            weights = jnp.where(reports.finite[cohort], own, 0.0)
+            sums = jax.tree.map(
+                lambda leaf: jnp.tensordot(weights, leaf[cohort], 1, precision=lax.Precision.HIGHEST),
+                reports.averaged,
+            )
+            averaged, carried = server.mean_of_reports(sums, own, reports.finite[cohort])
+            mean_update = Weights(plan.trainer.optimizer.combine(averaged), carried)
+            arrived = reports.finite[cohort].any()
+            return cohort, server.new_model(plan.server, state, params, mean_update, arrived)[0]
+
+        return lax.map(of_cohort, first + jnp.arange(at_once))
+
+    cohorts, models = jax.vmap(models_of)(streams.facts, federation.train_sizes, reports, carry.server, carry.params)
+
+    def evaluate(shared, job):
+        """Return a client's losses at all models, [B]; one pass over its examples serves all of them."""
+        federation, models = shared
+        replicate, who = job
+        of_replicate = devices.of_replicate(models, replicate)
+        part = fed.loss_part(federation, replicate, who, plan.loss_on)
+        trainer = plan.trainer
+
+        def totals(inputs, targets, counts):
+            def total(weights):
+                losses = client.example_losses(trainer.model, trainer.task, weights, inputs, targets)
+                return jnp.sum(jnp.where(counts, losses, 0.0))
+
+            return lax.map(total, of_replicate)
+
+        return client.mean_over(trainer, federation, part, totals)
+
+    jobs = devices.pairs(num_replicates, jnp.arange(num_clients))
+    after = devices.spread(plan.mesh, evaluate, (federation, models), jobs, plan.facts_at_once)
+    after = devices.unflatten(after, num_replicates)  # [S, N, B]
+    return cohorts, jnp.swapaxes(after, 1, 2) - reports.loss[:, None]
+
+
+COHORTS = 1000  # the paper's
+FOLDER = "loss_changes"
+_CHANGES, _COHORTS, _SECONDS = "changes", "cohorts", "seconds"
+
+
+def cohorts(scale: Scale) -> int:
+    """Return the number of random cohorts per round: the paper's number, or a fraction of it."""
+    return max(2, round(scale.share * COHORTS))
+
+
+def rounds_of(config: Config) -> tuple[int, ...]:
+    """Return the measured rounds of a run, from 0."""
+    every, rounds = config.run.checkpoint_every, config.run.rounds
+    return (rounds,) if every is None else tuple(range(0, rounds, every))
+
+
+def read(result: Result, scale: Scale) -> dict[int, np.ndarray]:
+    """Return the measured loss changes of a run.
+
+    Args:
+        result: result of a run with a folder.
+        scale: scale, which determines the number of cohorts.
+
+    Returns:
+        The clients' loss changes by round, nats, float32 [seeds, cohorts, N], without missing or damaged rounds.
+    """
+    return {round: arrays[_CHANGES] for round, arrays in _kept(result, scale).items()}
+
+
+def drawn(result: Result, scale: Scale) -> dict[int, np.ndarray]:
+    """Return the random cohorts behind the loss changes of `read`, by round, int32 [seeds, cohorts, K]."""
+    return {round: arrays[_COHORTS] for round, arrays in _kept(result, scale).items()}
+
+
+def is_there(result: Result, scale: Scale) -> bool:
+    """Return whether all rounds of a run are measured."""
+    return len(_kept(result, scale)) == len(rounds_of(result.config))
+
+
+def took(result: Result, scale: Scale) -> float:
+    """Return the seconds of the measurement, with compilation; NaN if an earlier version did not record them."""
+    return sum(float(arrays.get(_SECONDS, np.nan)) for arrays in _kept(result, scale).values())
+
+
+def measure(result: Result, scale: Scale) -> Iterator[str]:
+    """Measure the missing rounds of a run.
+
+    Args:
+        result: result of a finished run whose folder has the checkpoints.
+        scale: scale, which determines the number of cohorts.
+
+    Yields:
+        A progress line, possibly empty, after each step.
+
+    Raises:
+        DamagedRunError: a checkpoint is missing or damaged.
+        UserError: a file cannot be written.
+    """
+    every, there, begun = rounds_of(result.config), _kept(result, scale), time.monotonic()
+    missing = [round for round in every if round not in there]
+    if not missing:
+        return
+    problem = pose(result.config)
+    laid_out = layout.lay_out(problem, len(result.seeds))
+    program = run.prepare_groups(problem, laid_out)[0]
+    meter = Meter(program)
+    shapes = run.shapes_of_state(problem, laid_out)
+    for round in missing:
+        pieces = []
+        carry = program.carry if round == 0 else _after(result, round, shapes)
+        for piece in meter.measure(carry, round, cohorts(scale)):
+            pieces.append(piece)
+            yield ""
+        content = io.BytesIO()
+        arrays: dict[str, Any] = {
+            _CHANGES: np.concatenate([piece.changes for piece in pieces], axis=1),
+            _COHORTS: np.concatenate([piece.cohorts for piece in pieces], axis=1),
+            _SECONDS: np.float64((now := time.monotonic()) - begun),
+        }
+        begun = now
+        np.savez(content, **arrays)
+        place = _file(result, round, scale)
+        with out_folder.writing(place.parent):
+            whole_files.write(place, content.getvalue())
+        yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
+
+
+MEASURE = Measure(measure, is_there, took)
+
+
+def _after(result: Result, rounds: int, shapes: Carry) -> Carry:
+    """Return the state of a run after `rounds` rounds."""
+    return checkpoint.fill(shapes, state.checkpointed(result, rounds))
+
+
+def _file(result: Result, round: int, scale: Scale) -> Path:
+    return state.folder_of(result) / FOLDER / f"round-{round:08d}-{cohorts(scale)}.npz"
+
+
+def _kept(result: Result, scale: Scale) -> dict[int, dict[str, np.ndarray]]:
+    """Return the saved arrays of a run by round, without missing or damaged rounds."""
+    found = {round: _read(_file(result, round, scale)) for round in rounds_of(result.config)}
+    return {round: arrays for round, arrays in found.items() if arrays is not None}
+
+
+def _read(place: Path) -> dict[str, np.ndarray] | None:
+    if not place.exists():
+        return None
+    try:
+        with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
+            found = dict(arrays)
+            return found if _CHANGES in found else None
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return None  # a damaged round is measured again

@@ -1,0 +1,44 @@
+"""`python -m studies`: reproduce and leaderboard."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError
+from fedjax_sel.cli import command_line
+from studies import __main__ as studies
+
+REPOSITORY = Path(fedjax_sel.__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["reprodcue"], "error: 'reprodcue' is not a command; did you mean 'reproduce'?"),
+        (["leaderboard", "--pages", "--rounds", "5"], "error: --rounds: this changes nothing with --pages"),
+        (["reproduce", "fedgp/fig1", "--jobs", "2", "--scheduler", "x:1"], "error: --jobs and --scheduler: each says"),
+        (["reproduce", "fedgp/fig1", "--output", "x"], "error: unknown flag --output; did you mean '--out'?"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, arguments, message):
+    assert command_line.guarded(studies.main, arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(message) and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("reproduce",), ("leaderboard",)])
+def test_help_needs_no_jax(arguments):
+    code = (
+        f"import sys, runpy; sys.argv = ['x', *{arguments!r}, '--help']\n"
+        "try: runpy.run_module('studies', run_name='__main__')\nexcept SystemExit as end: assert not end.code\n"
+        "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+
+
+def test_package_points_to_the_studies():
+    with pytest.raises(UserError, match="run python -m studies reproduce"):
+        fedjax_sel.run_reproduction("fedgp/fig1")

@@ -38,7 +38,7 @@ def test_the_clients_are_those_of_the_result(result, changes):
 @pytest.mark.parametrize(
     "changes,words",
     [
-        ({"num_clients": 6}, "num_clients is 6 in the experiment and 4 in the result's"),
+        ({"num_clients": 6}, "num_clients is 6 in the experiment and 4 in the result;"),
         ({"partition": [list(range(first, 48, 4)) for first in range(4)]}, "partition is 'value:by-hand' .* and 'iid'"),
         ({"holdout": 0.25}, "holdout is 0.25 in the experiment and 0.0"),
         ({"dataset": "digits"}, "dataset is 'digits' in the experiment and 'value:arrays'"),

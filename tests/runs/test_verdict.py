@@ -100,7 +100,7 @@ NAMES = {
 def test_a_strategy_that_names_nobody_ends_the_run(fault, tmp_path):
     out = tmp_path / "run"
     config = SMALL.replace(algo=PLUGIN, algo_args={"fault": fault}, out=str(out))
-    with pytest.raises(UserError, match=rf"--algo {PLUGIN}: round 4, seed 3: {NAMES[fault]}.*fedjax_sel.testing"):
+    with pytest.raises(UserError, match=rf"--algo {PLUGIN}: round 4, seed 3: {NAMES[fault]}.*fedjax_sel test "):
         fedjax_sel.run(config)
     assert reading.load(out).num_rounds == 3
     assert newest_state(out)[0] == 2

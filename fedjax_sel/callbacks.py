@@ -1,4 +1,4 @@
-"""What a run calls between its chunks of rounds, on the host: to watch it, to log it, to end it."""
+"""Callbacks that a run calls on the host between chunks of rounds, for logging, inspection and early stopping."""
 
 import contextlib
 import io
@@ -17,120 +17,119 @@ BEST_WEIGHTS = "best.npz"
 
 
 class Callback(Protocol):
-    """Any of these methods; a run is the same to the bit with and without. What one raises ends the run.
+    """The methods of a callback, all of them optional.
 
-    The device is one chunk ahead: when `chunk` is called, the next one is being computed.
+    A run gives the same bits with and without callbacks. An exception from a callback ends the run. The device is one
+    chunk ahead: when `chunk` is called, the device already computes the next chunk.
     """
 
     def start(self, config: Any, rounds: int) -> None:
         """Prepare for a run; called before its first chunk.
 
         Args:
-            config: of the run.
-            rounds: that it has behind it, where it goes on.
+            config: the run's configuration.
+            rounds: number of completed rounds; 0 for a new run.
         """
 
     def resume(self, earlier: Any) -> bool | None:
-        """Take the rounds that a run has behind it, a `Result`; called after `start` where it goes on.
+        """Process the earlier rounds of a resumed run, a `Result`; called after `start`.
 
         Returns:
-            True, or what is true, to end it there.
+            A true value to end the run there.
         """
 
     def chunk(self, rounds: Any, first: int) -> bool | None:
-        """Take the records of a chunk; called when they are in.
+        """Process the records of a chunk; called when they are fetched.
 
         Args:
             rounds: the chunk as a `Result`.
-            first: rounds before it.
+            first: number of rounds before the chunk.
 
         Returns:
-            True, or what is true, to end the run after the rounds that are being computed, as Ctrl-C would: it can go
-            on.
+            A true value to end the run after the chunk that is being computed. As after Ctrl-C, it can be resumed.
         """
 
     def snapshot(self, rounds: int, known: Any) -> None:
-        """Take what the strategy knows; called before the first chunk and after each one.
+        """Process the strategy's state and information; called before the first chunk and after each one.
 
-        Where a callback has this method, it is copied from the devices for each call.
+        If a callback has this method, they are copied from the devices for each call.
 
         Args:
-            rounds: that were run.
-            known: in host memory, leading axis [seeds]: `known.state` is the strategy's state, and `known.info` the
-                facts that it bought, `known.info.profile.value` for example.
+            rounds: number of completed rounds.
+            known: the strategy's state `known.state` and the information it has acquired, `known.info`, e.g.
+                `known.info.profile.value`; in host memory, leading axis [seeds].
         """
 
     def weights(self, rounds: int, weights: Any) -> Any:
-        """Take the models' weights; called before the first chunk and after each one, after `chunk`.
+        """Process the models' weights; called before the first chunk and after each one, after `chunk`.
 
-        Where a callback has this method, they are copied from the devices for each call.
+        If a callback has this method, they are copied from the devices for each call.
 
         Args:
-            rounds: that were run.
-            weights: in host memory, leading axis [seeds].
+            rounds: number of completed rounds.
+            weights: the weights in host memory, leading axis [seeds].
 
         Returns:
-            Weights that take their place in the result and in the run's folder if the run ends here; None: no others.
+            Weights for the result and the run's folder if the run ends here; None to keep the run's own.
         """
 
     def end(self, result: Any) -> None:
-        """Take the run's result, finished or not."""
+        """Process the run's result, finished or not."""
 
     def fail(self, error: BaseException) -> None:
-        """Let go of what is held: an error ended the run, perhaps before it began, and `end` is not called.
+        """Release resources after an error that ended the run, perhaps before its start; `end` is not called.
 
-        What this raises is not heard.
+        Exceptions from this method are ignored.
         """
 
 
 METHODS = ("start", "resume", "chunk", "snapshot", "end", "fail", "weights")
-_ASKED = ("resume", "chunk")  # whether the run shall end
+_CAN_END_RUN = ("resume", "chunk")
 
 
 def check(callbacks: Any) -> tuple[Any, ...]:
     """Return callbacks as a tuple.
 
     Raises:
-        UserError: one of them has none of the methods.
+        UserError: a value has none of the methods, or is a class.
     """
     found = tuple(callbacks) if isinstance(callbacks, list | tuple) else (callbacks,)
     for callback in found:
         if isinstance(callback, type):
-            raise UserError(
-                f"callbacks: {callback.__name__} is a class; give an object of it, {callback.__name__}(...)"
-            )
+            raise UserError(f"callbacks: {callback.__name__} is a class; give an instance, {callback.__name__}(...)")
         if not any(callable(getattr(callback, name, None)) for name in METHODS):
             raise UserError(
                 f"callbacks: a value of type {type(callback).__name__} has none of the methods {', '.join(METHODS)}; "
-                "give it one, or leave it out"
+                "add one, or omit the value"
             )
     return found
 
 
 def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
-    """Call a method of all callbacks that have it, and return whether any answers that the run shall end.
+    """Call a method of all callbacks that have it, and return whether any of them ends the run.
 
     Raises:
-        UserError: an answer that is neither true nor false.
+        UserError: a return value is neither true nor false.
     """
-    there = [callback for callback in callbacks if hasattr(callback, method)]
-    answers = [(callback, getattr(callback, method)(*arguments)) for callback in there]  # none of them is left out
-    return method in _ASKED and any([_is_true(callback, method, answer) for callback, answer in answers])
+    having = [callback for callback in callbacks if hasattr(callback, method)]
+    # Lists, not generators: `any` would stop at the first true value and skip the remaining callbacks.
+    answers = [(callback, getattr(callback, method)(*arguments)) for callback in having]
+    return method in _CAN_END_RUN and any([_is_true(callback, method, answer) for callback, answer in answers])
 
 
 def kept(callbacks: tuple[Any, ...], rounds: int, weights: Any) -> Any:
-    """Show weights to the callbacks that take them, and return those that the run keeps; None: no others.
+    """Call `weights` of all callbacks that have it, and return the last replacement; None without one.
 
     Raises:
-        UserError: an answer that is no weights of this model.
+        UserError: a returned replacement has not the structure of the weights.
     """
     answers = [(one, one.weights(rounds, weights)) for one in callbacks if hasattr(one, "weights")]
     chosen = None
     for callback, answer in answers:
         if answer is not None and jax.tree.structure(answer) != jax.tree.structure(weights):
             raise UserError(
-                f"callbacks: {type(callback).__name__}.weights answers a value of type {type(answer).__name__}, which "
-                "is not in the structure of the weights; return weights as they were given, or nothing"
+                f"callbacks: {type(callback).__name__}.weights returns a value of type {type(answer).__name__}, whose "
+                "structure differs from the weights; return weights of the same structure, or None"
             )
         chosen = chosen if answer is None else answer
     return chosen
@@ -139,16 +138,16 @@ def kept(callbacks: tuple[Any, ...], rounds: int, weights: Any) -> Any:
 def _is_true(callback: Any, method: str, answer: Any) -> bool:
     try:
         return bool(answer)
-    except Exception as error:  # of an array of several numbers, for example
+    except Exception as error:  # e.g. an array of several values
         raise UserError(
-            f"callbacks: {type(callback).__name__}.{method} answers a value of type {type(answer).__name__}, which is "
-            "neither true nor false; return True to end the run, or nothing"
+            f"callbacks: {type(callback).__name__}.{method} returns a value of type {type(answer).__name__}, which is "
+            "neither true nor false; return True to end the run, else None"
         ) from error
 
 
 @contextlib.contextmanager
-def told_of_errors(callbacks: tuple[Any, ...]) -> Iterator[None]:
-    """Tell all callbacks of an error that leaves the block."""
+def report_errors(callbacks: tuple[Any, ...]) -> Iterator[None]:
+    """Call `fail` of all callbacks with an error that leaves the block."""
     try:
         yield
     except BaseException as error:
@@ -164,34 +163,36 @@ def wanted(callbacks: tuple[Any, ...], method: str) -> bool:
 
 
 class Snapshots:
-    """Keeps what the strategy knew before the first round and after every chunk; `chunk=1` shows it after every round.
+    """A record of the strategy's state and information before the first round and after each chunk.
 
-    A run that is read from its folder instead of repeated has nothing to show, and one that goes on begins there.
+    `chunk=1` gives a snapshot per round. A finished run that is read from its folder gives no snapshots, and a resumed
+    run gives only those from its resumption on.
 
     Attributes:
-        rounds: that were run before each snapshot, ascending.
-        states: the strategy's state in each, leading axis [seeds].
-        facts: what it had bought by then, likewise: `facts[-1].profile.value` is [seeds, N, Q].
+        rounds: number of completed rounds at each snapshot, ascending.
+        states: the strategy's state at each snapshot, leading axis [seeds].
+        facts: the acquired information at each snapshot, leading axis [seeds]; e.g. `facts[-1].profile.value` is
+            [seeds, N, Q].
     """
 
     def __init__(self, every: int = 1):
-        """Make the callback.
+        """Create the callback.
 
         Args:
-            every: rounds between two snapshots, at least; they come at the ends of chunks.
+            every: minimum number of rounds between two snapshots, which are taken at the ends of chunks.
         """
         self._every = every
         self.start()
 
     def start(self, config: Any = None, rounds: int = 0) -> None:
-        """Forget an earlier run."""
+        """Clear the snapshots of an earlier run."""
         del config, rounds
         self.rounds: list[int] = []
         self.states: list[Any] = []
         self.facts: list[Any] = []
 
     def snapshot(self, rounds: int, known: Any) -> None:
-        """Keep what the strategy knows."""
+        """Append a snapshot if the last one is at least `every` rounds old."""
         if not self.rounds or rounds - self.rounds[-1] >= self._every:
             self.rounds.append(rounds)
             self.states.append(known.state)
@@ -199,26 +200,26 @@ class Snapshots:
 
 
 class StopAtTarget:
-    """Ends a run when every seed's test measure has reached a target."""
+    """A callback that ends a run when each seed's test measure has reached a target."""
 
     def __init__(self, target: float):
-        """Make the callback for a target."""
+        """Create the callback for a target value."""
         self._target = target
         self._reached: np.ndarray | None = None
 
     def start(self, config: Any, rounds: int) -> None:
-        """Forget the seeds that reached the target in an earlier run.
+        """Reset the seeds that have reached the target.
 
         Raises:
-            UserError: no accuracy reaches the target.
+            UserError: the target accuracy is not in (0, 1].
         """
         del rounds
         if config.flat()["task"] == "classification" and not 0 < self._target <= 1:
-            raise UserError(f"StopAtTarget: {shown(self._target)} is not a share between 0 and 1, such as 0.62")
+            raise UserError(f"StopAtTarget: {shown(self._target)} is not in (0, 1]; give an accuracy such as 0.62")
         self._reached = None
 
     def resume(self, earlier: Any) -> bool:
-        """Remember the seeds that reached the target before this run went on; return whether all have."""
+        """Record the seeds that reached the target before the resumption; return whether all have."""
         return self.chunk(earlier, 0)
 
     def chunk(self, rounds: Any, first: int) -> bool:
@@ -231,20 +232,19 @@ class StopAtTarget:
 
 
 class EarlyStopping:
-    """Ends a run when no seed's measure improves any more, and can keep each seed's best weights.
+    """A callback that ends a run when no seed's measure improves any more, and can keep each seed's best weights.
 
-    Each seed waits for itself, as if it ran alone: it is done at the first measured round that is `patience` rounds
-    after its best one without an improvement. The run ends when all seeds are done; what later rounds bring to a seed
-    that is done does not count.
+    Each seed is treated as if it ran alone. A seed is done at the first measured round that is at least `patience`
+    rounds after its best round. Later rounds of a seed that is done are ignored. The run ends when all seeds are done.
 
-    A run hands out weights at the ends of chunks alone. The best are therefore those after the chunk whose last round
-    has the best measure; `chunk=1` with `eval_every=1` compares every round. In a run's folder they are also written to
-    `best.npz` whenever they change, so that a run that is killed and started again still has them.
+    Weights are available only at the ends of chunks. The best weights are therefore those after the chunk whose last
+    round has the best measure; `chunk=1` with `eval_every=1` compares all rounds. A run with a folder also writes them
+    to `best.npz` whenever they change, so that they survive a killed process.
 
     Attributes:
-        best: the best measure of each seed, float [seeds]; NaN where nothing was measured.
-        best_rounds: the round of each, from 1, int [seeds].
-        kept_rounds: the rounds behind the weights that are kept, int [seeds]; empty without `restore_best`.
+        best: each seed's best measure, float [seeds]; NaN without a measurement.
+        best_rounds: the round of each seed's best measure, from 1, int [seeds].
+        kept_rounds: the round of each seed's kept weights, int [seeds]; empty without `restore_best`.
     """
 
     def __init__(
@@ -255,24 +255,24 @@ class EarlyStopping:
         higher_is_better: bool | None = None,
         restore_best: bool = False,
     ):
-        """Make the callback.
+        """Create the callback.
 
         Args:
             patience: rounds to wait for an improvement, at least 1.
-            min_delta: difference from the best that an improvement must exceed, at least 0.
-            measure: a column of `Result.measured`, such as "test_loss"; None: the task's test measure.
-            higher_is_better: whether the measure grows as it improves; None: as the task says of its test measure, and
-                not for losses and `gemd`.
-            restore_best: whether the result and the folder get each seed's best weights in place of the last ones.
-                Checkpoints hold the last ones, so that the run can still continue.
+            min_delta: minimum difference from the best value, exclusive, at least 0.
+            measure: a column of `Result.measured`, such as "test_loss"; None for the task's test measure.
+            higher_is_better: whether larger values of the measure are better; None for False with losses and `gemd`,
+                and else the task's direction.
+            restore_best: whether the result and the folder get each seed's best weights instead of the last ones.
+                Checkpoints always have the last ones, so that the run can be resumed.
 
         Raises:
-            UserError: a number out of range.
+            UserError: a number is out of range.
         """
         if isinstance(patience, bool) or not isinstance(patience, int | np.integer) or patience < 1:
-            raise UserError(f"patience: {shown(patience)} is no number of rounds; give a whole number, at least 1")
+            raise UserError(f"patience: {shown(patience)} is not a positive integer; give a number of rounds")
         if not isinstance(min_delta, int | float | np.number) or not 0 <= min_delta < np.inf:
-            raise UserError(f"min_delta: {shown(min_delta)} is no difference; give a finite number, at least 0")
+            raise UserError(f"min_delta: {shown(min_delta)} is not a nonnegative finite number; give a difference")
         self._patience, self._min_delta = int(patience), float(min_delta)
         self._measure, self._higher_is_better = measure, higher_is_better
         if restore_best:
@@ -280,13 +280,13 @@ class EarlyStopping:
         self.start()
 
     def start(self, config: Any = None, rounds: int = 0) -> None:
-        """Forget an earlier run.
+        """Reset the callback for a new run.
 
         Raises:
-            UserError: the measure is not taken in this run.
+            UserError: the run does not evaluate the measure.
         """
         self.best, self.best_rounds, self.kept_rounds = np.zeros(0), np.zeros(0, int), np.zeros(0, int)
-        self._done = self._newest = np.zeros(0)  # the round at which each seed was done; the measure of the last round
+        self._done = self._newest = np.zeros(0)  # each seed's final round, infinite while it runs; its newest measure
         self._kept: Any = None
         self._kept_values = np.zeros(0)
         self._file: Path | None = None
@@ -294,8 +294,8 @@ class EarlyStopping:
             return
         if str(self._measure).startswith(("train_", "worst_")) and not config.run.train_metrics_every:
             raise UserError(
-                f"measure: {self._measure} is not measured with train_metrics_every=0; give the rounds between its "
-                "evaluations"
+                f"measure: {self._measure} is not measured with train_metrics_every=0; set it to the number of rounds "
+                "between evaluations"
             )
         if config.run.out is not None and jax.process_index() == 0:
             self._file = Path(config.run.out) / BEST_WEIGHTS
@@ -303,11 +303,11 @@ class EarlyStopping:
                 self._file.unlink(missing_ok=True)
 
     def resume(self, earlier: Any) -> bool:
-        """Take the rounds before this run went on; return whether all seeds are done."""
+        """Process the rounds before the resumption; return whether all seeds are done."""
         return self.chunk(earlier, 0)
 
     def chunk(self, rounds: Any, first: int) -> bool:
-        """Return whether all seeds are done."""
+        """Update each seed's best measure; return whether all seeds are done."""
         self._name = one_of("measure", self._measure or rounds.test_measure, rounds.measured)
         grows = rounds.higher_is_better and not self._name.endswith("_loss") and self._name != "gemd"
         self._sign = 1 if (grows if self._higher_is_better is None else self._higher_is_better) else -1
@@ -325,7 +325,7 @@ class EarlyStopping:
         return bool(np.isfinite(self._done).all())
 
     def _keep(self, rounds: int, weights: Any) -> Any:
-        """Keep the weights of each seed that has no better ones, and return all kept weights."""
+        """Update the kept weights of each seed that improved, and return all kept weights."""
         if self._kept is None:
             seeds = len(jax.tree.leaves(weights)[0])
             self._kept, self._kept_values, self.kept_rounds = weights, np.full(seeds, -np.inf), np.zeros(seeds, int)
@@ -356,11 +356,11 @@ class EarlyStopping:
         except OSError as error:
             reason = error.strerror or error
             raise UserError(
-                f"--out: cannot write {self._file} ({reason}); make room, or leave out restore_best"
+                f"--out: cannot write {self._file} ({reason}); free disk space, or omit restore_best"
             ) from error
 
     def _read(self) -> None:
-        """Take what this run kept before it was killed; of another measure it cannot be compared."""
+        """Load the kept weights of a killed process; ignore weights kept for another measure."""
         if self._file is None or not self._file.exists() or not len(self._newest):
             return
         try:
@@ -370,18 +370,18 @@ class EarlyStopping:
                 leaves, structure = jax.tree.flatten(self._kept)
                 kept = [found[f"leaf_{place}"] for place in range(len(leaves))]
                 if [leaf.shape for leaf in kept] != [leaf.shape for leaf in leaves]:
-                    raise ValueError("it is of another model")
+                    raise ValueError("it belongs to a different model")
                 self._kept_values, self.kept_rounds = found["values"], found["rounds"]
-        except Exception as error:  # a damaged archive raises whatever its parts do
+        except Exception as error:  # a damaged archive raises many types of errors
             raise UserError(
-                f"{self._file}: cannot read the best weights ({error}); remove the file, and the best from here on are "
-                "kept"
+                f"{self._file}: cannot read the best weights ({error}); remove the file to keep only the best weights "
+                "from now on"
             ) from error
         self._kept = jax.tree.unflatten(structure, kept)
 
 
 def __getattr__(name: str) -> Any:
-    """Return TensorBoard, WandB, MLflow or Trackio: they stand in `fedjax_sel.logs`."""
+    """Return TensorBoard, WandB, MLflow or Trackio from `fedjax_sel.logs`, which is imported lazily."""
     from fedjax_sel import logs
 
     if name in logs.NAMES.values():

@@ -1,8 +1,7 @@
-"""Independent runs: one after another in this process, or handed to Dask's workers on this machine or on others.
+"""Independent runs: one after another in this process, or on Dask workers on this machine or other machines.
 
-The folders decide who runs what: a worker takes the lock of a run's folder, goes on from its checkpoint, and leaves
-its result there. So a worker that dies loses what came after one run's last checkpoint, and the tables are those of a
-single process.
+A worker locks a run's folder, resumes from its checkpoint, and leaves the result there. A worker that dies loses only
+the rounds since its run's last checkpoint. The results equal the results of a single process.
 """
 
 import contextlib
@@ -24,18 +23,18 @@ from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.records import Result
 
 Enough = Callable[[Result], bool]
-"""Whether the rounds so far are enough; what it says must stay so as rounds are added."""
+"""A monotone predicate: True once the rounds so far suffice, and True for every longer result."""
 
 
 class Until:
-    """A callback that ends a run once its rounds are enough, those before it went on included."""
+    """A callback that ends a run once its rounds suffice, including the rounds before it was resumed."""
 
     def __init__(self, path: Path, enough: Enough):
-        """Take the folder of the run, to which every chunk is written before a callback hears of it."""
+        """Create the callback for a run folder, which receives every chunk before the callbacks are called."""
         self._path, self._enough = path, enough
 
     def resume(self, earlier: Result) -> bool:
-        """Return whether the run may end where it was left."""
+        """Return whether the rounds before the resumption suffice."""
         return self._enough(earlier)
 
     def chunk(self, rounds: Result, first: int) -> bool:
@@ -45,57 +44,57 @@ class Until:
 
 
 def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
-    """Return what an unfinished run has, if that is enough; None where it has to go on, or begin.
+    """Return the result of an unfinished run if its rounds suffice, else None.
 
     Args:
-        path: the folder, whose run is of this configuration.
-        config: what is to be run.
-        enough: whether the rounds of a result are.
+        path: the folder of a run with this configuration.
+        config: the configuration to run.
+        enough: the predicate on the rounds.
 
     Raises:
-        UserError: the run is damaged, was made from other data, or left out updates at which this one would end.
+        UserError: the run is damaged, used different data, or skipped updates at which this run would stop.
     """
-    known = told.newest(path) if (path / run_files.METRICS).exists() else None
-    if known is None or not told.is_sealed(path, known):
-        return None  # nothing vouches for its rows, or files are missing
+    newest = told.newest(path) if (path / run_files.METRICS).exists() else None
+    if newest is None or not told.is_sealed(path, newest):
+        return None  # no manifest covers its rows, or files are missing
     result = reading.load_whole(path)
     if result is None or not result.num_rounds or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)
-    data = provenance.of_experiment(experiment_of(config), known.get("server_validation"))
+    data = provenance.of_experiment(experiment_of(config), newest.get("server_validation"))
     folder.refuse_other_data(path, data)
     verdict.refuse_what_was_skipped(result, config)
     return result
 
 
 Afterwards = Callable[[Result], Iterator[str]]
-"""What is done on a finished run, and kept in its folder: after every piece of work a line for the person, or none."""
+"""Post-processing of a finished run, kept in its folder; yields after each step a message for the user, or ""."""
 
 FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
 
 
 class Failure(NamedTuple):
-    """Why there is no result."""
+    """The reason for a missing result."""
 
     why: str
-    for_good: bool  # whether the same configuration would fail again: its numbers were no longer finite
+    for_good: bool  # whether the same configuration would fail again, because of non-finite values
 
     def __str__(self) -> str:
         return self.why
 
 
 class Done(NamedTuple):
-    """What became of a run, or that nothing more is run."""
+    """The outcome of a run, or the notice that all runs were stopped."""
 
     config: Config
-    result: Result | None  # None where it failed or was stopped
+    result: Result | None  # None if the run failed or was stopped
     failure: Failure | None = None
-    before: bool = False  # whether it was finished when it was asked for
-    stopped_by: int | None = None  # the signal that ended all of it, 0 where Ctrl-C did at once; None: it goes on
+    before: bool = False  # whether the run was already finished
+    stopped_by: int | None = None  # signal that stopped all runs, 0 for an immediate Ctrl-C; None if none did
 
 
 class Workers(NamedTuple):
-    """Who takes the runs."""
+    """The Dask workers that execute the runs."""
 
     jobs: int = 0  # processes on this machine, which share its cores
     scheduler: str | None = None  # the address of a Dask scheduler
@@ -105,17 +104,17 @@ MOST_JOBS = 1024
 
 
 def workers(jobs: int, scheduler: str | None) -> Workers | None:
-    """Return who takes the runs; None: this process.
+    """Return the workers for these flags; None to run in this process.
 
     Raises:
-        UserError: there cannot be so many.
+        UserError: the number of processes is out of range, or both flags are given.
     """
     if jobs < 0:
         raise UserError(f"--jobs: {jobs} is below 0; give the number of processes")
     if jobs > MOST_JOBS:
-        raise UserError(f"--jobs: {jobs} exceeds {MOST_JOBS} processes; give about as many as this machine has cores")
+        raise UserError(f"--jobs: {jobs} exceeds {MOST_JOBS} processes; give about the number of this machine's cores")
     if jobs and scheduler:
-        raise UserError("--jobs and --scheduler: each says who takes the runs; give one of them")
+        raise UserError("--jobs and --scheduler exclude each other; give one of them")
     return Workers(jobs, scheduler) if jobs or scheduler else None
 
 
@@ -127,18 +126,18 @@ def run_all(
     progress: bool = True,
     enough: Enough | None = None,
 ) -> Iterator[Done]:
-    """Run configurations that have nothing to do with each other; finished ones are read.
+    """Run independent configurations; finished runs are read from their folders.
 
     Args:
-        runs: what each is called, and its configuration with its folder.
-        say: takes a line for the person before each run.
-        workers: that take them; None: this process, in order.
-        afterwards: what is done on each that is finished, where it runs; finds what it did before. Workers import it.
-        progress: whether each run in this process shows its bar.
-        enough: when a run may end before its last round; None: never. Workers import it.
+        runs: the name and the configuration of each run; each configuration has its own folder.
+        say: a function that shows a message to the user, called before each run.
+        workers: the Dask workers; None to run in this process, in order.
+        afterwards: resumable post-processing of each finished run, in the process that ran it; importable by workers.
+        progress: whether each run in this process shows its progress.
+        enough: the predicate that ends a run early; None to run all rounds; importable by workers.
 
     Yields:
-        What became of each; and last, where they were stopped, that they were.
+        The outcome of each run; if a signal stopped the runs, the last item says so.
     """
     if workers is not None:
         yield from _on_workers(runs, say, workers, afterwards, enough)
@@ -167,14 +166,14 @@ def run_all(
 
 
 def done_before(config: Config, enough: Enough | None = None) -> Result | None:
-    """Return the result of a run that needs nothing more; None where it does.
+    """Return the result of a run that needs no further rounds, else None.
 
     Args:
-        config: with its folder.
-        enough: when a run may end before its last round; None: never.
+        config: a configuration with a folder.
+        enough: the predicate that ends a run early; None to require all rounds.
 
     Raises:
-        UserError: the folder holds something else, or is damaged; see `runs.experiment.finished`.
+        UserError: the folder has other content, or is damaged; see `runs.experiment.finished`.
     """
     path = _path(config)
     result = finished(path, config)
@@ -190,7 +189,7 @@ def _came_to_its_end(result: Result, enough: Enough | None) -> bool:
 
 
 def _do(work: Iterator[str], say: Callable[[str], None]) -> int | None:
-    """Do pieces of work until a signal comes: its number, None without."""
+    """Run the steps until a signal arrives; return its number, or None after the last step."""
     with Interruption(shown=True) as interruption:
         for line in work:
             if line:
@@ -219,13 +218,13 @@ def _on_workers(
             client.register_plugin(_share(distributed, workers.jobs))
         else:
             client = stack.enter_context(_connected(distributed, workers.scheduler))
-        places = {}
+        submitted = {}
         for name, config in runs:
-            # Not pure: the same configuration run again reads its folder again.
-            there = _for_any_folder(config).to_json()
-            places[client.submit(run_one, there, afterwards, enough, pure=False)] = (name, config)
-        for number, future in enumerate(distributed.as_completed(list(places)), start=1):
-            name, config = places[future]
+            # pure=False: Dask must not reuse a cached result, since the folder may have changed.
+            nested = _for_any_folder(config).to_json()
+            submitted[client.submit(run_one, nested, afterwards, enough, pure=False)] = (name, config)
+        for number, future in enumerate(distributed.as_completed(list(submitted)), start=1):
+            name, config = submitted[future]
             error = future.exception()
             failure = _failure(error) if error is not None else future.result()
             say(f"run {number} of {len(runs)}: {name}{'' if failure is None else f' failed: {failure}'}")
@@ -234,7 +233,7 @@ def _on_workers(
 
 
 def _for_any_folder(config: Config) -> Config:
-    """Return a configuration with absolute paths: a worker may have been started in another folder."""
+    """Return a configuration with absolute paths; a worker may have another working directory."""
     data_dir = config.data.data_dir
     paths: dict[str, Any] = {} if data_dir is None else {"data_dir": os.path.abspath(data_dir)}
     return config.replace(out=os.path.abspath(_path(config)), **paths)
@@ -245,12 +244,12 @@ def _connected(distributed: Any, address: str) -> Any:
         return distributed.Client(address, timeout="10s")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"--scheduler: nobody answers at {address}; start dask scheduler there, or give --jobs for this machine"
+            f"--scheduler: no answer from {address}; start `dask scheduler` there, or give --jobs for this machine"
         ) from error
 
 
 def _share(distributed: Any, workers: int) -> Any:
-    """Return a plugin that keeps so many workers of this machine to their shares, one that is started anew, too."""
+    """Return a plugin that pins each local worker to its share of the cores, also after a restart."""
 
     class Share(distributed.WorkerPlugin):
         def setup(self, worker: Any) -> None:
@@ -260,11 +259,11 @@ def _share(distributed: Any, workers: int) -> Any:
 
 
 def keep_to_share(workers: int, number: int) -> None:
-    """Keep a worker of this machine to its share of the cores, before it starts JAX.
+    """Pin a local worker to its share of the cores, before it starts JAX.
 
     Args:
-        workers: how many there are.
-        number: of this one.
+        workers: number of workers.
+        number: index of this worker.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -275,15 +274,15 @@ def keep_to_share(workers: int, number: int) -> None:
 def run_one(
     nested: dict[str, Any], afterwards: Afterwards | None = None, enough: Enough | None = None
 ) -> Failure | None:
-    """Run one configuration in this process, or find that it was run: what a worker does.
+    """Run one configuration on a worker, unless it is finished.
 
     Args:
-        nested: the configuration, as `Config.to_json` gives it.
-        afterwards: see `run_all`.
-        enough: see `run_all`.
+        nested: the configuration from `Config.to_json`.
+        afterwards: post-processing, see `run_all`.
+        enough: the predicate that ends a run early, see `run_all`.
 
     Returns:
-        None; or why there is no result.
+        None, or the reason for the missing result.
     """
     devices.use_every_core()
     config = Config.from_json(nested)
@@ -295,7 +294,7 @@ def run_one(
                 pass
     except FAILURES as error:
         return _failure(error)
-    stopped = f"it was stopped after round {result.num_rounds}; the same command goes on"
+    stopped = f"stopped after round {result.num_rounds}; the same command resumes it"
     return None if ended else Failure(stopped, for_good=False)
 
 
@@ -313,6 +312,6 @@ def _dask() -> Any:
         import distributed  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UserError(
-            '--jobs: the package distributed is missing; pip install "fedjax-sel[dask]", or leave --jobs out'
+            '--jobs: the package distributed is missing; run pip install "fedjax-sel[dask]", or omit --jobs'
         ) from error
     return distributed

@@ -212,16 +212,16 @@ def test_a_comparison_whose_runtime_dies_goes_on(tmp_path):
     written = kept.stat().st_mtime_ns
     first = execute(name, tmp_path, rounds=rounds)
     said = "\n".join(shown(first))
-    assert f"random: all {rounds} rounds were run before; read from runs/{name}/random" in said
-    assert "pow_d: going on after round 10" in said and "fedcor: round 20/20" in said
+    assert f"random: all {rounds} rounds are finished; result read from runs/{name}/random" in said
+    assert "pow_d: resuming after round 10" in said and "fedcor: round 20/20" in said
     assert kept.stat().st_mtime_ns == written
     second = execute(name, tmp_path, rounds=rounds)
-    assert sum("all 20 rounds were run before" in text for text in shown(second)) == 5
+    assert sum("all 20 rounds are finished" in text for text in shown(second)) == 5
     assert not any("round 20/20" in text for text in shown(second))
     once, again = ([o.data[TABLE] for o in outputs_of(n) if TABLE in o.get("data", {})] for n in (first, second))
     assert len(once) == 4 and once == again
     longer = "\n".join(shown(execute(name, tmp_path, rounds=rounds + 2)))
-    assert longer.count("going on after round 20") == 5
+    assert longer.count("resuming after round 20") == 5
 
 
 @pytest.mark.slow

@@ -70,9 +70,7 @@ def test_a_comparison(commanded):
     same(found.to_pandas(), out / "comparison.csv")
     assert list(found.to_pandas()["algo"]) == ALGOS and found.tables["comparison_pairs"]["baseline"].eq("random").all()
     assert found.result("random").num_rounds == 3
-    with pytest.raises(
-        UserError, match="there is no finished run of 'afl' here; there are: random in quickstart, fl_dp3s"
-    ):
+    with pytest.raises(UserError, match="no finished run of 'afl'; finished runs: random in quickstart, fl_dp3s"):
         found.result("afl")
     assert "run_comparison" in (out / "comparison.md").read_text()
 
@@ -110,8 +108,8 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
     [
         (lambda out: fedjax_sel.run_comparison(["fl_dps"], out=out), "did you mean 'fl_dp3s'"),
         (lambda out: fedjax_sel.run_comparison(["random", "random"], out=out), "give it once"),
-        (lambda out: fedjax_sel.run_comparison([], out=out), "algos: an empty list compares nothing"),
-        (lambda out: fedjax_sel.run_comparison("random", {}, out=out), "settings: an empty list compares nothing"),
+        (lambda out: fedjax_sel.run_comparison([], out=out), "algos: the list is empty"),
+        (lambda out: fedjax_sel.run_comparison("random", {}, out=out), "settings: the list is empty"),
         (
             lambda out: fedjax_sel.run_comparison("random", {"a": "quickstart"}, out=out),
             "'a': 'quickstart' is no config",
@@ -123,13 +121,13 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
         (lambda out: fedjax_sel.run_comparison(["random"], "quickstrat", out=out), "did you mean 'quickstart'"),
         (
             lambda out: fedjax_sel.run_comparison(5, out=out),
-            "^algos: 5 is no list; give names, or val",
+            "^algos: 5 is not a list; give names, or obj",
         ),
         (lambda out: fedjax_sel.run_comparison([5], out=out), "^--algos: a value of type int is no strategy; give "),
-        (lambda out: fedjax_sel.run_comparison("random", None, out=out), "^settings: None is no list; "),
+        (lambda out: fedjax_sel.run_comparison("random", None, out=out), "^settings: None is not a list; "),
         (
             lambda out: fedjax_sel.run_comparison("random", [fedjax_sel.Config()], out=out),
-            "^settings: a value of type Config is no preset's name; give configurations and experiments by names",
+            "^settings: a value of type Config is not the name of a preset; give configurations and experiments",
         ),
         (
             lambda out: fedjax_sel.run_comparison("random", out=out, optimizers="fedproks"),

@@ -1,1 +1,1 @@
-"""Pictures and tables of finished rounds."""
+"""Plots and tables of results."""

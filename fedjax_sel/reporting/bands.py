@@ -1,4 +1,4 @@
-"""A line with its band: mean over seeds, and one sample standard deviation to either side."""
+"""Lines with bands: the mean over seeds, plus and minus one sample standard deviation."""
 
 from typing import Any, NamedTuple
 
@@ -8,11 +8,11 @@ from fedjax_sel import metrics
 from fedjax_sel.core import texts
 from fedjax_sel.reporting.styles import Style
 
-SMOOTHING = 0.02  # window of the running mean, as a share of the places
+SMOOTHING = 0.02  # window of the running mean, as a fraction of the points
 
 
 class Band(NamedTuple):
-    """What is drawn at each place, [places] each."""
+    """A line and the limits of its band, [points] each."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -20,12 +20,12 @@ class Band(NamedTuple):
 
 
 def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
-    """Return the mean and one sample standard deviation to either side, as far as there can be such a value.
+    """Return the mean plus and minus one sample standard deviation, clipped to the measure's range.
 
     Args:
-        values: a measure that lies between 0 and `largest`, [seeds, places]; NaN for a seed that has none.
-        largest: that it can be.
-        window: of a running mean over both.
+        values: a measure in [0, largest], [seeds, points]; NaN if missing.
+        largest: upper limit of the measure.
+        window: window of a running mean over mean and deviation, in points.
     """
     values = np.asarray(values, np.float64)
     counts = (~np.isnan(values)).sum(axis=0)
@@ -47,18 +47,18 @@ def draw(
     raw: bool = False,
     together: int = 1,
 ) -> None:
-    """Draw one strategy's line and band; with 100 places or more a running mean over 2 % of them.
+    """Draw one strategy's line and band, with a running mean over 2 % of the points if there are 100 or more.
 
     Args:
-        axis: of Matplotlib.
-        x: [places].
-        values: as `band` takes them.
-        name: for the legend.
-        style: of the strategy.
-        largest: that the measure can be.
-        smooth: whether there is a running mean at all.
-        raw: whether the mean itself is faint behind its running mean.
-        together: strategies whose bands may overlap: of many each is fainter.
+        axis: a Matplotlib axis.
+        x: horizontal coordinates, [points].
+        values: the measure, [seeds, points], see `band`.
+        name: the strategy's name, for the legend.
+        style: the strategy's style.
+        largest: upper limit of the measure.
+        smooth: whether to smooth with a running mean.
+        raw: whether to draw the unsmoothed mean faintly behind the running mean.
+        together: number of strategies with overlapping bands; more bands are drawn fainter.
     """
     window = window_of(x) if smooth else 1
     found = band(values, largest, window)
@@ -73,18 +73,18 @@ def draw(
 
 
 def window_of(x: np.ndarray) -> int:
-    """Return over how many of so many places the running mean goes."""
+    """Return the window of the running mean, in points."""
     return max(1, round(SMOOTHING * len(x)))
 
 
 def shade(together: int) -> float:
-    """Return how dense each of so many bands is, 0 to 1: lines stay to be told apart where all overlap."""
+    """Return the opacity of each band, so that lines stay visible where all bands overlap."""
     return min(0.15, 0.7 / together)
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Return the mean of the last `window` values, of fewer at the beginning."""
+    """Return the mean of the last `window` values, with a shorter window at the start."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)
-    begins = np.maximum(ends - window, 0)
-    return (sums[ends] - sums[begins]) / (ends - begins)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)

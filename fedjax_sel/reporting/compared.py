@@ -1,4 +1,4 @@
-"""A whole comparison: its runs, one after another, its tables and pictures in its folder, and what a caller gets."""
+"""A complete comparison: its runs, its tables and plots, and the returned `ComparisonResult`."""
 
 import dataclasses
 import sys
@@ -28,18 +28,18 @@ TABLE, PAIRS, PAGE = "comparison", "comparison_pairs", "comparison.md"
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonResult:
-    """What a comparison found. Its tables are those of the CSV files in its folder.
+    """The results of a comparison, with the same tables as the CSV files in its folder.
 
     Attributes:
         out: the folder.
-        planned: how many runs there should be.
-        rows: one for each run that came to its end, its last round or the one at which a callback ended it.
-        results: theirs, in the same order.
-        pairs: every strategy against the baseline of its conditions.
-        titles: conditions -> what they are, and where the pixels come from.
-        failed: for each run that failed, which and why.
-        stopped: whether it ended before its last run; the same call goes on.
-        stopped_by: the signal that ended it; 0 where Ctrl-C interrupted it at once.
+        planned: number of planned runs.
+        rows: table rows of the runs that reached their last round or were ended by a callback.
+        results: results in the order of the rows.
+        pairs: each strategy against the baseline under the same conditions.
+        titles: descriptions by conditions, with the origin of the data.
+        failed: name and error of each failed run.
+        stopped: whether a signal stopped it before its last run; the same call resumes it.
+        stopped_by: the number of that signal; 0 after an immediate Ctrl-C.
     """
 
     out: Path
@@ -54,12 +54,12 @@ class ComparisonResult:
 
     @property
     def finished(self) -> bool:
-        """Whether all runs were run to their end."""
+        """Whether all runs ended without failure."""
         return len(self.rows) == self.planned
 
     @property
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """Pandas DataFrames by the names of the CSV files: `comparison`, a row a run, and `comparison_pairs`.
+        """The pandas DataFrames `comparison`, with one row per run, and `comparison_pairs`.
 
         Raises:
             UserError: pandas is not installed.
@@ -67,7 +67,7 @@ class ComparisonResult:
         return {name: frames.of_csv(text) for name, text in self.as_csv().items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return the table of `comparison.csv`, a row a run.
+        """Return the table of `comparison.csv`, one row per run.
 
         Raises:
             UserError: pandas is not installed.
@@ -78,9 +78,9 @@ class ComparisonResult:
         """Return a run's result.
 
         Args:
-            algo: the strategy, as the table has it.
-            setting: None: the first one.
-            optimizer: empty where only one is compared.
+            algo: the strategy's name in the table.
+            setting: the setting's name; None for the first match.
+            optimizer: the optimizer's name in the table; empty if only one is compared.
 
         Raises:
             UserError: there is no such run, or it is not finished.
@@ -88,15 +88,15 @@ class ComparisonResult:
         for row, result in zip(self.rows, self.results):
             if row.algo == algo and row.optimizer == optimizer and setting in (None, row.setting):
                 return result
-        known = ", ".join(f"{row.algo} in {row.conditions}" for row in self.rows) or "none"
-        raise UserError(f"result: there is no finished run of {algo!r} here; there are: {known}")
+        finished = ", ".join(f"{row.algo} in {row.conditions}" for row in self.rows) or "none"
+        raise UserError(f"result: no finished run of {algo!r}; finished runs: {finished}")
 
     def as_csv(self) -> dict[str, str]:
-        """Return the tables as text, by name of the file without its ending."""
+        """Return the CSV tables as text, by file name without suffix."""
         return {TABLE: comparison.as_csv(self.rows), PAIRS: comparison_pairs.as_csv(self.pairs)}
 
     def as_markdown(self) -> str:
-        """Return the tables for people, with the paired differences behind each."""
+        """Return the Markdown tables, each followed by its paired differences."""
         return comparison.tables(self.rows, self.titles, comparison_pairs.by_conditions(self.pairs))
 
 
@@ -108,18 +108,18 @@ def run(
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
 ) -> ComparisonResult:
-    """Check jobs, run them in turn, and write tables and pictures; the tables after every run.
+    """Check the jobs, run them in order, and write tables and plots; the tables are updated after each run.
 
     Args:
-        jobs: from `make_jobs`.
+        jobs: the jobs from `make_jobs`.
         out: the folder.
-        command: what made it, for the page.
-        say: takes a line for the person before each run.
-        progress: whether each run shows its bar.
-        watching: job -> callbacks of its run.
+        command: the command or call, for the page.
+        say: a function that shows a message to the user.
+        progress: whether each run shows its progress.
+        watching: function from a job to its run's callbacks.
 
     Raises:
-        UserError: something that the user can mend in any of them, or another comparison writes to the folder.
+        UserError: a job has an error that the user can fix, or another comparison writes to the folder.
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
@@ -127,7 +127,7 @@ def run(
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
-        lock.take(out)  # another comparison would write its own table over this one's
+        lock.take(out)  # two comparisons in one folder would overwrite each other's tables
         found = ComparisonResult(out, len(jobs))
         try:
             for done in sweep.run_all(checked, say, progress, watching):
@@ -136,7 +136,7 @@ def run(
                     plots.curves_if_lost(
                         {done.job.algo: done.result}, Path(str(done.job.config.run.out)) / "curves.png"
                     )
-                _write(found, command)  # what is there so far can be read while the others go on
+                _write(found, command)  # after each run, so that the tables can be read early
         except KeyboardInterrupt:
             return dataclasses.replace(found, stopped=True)
         if found.rows and not found.stopped:
@@ -153,14 +153,14 @@ def of_settings(
     log: str | Sequence[str],
     progress: bool,
 ) -> ComparisonResult:
-    """Run a comparison that is asked for in Python; see `fedjax_sel.run_comparison`."""
+    """Run a comparison from Python; see `fedjax_sel.run_comparison`."""
     kinds = jobs_of.kinds()
     chosen, named = _several("algos", algos, (str, kinds.strategy)), _named(settings, kinds.setting)
     servers = None if optimizers is None else _several("optimizers", optimizers, (str, kinds.optimizer))
     folder = Path(out)
     if not chosen or not named:
-        raise UserError(f"{'settings' if chosen else 'algos'}: an empty list compares nothing; give at least one")
-    logs.make(log, folder)  # a package that is missing is found before the first run
+        raise UserError(f"{'settings' if chosen else 'algos'}: the list is empty; give at least one")
+    logs.make(log, folder)  # fails before the first run if a package is missing
     watching = callbacks.check(watching)
     jobs = make_jobs(named, chosen, folder, len(named) > 1, servers)
     names = list(dict.fromkeys(job.algo for job in jobs))
@@ -177,29 +177,29 @@ def of_settings(
 
 
 def _several(field: str, given: Any, kind: tuple[type, ...]) -> list[Any]:
-    """Return what is given alone or in a list; a strategy's value is a tuple, too."""
-    if isinstance(given, kind):
+    """Return a list from one item or a sequence of items."""
+    if isinstance(given, kind):  # checked first, because a strategy is a tuple
         return [given]
     if not isinstance(given, Sequence):
-        raise UserError(f"{field}: {shown(given)} is no list; give names, or values of fedjax_sel")
+        raise UserError(f"{field}: {shown(given)} is not a list; give names, or objects of fedjax_sel")
     return list(given)
 
 
 def _named(settings: Any, kind: tuple[type, ...]) -> dict[str, Any]:
-    """Return settings by name; one alone is called "setting"."""
+    """Return settings by name; a single one is named "setting"."""
     if isinstance(settings, kind):
         return {"setting": settings}
     if isinstance(settings, Mapping):
         for name, one in settings.items():
             if not isinstance(name, str) or not isinstance(one, kind):
-                raise UserError(f"settings: {shown(name)}: {shown(one)} is no configuration by a name; give a Config")
+                raise UserError(f"settings: {shown(name)}: {shown(one)} is not a configuration; map names to Configs")
         return dict(settings)
     presets = _several("settings", settings, (str,))
     for one in presets:
         if not isinstance(one, str):
             raise UserError(
-                f"settings: a value of type {type(one).__name__} is no preset's name; give configurations and "
-                'experiments by names, as in {"mine": config}'
+                f"settings: a value of type {type(one).__name__} is not the name of a preset; give configurations and "
+                'experiments by name, as in {"mine": config}'
             )
     return {name: preset(name) for name in presets}
 
@@ -229,4 +229,6 @@ def _write(found: ComparisonResult, command: str) -> None:
             whole_files.write(found.out / name, text.encode())
         except OSError as error:
             reason = error.strerror or error
-            raise UserError(f"--out: cannot write {found.out / name} ({reason}); make room or move it") from error
+            raise UserError(
+                f"--out: cannot write {found.out / name} ({reason}); free disk space or give another folder"
+            ) from error

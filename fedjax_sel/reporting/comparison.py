@@ -1,7 +1,7 @@
-"""Several runs under equal conditions -> one table: pure functions of their results.
+"""Tables of runs under equal conditions, as pure functions of their results.
 
-A number that some seed never reached (rounds or megabytes to a target, rounds until all clients were seen) is N/A with
-the count of the seeds that did, for a mean over the lucky ones would flatter a strategy.
+Rounds or megabytes to a target, and rounds until all clients were seen, are N/A if some seed never gets there. The
+table then gives the number of seeds that do. A mean over only those seeds would be biased in the strategy's favor.
 """
 
 import csv
@@ -18,62 +18,62 @@ from fedjax_sel.core.texts import cell
 from fedjax_sel.runs.records import Result
 
 NOT_REACHED = "N/A"
-NOTES = """± is the sample standard deviation over seeds. N/A: some seed never got there; beside it stands how many did.
-Rounds and megabytes (10^6 bytes) to a target are counted up to the first round that reaches it, without smoothing, and
-include what was bought before the first round. GEMD: distance between the labels of a cohort and those of all clients
-(FL-DP3S Eq. 15), over rounds in which somebody reported. Clients seen: those that have trained at least once, at the
-end. Seed-rounds a second are wall-clock, all seeds together, of all chunks but the first of each process that worked on
-the run; what those took longer is compilation. Nothing stands where a run had no other chunk. Milliseconds of selection
-are for all seeds together, timed apart, with training and measuring stubbed."""
-NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, p-values those of two-sided
-sign flips after Holm's correction over a table, and each interval has the level at which its comparison is tested.
-Better or worse: interval and test both say so. Within chance: they do not, which does not mean equal. Restricted: a
-seed that never reaches the target counts all rounds."""
+NOTES = """± is the sample standard deviation over seeds. N/A: some seeds never reach the value; the number of seeds
+that do is in parentheses. Rounds and megabytes (10^6 bytes) to a target count up to the first round that reaches it,
+without smoothing, and include queries before the first round. GEMD: distance between the label distributions of the
+cohort and of all clients (FL-DP3S Eq. 15), over rounds with at least one report. Clients seen: clients that have
+trained at least once by the end. Seed-rounds/s are wall-clock for all seeds together, without the first chunk of each
+process. The extra time of the first chunks is the compilation time. Both are empty for runs of one chunk. Milliseconds
+of selection are per round for all seeds together, measured separately without training and evaluation."""
+NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, at the level at which the
+comparison is tested. P-values are from two-sided sign-flip tests, with Holm's correction over the table. Better or
+worse: the interval excludes zero and the test is significant. No other verdict implies that the strategies are equal.
+Restricted: a seed that never reaches the target counts all rounds."""
 
 
 def conditions(setting: str, optimizer: str) -> str:
-    """Return the name of a setting under an optimizer, which is empty where only one is compared."""
+    """Return the name of a setting and an optimizer, which is empty if only one is compared."""
     return f"{setting}, {optimizer}" if optimizer else setting
 
 
 class Spread(NamedTuple):
-    """One number a seed, in short. The first three are NaN where some seed has no number."""
+    """A summary of one value per seed; the first three fields are NaN if a seed has no value."""
 
     mean: float
     deviation: float  # sample standard deviation; NaN for a single seed
     median: float
-    reached: int  # seeds that have a number
+    reached: int  # seeds with a value
     seeds: int
 
 
 class Row(NamedTuple):
-    """A run in the table."""
+    """A run's row in the table."""
 
     setting: str  # the preset
     algo: str  # the strategy and its parameters
-    optimizer: str  # the federated optimizer and its parameters; empty where only one is compared
+    optimizer: str  # the federated optimizer and its parameters; empty if only one is compared
     rounds: int
-    target_accuracy: float | None  # of the measure
+    target_accuracy: float | None  # target value of the measure
     final: Spread
     last_rounds: Spread  # mean over the last 10 rounds
-    rounds_to_target: Spread | None  # None: there is no target
+    rounds_to_target: Spread | None  # None without a target
     megabytes_down_to_target: Spread | None
     megabytes_up_to_target: Spread | None
     megabytes_down: Spread
     megabytes_up: Spread
-    gemd: Spread  # mean over the rounds in which somebody reported
-    clients_seen: Spread | None  # at the end; None: cohorts are not known so far
+    gemd: Spread  # mean over the rounds with at least one report
+    clients_seen: Spread | None  # at the end; None if the last cohorts are not saved yet
     rounds_until_all_seen: Spread | None
-    seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN: not known
-    compilation_seconds: float  # of the rounds, in all processes that worked on the run; NaN: not known
-    selection_seconds_per_round: float  # all seeds together, timed apart; NaN: not timed
-    measure: str = "accuracy"  # the task's, in words: what the target and "final" speak of
+    seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN if unknown
+    compilation_seconds: float  # over all processes of the run; NaN if unknown
+    selection_seconds_per_round: float  # all seeds together, measured separately; NaN if not measured
+    measure: str = "accuracy"  # display name of the task's measure
     higher_is_better: bool = True
-    target_in_words: str = ""  # e.g. "62% test accuracy"; empty without one
+    target_in_words: str = ""  # e.g. "62% test accuracy"; empty without a target
 
     @property
     def conditions(self) -> str:
-        """The row's setting and optimizer; rows of the same conditions stand in one table."""
+        """The row's setting and optimizer; rows under the same conditions share a table."""
         return conditions(self.setting, self.optimizer)
 
 
@@ -84,7 +84,7 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
     """Return the mean, the deviation and the median over seeds.
 
     Args:
-        values: one a seed, [seeds]; NaN for a seed that has none.
+        values: one value per seed, [seeds]; NaN if missing.
     """
     values = np.asarray(values, np.float64)
     reached = int((~np.isnan(values)).sum())
@@ -95,14 +95,14 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
 
 
 def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan, optimizer: str = "") -> Row:
-    """Return what the table says of a run.
+    """Return a run's table row.
 
     Args:
         setting: name of the setting.
         algo: name of the strategy.
-        result: the finished run.
-        selection_seconds: seconds of selection a round, if known.
-        optimizer: name of the federated optimizer, where several are compared.
+        result: the run's result.
+        selection_seconds: seconds of selection per round; NaN if not measured.
+        optimizer: name of the federated optimizer if several are compared, else empty.
     """
     target = result.config.run.target_accuracy
     down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
@@ -139,10 +139,11 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Write the table for programs: a line a run, a column a number, "N/A" where a seed fails, empty where nothing is.
+    """Return the CSV table with one line per run; "N/A" if a seed never reaches a value, empty if not applicable.
 
-    A spread has the columns `_mean` and `_sd`, and where a seed can fail also `_median` and `_seeds_reached`. Those
-    of the task's measure have its name, `final_accuracy_mean`; where runs differ in it, `final_measure_mean`.
+    A spread has the columns `_mean` and `_sd`, and if a seed may not reach it also `_median` and `_seeds_reached`.
+    Columns of the task's measure contain its name, `final_accuracy_mean`, or `final_measure_mean` if the runs have
+    different measures.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -186,15 +187,15 @@ def document(
     command: str,
     differences: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Write the comparison as a Markdown page.
+    """Return the comparison as a Markdown page.
 
     Args:
-        rows: finished runs.
-        titles: setting -> a line that says what it is, and where its pixels come from.
-        failed: for each run that failed, which and why.
-        num_runs: how many there should be.
-        command: what made it.
-        differences: conditions -> tables of paired differences, which stand behind theirs.
+        rows: rows of the finished runs.
+        titles: one-line descriptions by conditions, with the origin of the data.
+        failed: name and error of each failed run.
+        num_runs: number of planned runs.
+        command: the command or call that ran the comparison.
+        differences: tables of paired differences by conditions.
     """
     parts = [f"# Comparison\n\n```\n{command}\n```"]
     missing = num_runs - len(rows) - len(failed)
@@ -202,7 +203,7 @@ def document(
         parts.append(f"Not finished yet: {missing} of {num_runs} runs.")
     parts.append(tables(rows, titles, differences))
     if failed:
-        parts.append("Failed, and not in the tables:\n\n" + "\n".join(f"* {text}" for text in failed))
+        parts.append("Failed runs, not in the tables:\n\n" + "\n".join(f"* {text}" for text in failed))
     notes = [NOTES, NOTES_ON_PAIRS] if any(differences.values()) else [NOTES]
     return "\n\n".join([*parts, *notes]) + "\n"
 
@@ -210,12 +211,12 @@ def document(
 def tables(
     rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Write a Markdown table for each setting and optimizer; behind those of a setting, strategies by optimizers.
+    """Return a Markdown table for each setting and optimizer, and for each setting a table of strategies by optimizers.
 
     Args:
-        rows: finished runs.
-        titles: their conditions -> a line that says what they are, and where the pixels come from.
-        differences: conditions -> tables of paired differences, which stand behind theirs.
+        rows: rows of the finished runs.
+        titles: one-line descriptions by conditions, with the origin of the data.
+        differences: tables of paired differences by conditions, each placed after the table of its conditions.
     """
     parts = []
     for setting in dict.fromkeys(row.setting for row in rows):
@@ -230,10 +231,10 @@ def tables(
 
 
 def by_optimizer(rows: Sequence[Row]) -> str:
-    """Write a line a strategy and a column an optimizer, for accuracy and for what the target costs.
+    """Return Markdown tables of strategies by optimizers, for the measure and for the costs of reaching the target.
 
     Args:
-        rows: of one setting, at least one.
+        rows: rows of one setting, at least one.
     """
     target = rows[0].target_accuracy
     numbers = {f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": ("last_rounds", 4)}
@@ -258,10 +259,10 @@ def by_optimizer(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """Write the table for people, of the runs of one setting.
+    """Return the Markdown table of one setting.
 
     Args:
-        rows: at least one.
+        rows: rows of one setting, at least one.
     """
     found = columns(rows)
     lines = ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
@@ -271,10 +272,10 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the table for people: heading -> a text a row.
+    """Return the table's columns by heading, one formatted cell per row.
 
     Args:
-        rows: of one setting, at least one.
+        rows: rows of one setting, at least one.
     """
     target = rows[0].target_accuracy
     found = {
@@ -302,7 +303,7 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def _share(row: Row) -> str:
-    """Return the target as the heading of a column: "62%", or its number and the measure."""
+    """Return the target for column headings: "62%" for an accuracy, else the value and the measure."""
     return row.target_in_words.removesuffix(" test accuracy")
 
 
@@ -315,7 +316,7 @@ def _mean_and_deviation(value: Spread | None, digits: int) -> str:
 
 
 def _megabytes(value: Spread | None) -> str:
-    """Return megabytes with one digit behind the point, or two that count where there are few: models can be small."""
+    """Format megabytes with one decimal; below 1 MB with two significant digits, for small models."""
     small = value is not None and value.reached == value.seeds and 0 < value.mean < 1
     return _mean_and_deviation(value, 1 - math.floor(math.log10(value.mean)) if value and small else 1)
 
@@ -327,7 +328,7 @@ def _median(value: Spread | None) -> str:
 
 
 def _short(value: float) -> str:
-    """Return three digits, or all before the point; empty where nothing is known."""
+    """Format a number with three significant digits, or as an integer from 100 on; empty if unknown."""
     if np.isnan(value):
         return ""
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""Amounts of a comparison: a bar or a dot a strategy, and chessboards of strategies and optimizers."""
+"""Plots of scalar results: one bar or dot per strategy, and heat maps of strategies by optimizers."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from fedjax_sel.reporting.styles import Style
 
 
 def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
-    """Draw for each setting a chessboard of strategies and optimizers; darker is better."""
+    """Draw a heat map of strategies by optimizers for each setting; darker is better."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
     targets = any(row.target_accuracy is not None for row in rows)
@@ -33,9 +33,9 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
                 values.flat[place] = np.nan if amount is None else amount.mean
                 text = NOT_REACHED if np.isnan(values.flat[place]) else form.format(values.flat[place])
                 axis.text(place % len(optimizers), place // len(optimizers), text, ha="center", va="center")
-            known = better * values[~np.isnan(values)]
-            low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
-            # the darkest is half-way, so that black numbers can be read on it
+            reached = better * values[~np.isnan(values)]
+            low, high = (reached.min(), reached.max()) if reached.size else (0.0, 1.0)
+            # The best value gets the middle of the color map, so that black numbers stay readable.
             axis.imshow(better * values, cmap="Greens", aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
             axis.set_xticks(range(len(optimizers)), list(map(texts.label, optimizers)), fontsize="small")
             axis.set_yticks(range(len(algos)), list(map(texts.label, algos)))
@@ -44,7 +44,7 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
 
 
 def _numbers(row: Row, target: bool) -> dict[str, tuple[str, str, float]]:
-    """Return what a chessboard of a row's setting shows: title -> field, form, and +1 where more of it is better."""
+    """Return the heat maps of a setting by title: field, format, and +1 if larger is better, else -1."""
     better = 1.0 if row.higher_is_better else -1.0
     title = f"mean test {row.measure} of the last {metrics.LAST_ROUNDS} rounds"
     return {title: ("last_rounds", "{:.3f}", better)} | (
@@ -60,9 +60,9 @@ def amounts_of(
     path: Path,
     logarithmic: bool = False,
 ) -> None:
-    """Draw a row of panels a setting, a panel an amount, a bar a strategy; whiskers are one standard deviation.
+    """Draw one row of panels per setting, one panel per amount, and one bar per strategy.
 
-    On a logarithmic axis there is no zero for a bar to begin at, and a strategy is a dot.
+    Whiskers are one standard deviation. A logarithmic axis has no zero to start a bar at, so it shows dots.
     """
     height = 1.3 + 0.27 * max(len(panel.rows) for panel in panels)
     picture = figure(4.6 * len(amounts), height * len(panels))
@@ -80,12 +80,12 @@ def amounts_of(
             if logarithmic and axis.lines:
                 axis.set_xscale("log")
             else:
-                axis.set_xlim(left=0.0)  # though a whisker may reach below
+                axis.set_xlim(left=0.0)  # whiskers may extend below zero
     save(picture, path)
 
 
 def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar: bool) -> None:
-    """Draw one bar or dot with its number, or N/A; plain seconds are shown as milliseconds."""
+    """Draw one bar or dot with its value, or N/A; a float is in seconds and is shown in milliseconds."""
     if isinstance(value, Spread):
         mean, deviation, failed = value.mean, np.nan_to_num(value.deviation), value.reached < value.seeds
         missing = f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
@@ -100,7 +100,7 @@ def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar
         whisker = {"linewidth": 0.9, "capsize": 2.5}
         axis.barh(
             place, mean, color=color, alpha=0.8, xerr=deviation or None, error_kw=whisker
-        )  # black stays to be seen
+        )  # transparent, so that the black whisker is visible on a black bar
     else:
         axis.plot([mean], [place], color=color, marker="o", linestyle="none")
     axis.annotate(

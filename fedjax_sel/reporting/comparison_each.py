@@ -1,4 +1,4 @@
-"""The picture of a comparison of many strategies in which each has a panel of its own; a block a setting."""
+"""A plot with one panel per strategy, for comparisons of many strategies; one block per setting."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from fedjax_sel.reporting.comparison_pairs import BASELINE
 from fedjax_sel.reporting.comparison_panels import Panel, figure, headline
 from fedjax_sel.reporting.styles import Style
 
-TITLE = 0.4  # inches of a setting's heading
+TITLE = 0.4  # height of a setting's heading, inches
 
 
 def draw(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved: str | None, logarithmic: bool) -> Any:
-    """Return a picture in which every strategy has a panel of its own; None where one panel shows all."""
+    """Return a figure with one panel per strategy; None if no setting has too many strategies for one panel."""
     many = [panel for panel in panels if multiples.wanted(panel.rows)]
     if not many:
         return None
@@ -30,6 +30,6 @@ def draw(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved: str | N
             curves.labels_of(panel, bytes_moved),
             headline(panel, multiples.PANEL[0] * multiples.COLUMNS),
             curves.largest_of(panel),
-            curves.logarithm_begins(panel.results, bytes_moved) if logarithmic else None,
+            curves.logarithmic_start(panel.results, bytes_moved) if logarithmic else None,
         )
     return picture

@@ -1,4 +1,4 @@
-"""The strategies of a comparison against one of them, paired over seeds: pure functions of the results."""
+"""Comparisons of strategies with a baseline, paired by seed, as pure functions of the results."""
 
 import csv
 import io
@@ -19,33 +19,33 @@ _DIGITS = {LAST_ROUNDS_MEASURE: 4, RESTRICTED_ROUNDS: 1}
 
 
 class Pair(NamedTuple):
-    """A strategy against the baseline of its conditions, in one measure."""
+    """A strategy against the baseline under the same conditions, in one measure."""
 
     setting: str
-    optimizer: str  # empty where only one is compared
+    optimizer: str  # empty if only one is compared
     algo: str
     baseline: str
     measure: str  # LAST_ROUNDS_MEASURE or RESTRICTED_ROUNDS
-    words: str  # the measure for people
-    horizon: int | None  # rounds that a seed counts which never arrives; None: the measure is not censored
-    arrived: float | None  # share of the strategy's seeds that reach the target; None likewise
+    words: str  # display name of the measure
+    horizon: int | None  # rounds of a seed that never reaches the target; None for an uncensored measure
+    arrived: float | None  # share of the strategy's seeds that reach the target; None for an uncensored measure
     baseline_arrived: float | None
-    found: Comparison | None  # strategy minus baseline; None: some seed of either was not measured
+    found: Comparison | None  # strategy minus baseline; None if a seed of either has no value
 
     @property
     def conditions(self) -> str:
-        """The conditions of the rows; pairs of the same conditions stand behind one table."""
+        """The setting and optimizer; pairs under the same conditions follow one table."""
         return conditions(self.setting, self.optimizer)
 
 
 def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
-    """Return every strategy against `random`, or against the first strategy of its conditions where that is not there.
+    """Return each strategy against `random`, or against the first strategy under the same conditions without it.
 
-    A family of Holm's correction is one measure of all strategies under one setting and optimizer.
+    Holm's correction is over all strategies under the same conditions, for each measure.
 
     Args:
-        rows: finished runs.
-        results: theirs, in the same order.
+        rows: rows of the finished runs.
+        results: results in the order of the rows.
     """
     found = []
     for shared in dict.fromkeys(row.conditions for row in rows):
@@ -71,7 +71,7 @@ def _of_restricted_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[R
     first, result = baseline
     target = result.config.run.target_accuracy
     assert target is not None
-    horizon = max(row.rounds for row, _ in [baseline, *others])  # a callback may have ended some before their last
+    horizon = max(row.rounds for row, _ in [baseline, *others])  # a callback may have ended some runs early
     rounds = [one.rounds_to_target(target) for _, one in [baseline, *others]]
     words = f"rounds to {result.target_in_words}, restricted to {horizon}"
     shares = [float(statistics.share_arrived(one, horizon)) for one in rounds]
@@ -94,7 +94,7 @@ def _of_restricted_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[R
 
 
 def _family(values: Sequence[np.ndarray], higher_is_better: bool) -> list[Comparison | None]:
-    """Compare all runs but the first with the first; those that are NaN for some seed are no part of the family."""
+    """Compare all runs with the first one; runs with a NaN for some seed are excluded and give None."""
     differences = [np.asarray(one, np.float64) - values[0] for one in values[1:]]
     measured = [one for one in differences if np.isfinite(one).all()]
     compared = iter(statistics.compare(np.stack(measured), higher_is_better) if measured else [])
@@ -102,7 +102,7 @@ def _family(values: Sequence[np.ndarray], higher_is_better: bool) -> list[Compar
 
 
 def as_csv(pairs: Iterable[Pair]) -> str:
-    """Return the pairs for programs: one line a strategy and measure, "N/A" where a seed was not measured."""
+    """Return the pairs as CSV, one line per strategy and measure; "N/A" if a seed has no value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = [name for name in Pair._fields if name not in ("words", "found")]
@@ -121,24 +121,24 @@ def _plain(value: str | float | None) -> str:
 
 
 def texts_of(pair: Pair) -> list[str]:
-    """Return what people read of a pair: the difference, its interval, p after Holm, and the verdict."""
+    """Return the table cells of a pair: the difference, its interval, p after Holm, and the verdict."""
     return _cells(pair.found, _DIGITS[pair.measure])
 
 
 def too_few_seeds(pairs: Sequence[Pair]) -> str:
-    """Return a sentence where the pairs of one measure have too few seeds to tell anything; empty otherwise."""
+    """Return a note if the pairs of one measure have too few seeds for any significance; else an empty string."""
     compared = [pair.found for pair in pairs if pair.found is not None]
     if not any(found.verdict == statistics.TOO_FEW_SEEDS for found in compared):
         return ""
     family = f"{len(compared)} comparisons" if len(compared) > 1 else "one comparison"
     return (
-        f"Too few seeds, {compared[0].seeds}: {statistics.least_pairs(len(compared))} or more can tell {family} from "
-        "chance, whatever the differences."
+        f"Too few seeds ({compared[0].seeds}): no difference can be significant in {family} with fewer than "
+        f"{statistics.least_pairs(len(compared))} seeds."
     )
 
 
 def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
-    """Return the tables for people, in Markdown: conditions -> one table for each measure."""
+    """Return Markdown by conditions, with one table for each measure."""
     found: dict[str, dict[str, list[Pair]]] = {}
     for pair in pairs:
         found.setdefault(pair.conditions, {}).setdefault(pair.measure, []).append(pair)

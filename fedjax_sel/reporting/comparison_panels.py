@@ -1,4 +1,4 @@
-"""Where the pictures of a comparison are drawn: a panel for each setting and optimizer, and one legend for all."""
+"""Figures of a comparison: one panel for each setting and optimizer, with a common legend."""
 
 import io
 import itertools
@@ -18,7 +18,7 @@ PANELS_A_ROW = 3
 
 
 class Panel(NamedTuple):
-    """A setting and an optimizer: what is drawn in one place."""
+    """The runs under one setting and optimizer, which share a panel."""
 
     conditions: str
     rows: list[Row]
@@ -26,14 +26,14 @@ class Panel(NamedTuple):
 
 
 def figure(width: float, height: float) -> Any:
-    """Return a figure of so many inches."""
-    from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
+    """Return a figure of this size in inches."""
+    from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def headline(panel: Panel, width: float) -> str:
-    """Return the setting and the pixels' source, in lines that fit a panel of so many inches."""
+    """Return the setting and the data source, wrapped to a width in inches."""
     first = panel.results[0]
     return "\n".join(
         map(
@@ -44,18 +44,18 @@ def headline(panel: Panel, width: float) -> str:
 
 
 def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
-    """Draw a picture of curves.
+    """Draw and save a figure of curves.
 
     Args:
-        panels: what is drawn in one place, each.
-        styles: of all strategies.
-        painter: (axis, panel, styles) -> None.
-        path: PNG to write.
+        panels: the panels.
+        styles: styles of all strategies, by name.
+        painter: function (axis, panel, styles) -> None that draws one panel.
+        path: the PNG file.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
-    # with several optimizers a setting has a row of its own
+    # With several optimizers, each setting gets its own row.
     optimizers = {panel.rows[0].optimizer for panel in panels}
     columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
     rows = -(-len(panels) // columns)
@@ -80,14 +80,14 @@ def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path
 
 
 def save(picture: Any, path: Path) -> None:
-    """Write a picture.
+    """Write a figure.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     try:
-        drawn = io.BytesIO()  # nobody sees half of it
+        drawn = io.BytesIO()  # in memory first, so that the file is written atomically
         picture.savefig(drawn, format=path.suffix.removeprefix("."), dpi=110)
         whole_files.write(path, drawn.getvalue())
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error
+        raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error

@@ -1,15 +1,15 @@
-"""Pictures of a comparison: many strategies in one panel, one panel for each setting and optimizer.
+"""Plots of a comparison, with one panel for each setting and optimizer.
 
 accuracy_by_round.png, accuracy_by_megabytes_down.png, accuracy_by_megabytes_up.png
-to_target.png              rounds and megabytes to the target accuracy, N/A where a seed fails
-selection_counts.png       rounds in which each client trained, the busiest client first
+to_target.png              rounds and megabytes to the target accuracy; N/A if a seed never reaches it
+selection_counts.png       number of training rounds per client, in descending order
 clients_seen.png           clients that have trained at least once
 gemd.png                   GEMD of the cohorts
-selection_seconds.png      seconds of selection a round
-*_each.png                 of more than six strategies each in a panel of its own: the measure by rounds, and by bytes
-optimizers.png             strategies by optimizers: accuracy at the end, rounds to the target; where there are several
+selection_seconds.png      time of selection per round
+*_each.png                 one panel per strategy, for more than six strategies: the measure by rounds and by megabytes
+optimizers.png             final accuracy and rounds to the target, for several optimizers: strategies by optimizers
 
-A line is the mean over seeds, and its band one sample standard deviation to either side.
+Lines are means over seeds; bands are plus and minus one sample standard deviation.
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ __all__ = ["draw", "styles_of"]
 
 
 def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
-    """Draw the pictures of a comparison, in which a line is the mean over seeds.
+    """Draw the plots of a comparison.
 
     Args:
-        rows: finished runs.
-        results: theirs, in the same order.
-        folder: where to.
+        rows: rows of the finished runs.
+        results: results in the order of the rows.
+        folder: the output folder.
 
     Raises:
-        UserError: a picture cannot be written.
+        UserError: a file cannot be written.
     """
     panels = [
         Panel(
@@ -66,12 +66,12 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     if any(row.target_accuracy is not None for row in rows):
         amounts_of.amounts_of(panels, styles, amounts, _to_target_label, folder / "to_target.png")
     else:
-        (folder / "to_target.png").unlink(missing_ok=True)  # of an earlier call with a target
+        (folder / "to_target.png").unlink(missing_ok=True)  # from an earlier call with a target
     if any(row.optimizer for row in rows):
         amounts_of.optimizers_by_strategies(rows, folder / "optimizers.png")
     else:
-        (folder / "optimizers.png").unlink(missing_ok=True)  # of an earlier call with several
-    seconds = {"milliseconds of selection a round": "selection_seconds_per_round"}
+        (folder / "optimizers.png").unlink(missing_ok=True)  # from an earlier call with several optimizers
+    seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
     amounts_of.amounts_of(
         panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True
     )
@@ -79,7 +79,7 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
 
 def _draw_each(picture: Any, path: Path) -> None:
     if picture is None:
-        path.unlink(missing_ok=True)  # of an earlier call with more strategies
+        path.unlink(missing_ok=True)  # from an earlier call with more strategies
     else:
         panels_of.save(picture, path)
 

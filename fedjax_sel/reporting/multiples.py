@@ -1,7 +1,7 @@
-"""Small multiples: where many strategies are compared, each has a small panel of its own, with its band.
+"""Small multiples: one small panel per strategy, for comparisons of many strategies.
 
-Eleven bands on one axis hide each other. Here a strategy's line and band stand before the baseline's line and the faint
-lines of all others, on axes that all panels share.
+Many bands on one axis hide each other. Each panel highlights one strategy's line and band in front of the baseline's
+line and the faint lines of all others. All panels share their axes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from fedjax_sel.core import texts
 from fedjax_sel.reporting import bands
 from fedjax_sel.reporting.styles import Style
 
-MANY = 6  # strategies; more than so many get a picture of this kind beside the one in which all are together
+MANY = 6  # strategies that fit in one panel; more get small multiples in addition
 COLUMNS = 4
 PANEL = (2.6, 1.95)  # inches
 OTHERS = "#C8C8C8"
 
 
 class Curve(NamedTuple):
-    """What is drawn of one strategy."""
+    """One strategy's curve."""
 
-    x: np.ndarray  # [places]
-    values: np.ndarray  # [seeds, places]
+    x: np.ndarray  # [points]
+    values: np.ndarray  # [seeds, points]
 
 
 def size(num_curves: int) -> tuple[float, float]:
-    """Return the inches that so many curves need, one of them the baseline."""
+    """Return the figure size in inches for a number of curves, including the baseline."""
     panels = max(num_curves - 1, 1)
     return PANEL[0] * min(COLUMNS, panels) + 0.4, PANEL[1] * -(-panels // COLUMNS) + 0.9
 
@@ -42,17 +42,17 @@ def draw(
     largest: float = np.inf,
     logarithmic_from: float | None = None,
 ) -> None:
-    """Draw a panel for each strategy but the baseline.
+    """Draw a panel for each strategy except the baseline.
 
     Args:
-        place: a figure or subfigure of Matplotlib.
-        curves: by strategy.
-        styles: of all of them.
-        baseline: the one that is drawn in every panel; where it is missing, no line is.
-        labels: of the horizontal and the vertical axis.
-        title: above all panels.
-        largest: that the measure can be.
-        logarithmic_from: where a logarithmic horizontal axis begins; None: it is linear.
+        place: a Matplotlib figure or subfigure.
+        curves: curves by strategy.
+        styles: styles by strategy.
+        baseline: the strategy whose line is drawn in all panels, if it is among the curves.
+        labels: labels of the horizontal and the vertical axis.
+        title: heading above all panels.
+        largest: upper limit of the measure.
+        logarithmic_from: start of a logarithmic horizontal axis; None for a linear one.
     """
     own = [name for name in curves if name != baseline] or list(curves)
     columns = min(COLUMNS, len(own))
@@ -73,7 +73,7 @@ def draw(
         axes.flat[0].set_xlim(left=logarithmic_from)
     for axis in axes.flat[len(own) :]:
         axis.remove()
-    for column in range(columns):  # the lowest panel of a column names its numbers
+    for column in range(columns):  # with shared axes, only the last row would have tick labels
         axes[(len(own) - 1 - column) // columns, column].tick_params(labelbottom=True)
     place.supxlabel(labels[0], fontsize="medium")
     place.supylabel(labels[1], fontsize="medium")
@@ -82,13 +82,13 @@ def draw(
 
 def _explanation(curves: Mapping[str, Curve], baseline: str) -> str:
     with_band = any(len(one.values) > 1 for one in curves.values())
-    words = ["each with one standard deviation over seeds"] if with_band else []
+    words = ["band: one standard deviation over seeds"] if with_band else []
     if baseline in curves and len(curves) > 1:
-        words.append(f"{texts.label(baseline)} in every panel")
-    words += ["all others faint"] if len(curves) > 2 else []
+        words.append(f"thin line: {texts.label(baseline)}")
+    words += ["faint lines: all other strategies"] if len(curves) > 2 else []
     return "; ".join(words)
 
 
 def wanted(names: Sequence[Any]) -> bool:
-    """Return whether there are so many strategies that one axis does not show them all."""
+    """Return whether there are too many strategies for one panel."""
     return len(names) > MANY

@@ -1,4 +1,4 @@
-"""Curves of runs, with their spread over seeds."""
+"""Curves of runs, with their standard deviation over seeds."""
 
 import io
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from fedjax_sel.runs.records import Result
 
 
 def title(config: Config, data_source: str) -> str:
-    """Return a line that names a run's setting, and the pixels' source."""
+    """Return a one-line description of a run's setting and its data source."""
     settings = config.partition
     detail = {
-        "shards": f", {settings.shards_per_client} a client",
+        "shards": f", {settings.shards_per_client} per client",
         "skewness": f" {settings.skewness}",
         "dirichlet_qp": f" {settings.alpha:g}",
         "dirichlet": f" {settings.alpha:g} ({settings.dirichlet_form})",
@@ -31,13 +31,13 @@ def title(config: Config, data_source: str) -> str:
     return (
         f"{data} ({data_source}), {settings.partition.removeprefix(VALUE)}{detail}; "
         f"{settings.num_clients} clients, "
-        f"{config.selection.num_selected} a round, {seeds} seed{'s' if seeds > 1 else ''}"
+        f"{config.selection.num_selected} per round, {seeds} seed{'s' if seeds > 1 else ''}"
         f"{'' if training.optimizer == 'fedavg' else optimizer}"
     )
 
 
 def curves_if_lost(results: Mapping[str, Result], path: Path) -> None:
-    """Draw the curves of a run where its picture is not there; see `curves`."""
+    """Draw the curves of a run if the file is missing; see `curves`."""
     if not path.exists():
         curves(results, path)
 
@@ -45,17 +45,17 @@ def curves_if_lost(results: Mapping[str, Result], path: Path) -> None:
 def curves(results: Mapping[str, Result], path: Path) -> None:
     """Draw accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
 
-    A line is the mean over seeds and a band one sample standard deviation to either side, as far as there can be such
-    a value; with 100 rounds or more a running mean over 2 % of them is drawn on top of the faint raw values.
+    Lines are means over seeds; bands are plus and minus one sample standard deviation, clipped to the measure's range.
+    With 100 rounds or more, a running mean over 2 % of the rounds is drawn over the faint raw mean.
 
     Args:
-        results: name -> run.
-        path: PNG to write.
+        results: results by name.
+        path: the image file.
 
     Raises:
-        UserError: it cannot be written there.
+        UserError: the file cannot be written.
     """
-    from matplotlib.figure import Figure  # not pyplot: a caller's backend is left alone
+    from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
 
     first, chosen = next(iter(results.values())), styles.styles_of(results)
     test, _, train, *_ = first.measured
@@ -76,10 +76,10 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         name, label = measures[panel]
         for run, result in results.items():
             values = np.asarray(result.measured[name], np.float64)
-            known = ~np.isnan(values)
-            # an empty cohort has no GEMD, and the seeds' empty cohorts are not in the same rounds; any other measure
-            # is there for all seeds at once, and one that is not finite leaves no mean
-            measured = known.any(axis=0) if name == "gemd" else known.all(axis=0)
+            present = ~np.isnan(values)
+            # GEMD is missing for empty cohorts, which occur in different rounds for each seed. Other measures are
+            # evaluated for all seeds at once, so a NaN there is a non-finite value, which leaves no mean.
+            measured = present.any(axis=0) if name == "gemd" else present.all(axis=0)
             if not measured.any():
                 continue
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
@@ -104,8 +104,8 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     figure.suptitle(texts.label(title(first.config, first.data_source)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture = io.BytesIO()  # nobody sees half of it
+        picture = io.BytesIO()  # in memory first, so that the file is written atomically
         figure.savefig(picture, format=path.suffix.removeprefix(".") or "png", dpi=110)
         whole_files.write(path, picture.getvalue())
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot write the picture to {path} ({error}); give another --out") from error
+        raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error

@@ -1,4 +1,4 @@
-"""Pictures that are committed: files of 256 colours, a third as large as others."""
+"""Small PNG files for images under version control: 256 colors, about a third of the usual size."""
 
 import io
 from typing import Any
@@ -8,10 +8,10 @@ COLORS = 256
 
 
 def of(figure: Any) -> bytes:
-    """Return the PNG of a figure of Matplotlib.
+    """Return the PNG of a Matplotlib figure.
 
     Args:
-        figure: whose lines and bands have few colours; their smoothed edges are what is lost.
+        figure: a figure with few colors; only the antialiasing of its edges loses quality.
     """
     from PIL import Image
 

@@ -1,12 +1,12 @@
-"""Checkpoints: the state of all replicates after some round, and how one is told from a damaged one.
+"""Checkpoints: the state of all replicates after a round, with digests that reveal damage.
 
     checkpoints/round-00000120/
         arrays/         the state's leaves, as orbax writes them
-        manifest.json   what the state belongs to, and SHA-256 of every file and of every array
+        manifest.json   the run that the state belongs to, and the SHA-256 of every file and array
 
-A checkpoint is written under another name, the manifest last, and renamed when all of it is on the disk: a process that
-dies on the way leaves the one before. Nothing in it is executed when it is read: orbax holds plain arrays, the manifest
-is JSON.
+A checkpoint is written under a temporary name, manifest last, and renamed once it is synced to disk. If the process
+dies while saving, the previous checkpoint is still intact. Reading a checkpoint executes no code: orbax stores plain
+arrays, and the manifest is JSON.
 """
 
 import contextlib
@@ -30,37 +30,39 @@ from fedjax_sel.runs.manifest import DamagedError, Manifest
 
 MANIFEST, ARRAYS = "manifest.json", "arrays"
 _PREFIX = "round-"
-_ROOM_TO_SPARE = 2**17  # bytes, for what orbax and the manifest say about the arrays
+_ROOM_TO_SPARE = 2**17  # bytes, for the metadata of orbax and the manifest
 
 
 def list_all(folder: Path) -> list[Path]:
-    """Return the checkpoints in a folder, the newest first; whether they are whole only `read` tells."""
+    """Return the checkpoints in a folder, newest first, without checking that they are intact."""
     found = {path: rounds_of(path) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
     rounds = {path: number for path, number in found.items() if number is not None}
-    return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)  # names have eight digits or more
+    return sorted(
+        rounds, key=lambda path: (rounds[path], path.name), reverse=True
+    )  # by number: names may exceed eight digits
 
 
 def rounds_of(place: Path) -> int | None:
-    """Return the rounds that a checkpoint has behind it, by its name; None of what is not one."""
+    """Return the number of completed rounds from a checkpoint's name; None if the name is not a checkpoint's."""
     match = re.fullmatch(rf"{_PREFIX}(\d+)", place.name)
     return None if match is None else int(match[1])
 
 
 def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:
-    """Write a checkpoint, whole or not at all, and then remove the oldest.
+    """Write a checkpoint atomically, then remove the oldest ones.
 
     Args:
-        folder: of the run's checkpoints.
-        rounds: that the state has behind it.
-        about: what else the manifest says; plain values.
+        folder: the run's checkpoint folder.
+        rounds: number of completed rounds.
+        about: further manifest entries, plain values.
         state: a pytree of arrays in host memory.
-        keep: checkpoints that stay.
+        keep: number of checkpoints to keep.
 
     Returns:
-        Where it is.
+        The checkpoint's folder.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written.
+        OSError: the disk is full, or the folder is not writable.
     """
     place = folder / f"{_PREFIX}{rounds:08d}"
     temporary = whole_files.temporary(place)
@@ -68,7 +70,7 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
     try:
         temporary.mkdir(parents=True)
         arrays = _named(state)
-        # Asked for first, because orbax's threads tell of a full disk each in its own words.
+        # Checked up front, because each of orbax's threads reports a full disk with a different error.
         if shutil.disk_usage(folder).free < sum(array.nbytes for array in arrays.values()) + _ROOM_TO_SPARE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         _write_arrays(temporary / ARRAYS, arrays)
@@ -82,22 +84,22 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
 
 
 def remove_oldest(folder: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest."""
+    """Remove all but the newest `keep` checkpoints."""
     for old in list_all(folder)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
-    """Check a checkpoint, every byte of it, and return what it holds.
+    """Verify every byte of a checkpoint and return its content.
 
     Args:
-        place: its folder.
+        place: the checkpoint's folder.
 
     Returns:
         The manifest, and the arrays for `fill`.
 
     Raises:
-        DamagedError: something is missing, cut, changed, or cannot be read.
+        DamagedError: a file is missing, truncated, changed or unreadable.
     """
     try:
         about = manifest.read(place / MANIFEST)
@@ -109,19 +111,19 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
         return about, _read_arrays(place / ARRAYS, about["arrays"])
     except DamagedError:
         raise
-    except Exception as error:  # whatever a broken file makes a reader raise
+    except Exception as error:  # readers raise many types of errors for a damaged file
         message = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DamagedError(f"it cannot be read ({message})") from error
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what processes left that died while they were saving; nobody may be saving there."""
+    """Remove partial checkpoints of processes that died while saving; no process may be saving there."""
     for path in folder.glob(f".{_PREFIX}*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def set_aside(place: Path) -> None:
-    """Rename a checkpoint that cannot be used, so that it does not count among those that are kept."""
+    """Rename an unusable checkpoint, so that it does not count toward `keep`."""
     number = 1
     while (moved := place.with_name(f"damaged-{number}-{place.name}")).exists():
         number += 1
@@ -129,7 +131,7 @@ def set_aside(place: Path) -> None:
 
 
 def _named(state: Any) -> dict[str, np.ndarray]:
-    """Return the leaves by their path in the pytree; random keys as their words."""
+    """Return the leaves by their path in the pytree; random keys as their key data."""
     named = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
@@ -141,33 +143,34 @@ def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
     """Put a checkpoint's arrays into a pytree.
 
     Args:
-        state: of the state's structure: arrays, or their shapes and dtypes.
-        arrays: from `read`.
+        state: a pytree with the state's structure; leaves are arrays, or shapes and dtypes.
+        arrays: the arrays from `read`.
 
     Raises:
-        DamagedError: they do not fit.
+        DamagedError: names, shapes or dtypes do not match.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(state)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     if set(names) != set(arrays):
-        raise DamagedError("it holds other arrays than this run's state")
+        raise DamagedError("its array names do not match this run's state")
     filled = []
     for name, (_, leaf) in zip(names, leaves):
         array: Any = arrays[name]
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             array = jax.random.wrap_key_data(array, impl=leaf.dtype._impl.name)
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
-            raise DamagedError(f"{name} is {array.dtype}{array.shape} there and {leaf.dtype}{leaf.shape} in this run")
+            shapes = f"{array.dtype}{array.shape} in the checkpoint and {leaf.dtype}{leaf.shape} in this run"
+            raise DamagedError(f"{name} is {shapes}")
         filled.append(array)
     return jax.tree.unflatten(structure, filled)
 
 
 @contextlib.contextmanager
 def _orbax() -> Iterator[tuple[Any, Any]]:
-    """Open a checkpointer, given with its library; what fails is raised and not also logged."""
-    import orbax.checkpoint as ocp  # takes seconds
+    """Yield orbax and an open checkpointer; errors are raised and not also logged."""
+    import orbax.checkpoint as ocp  # the import takes seconds
 
-    # Of several machines only the first one writes: orbax must not wait for the others.
+    # With several hosts only the first one writes, so orbax must not wait for the others.
     alone = ocp.options.MultiprocessingOptions(
         primary_host=jax.process_index(),
         active_processes={jax.process_index()} if jax.process_count() > 1 else None,
@@ -185,7 +188,7 @@ def _orbax() -> Iterator[tuple[Any, Any]]:
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    # orbax refuses empty arrays; what there is to know of them is in the manifest.
+    # orbax rejects empty arrays; the manifest has their shapes and dtypes.
     stored = {_key(position): array for position, array in enumerate(arrays.values()) if array.size}
     with _orbax() as (ocp, checkpointer):
         checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(stored))
@@ -214,7 +217,7 @@ def _description(array: np.ndarray) -> dict[str, Any]:
 
 
 def digest_of_array(array: np.ndarray) -> str:
-    """Return the SHA-256 of an array's numbers."""
+    """Return the SHA-256 of an array's values."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
@@ -233,7 +236,7 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _commit(temporary: Path, place: Path) -> None:
-    """Move a finished checkpoint to its place, once the disk has all of it."""
+    """Sync a complete checkpoint to disk and rename it to its final name."""
     for path in [*temporary.rglob("*"), temporary]:
         sync(path)
     temporary.rename(place)
@@ -241,10 +244,10 @@ def _commit(temporary: Path, place: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make the disk take what was written to a file, or the names in a folder."""
+    """Sync a file's content, or a folder's entries, to disk."""
     if os.name == "nt" and path.is_dir():
-        return  # Windows opens no folder
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # and there only what writes can be synced
+        return  # Windows cannot open a folder
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows syncs only writable handles
     try:
         os.fsync(handle)
     finally:

@@ -1,4 +1,4 @@
-"""From the chunks that the devices compute to a run's results."""
+"""The assembly of a run's `Result` from chunks of rounds."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -27,9 +27,16 @@ class Collector:
         num_carried: int = 0,
         task: Task | None = None,
     ):
-        """Start the records of a run, whose earlier rounds, if it goes on from a checkpoint, are known.
+        """Create a collector for one process, whose first chunk includes the compilation.
 
-        A Collector belongs to one process: its first chunk is the one that waits for the compiler.
+        Args:
+            config: the run's configuration.
+            data_source: the origin of the data.
+            num_params: number of trained parameters.
+            floats_per_answer: floats that a client sends per kind of query.
+            earlier: the rounds before a resumed run; None for a new run.
+            num_carried: number of parameters that are carried but not trained.
+            task: the task; None for classification.
         """
         self._config = config
         self._data_source = data_source
@@ -42,13 +49,15 @@ class Collector:
         self._compiled = False
 
     def add(self, records: Records, elapsed_seconds: float) -> Result:
-        """Take a chunk (leading axes [rounds, seeds], fetched from the device) and return that chunk as a Result.
+        """Add a chunk and return it as a Result.
 
-        `elapsed_seconds` counts from when this process began with its first round.
+        Args:
+            records: the chunk's records in host memory, leading axes [rounds, seeds].
+            elapsed_seconds: seconds since this process started its first round.
         """
         last = self._parts[-1].elapsed_seconds[-1] if self._parts else 0.0
         rounds = records.cohort.shape[0]
-        # the host sees only chunks: within one, time is spread evenly
+        # The host measures whole chunks only, so a chunk's time is spread evenly over its rounds.
         taken = self._before + elapsed_seconds - last
         seconds = last + taken * np.arange(1, rounds + 1) / rounds
         steady = np.full(rounds, taken / max(rounds, 1) if self._compiled else np.nan)
@@ -70,7 +79,7 @@ class Collector:
         return self._parts[-1]
 
     def result(self) -> Result:
-        """Return everything so far as a Result."""
+        """Return all rounds so far as a Result."""
         parts = self._parts
 
         def joined(values_of: Callable[[Result], np.ndarray]) -> np.ndarray:

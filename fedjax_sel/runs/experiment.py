@@ -1,4 +1,4 @@
-"""A whole run: from a configuration to a Result, with a folder and a progress bar on the way."""
+"""A complete run: configuration to Result, with its folder, progress and callbacks."""
 
 import dataclasses
 import signal
@@ -38,26 +38,27 @@ POLL_SECONDS = 0.002
 
 
 def run_experiment(experiment_or_config: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
-    """Run an experiment: all its seeds, all its rounds.
+    """Run all seeds and rounds of an experiment.
 
-    With `config.run.out` the run is written to that folder, chunk by chunk, with a checkpoint now and then: an
-    unfinished run of the same configuration there goes on to the same result, and a finished one is read instead of
-    repeated. Ctrl-C, SIGTERM and a closed terminal end the run after the chunk that is being computed (a second Ctrl-C
-    or SIGTERM at once); what was done until then is on disk and returned. Before the first chunk of the process is
-    computed they have their usual effect: nothing can be lost.
+    If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints. An
+    unfinished run of the same configuration is resumed and gives the same result. A finished one is read, not repeated.
+
+    Ctrl-C, SIGTERM and a closed terminal end the run after the current chunk; a second Ctrl-C or SIGTERM ends it
+    immediately. The completed rounds are saved and returned. Before the first chunk is computed, signals keep their
+    usual effect, since no round can be lost.
 
     Args:
-        experiment_or_config: what to run.
-        progress: whether to show a bar: on stderr, or in a notebook's output.
+        experiment_or_config: the experiment to run.
+        progress: whether to show progress on stderr or in the notebook's output.
         watching: callbacks, see `fedjax_sel.callbacks`.
 
     Returns:
         The result; `finished` is False if the run was interrupted before its last round.
 
     Raises:
-        UserError: something in the configuration, the data or the folder that the user can mend.
-        NonFiniteUpdateError: an update with NaN or infinity, unless `on_nonfinite` is "skip"; or a step of the server.
-        DamagedRunError: the folder holds checkpoints, and none of them is whole.
+        UserError: the configuration, the data or the folder has an error that the user can fix.
+        NonFiniteUpdateError: a client update is not finite and `on_nonfinite` is "stop", or the server's step is not.
+        DamagedRunError: the folder has checkpoints, and none of them is intact.
     """
     experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config
@@ -66,18 +67,20 @@ def run_experiment(experiment_or_config: Experiment | Config, progress: bool = F
 
 
 def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> Result:
-    begun, config = time.monotonic(), experiment.config
+    started_at, config = time.monotonic(), experiment.config
     start_jax(config)
     out = None if config.run.out is None else Path(config.run.out)
     if out is not None and (done := finished(out, experiment)) is not None:
-        _reporter(config, begun, progress).say(f"all {done.num_rounds} rounds were run before; read from {out}")
+        _reporter(config, started_at, progress).say(
+            f"all {done.num_rounds} rounds are finished; result read from {out}"
+        )
         done = dataclasses.replace(done, weights=weights.read(out))
         callbacks.call(watching, "end", done)
         return done
     problem = pose(experiment)
     with (
-        callbacks.told_of_errors(watching),
-        _reporter(config, begun, progress) as reporter,
+        callbacks.report_errors(watching),
+        _reporter(config, started_at, progress) as reporter,
         Interruption(
             progress and hosts.is_first() and not reporter.in_notebook, at_once=config.run.distributed
         ) as interruption,
@@ -89,7 +92,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         reporter.say(f"devices: {devices.in_words(laid_out.plan.mesh)}")
         for message in (*messages, *start.messages):
             reporter.say(message)
-        reporter.goes_on_after(start.rounds)
+        reporter.resume_after(start.rounds)
         resumed = None
         if start.arrays is not None:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
@@ -102,15 +105,15 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         view = _view(watching)
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
-            ending.wished = hosts.anybody(callbacks.call(watching, "resume", start.earlier))
-            if ending.wished or start.rounds == config.run.rounds:  # no round is left, but its last files may be
+            ending.requested = hosts.anybody(callbacks.call(watching, "resume", start.earlier))
+            if ending.requested or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
-            kept = _show(watching, start.rounds, run.seen_at_first(programs, view))
+            kept = _call_view_callbacks(watching, start.rounds, run.seen_at_first(programs, view))
         started = time.monotonic()
-        chunks = iter(()) if ending.wished else run.chunks(*programs)
+        chunks = iter(()) if ending.requested else run.chunks(*programs)
         for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption, ending):
-            interruption.listen()  # until now there was nothing to lose
+            interruption.listen()  # from here on, an immediate end would lose rounds
             verdict = verdicts.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
@@ -119,68 +122,70 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
                 if verdict is not None:
                     writer.results(collector.result())
                 elif state is not None:
-                    at_its_end = ending.wished or first + chunk.num_rounds == config.run.rounds
+                    at_its_end = ending.requested or first + chunk.num_rounds == config.run.rounds
                     writer.checkpoint(state, collector.result(), at_its_end)
             measured = chunk.measured[chunk.test_measure]
             reporter.chunk(first + chunk.num_rounds, measured, chunk.test_loss, chunk.measure_in_words)
             if verdict is not None:
                 raise verdict.error
             try:
-                ending.wished |= callbacks.call(watching, "chunk", chunk, first)
+                ending.requested |= callbacks.call(watching, "chunk", chunk, first)
             except KeyboardInterrupt:
                 interruption.take()
             if seen is not None:
-                kept = _show(watching, first + chunk.num_rounds, seen)
+                kept = _call_view_callbacks(watching, first + chunk.num_rounds, seen)
             final = state or final
         result = collector.result()
-        ended = result.finished or ending.wished
+        ended = result.finished or ending.requested
         if final is not None:
             kept = final.carry.params if kept is None else kept
             result = dataclasses.replace(result, weights=kept, model=problem.model)
             if writer is not None and ended:
                 writer.end(kept, result)
-        on_another_machine = 0 if ended else signal.SIGINT
-        result = dataclasses.replace(result, stopped_by=interruption.asked or int(on_another_machine))
-        if not result.finished and reporter.in_notebook:  # a command says so itself
+        on_another_host = 0 if ended else signal.SIGINT
+        result = dataclasses.replace(result, stopped_by=interruption.asked or int(on_another_host))
+        if not result.finished and reporter.in_notebook:  # a command prints this itself
             then = "" if out is None else f"; {interruptions.how_to_go_on(config.run, out, 'the same cell')}"
-            reporter.say(f"ended after round {result.num_rounds} of {config.run.rounds}{then}")
+            reporter.say(f"stopped after round {result.num_rounds} of {config.run.rounds}{then}")
         callbacks.call(watching, "end", result)
         return result
 
 
 def _view(watching: tuple[Any, ...]) -> run.View | None:
-    """Return what callbacks see of the devices' state: what the strategy knows, and weights; None where none asks."""
+    """Return a function that extracts the state that callbacks need from the carry; None if they need none."""
     inside, weights = callbacks.wanted(watching, "snapshot"), callbacks.wanted(watching, "weights")
     if not inside and not weights:
         return None
     return lambda carry: (Known(carry.strategy, carry.info) if inside else None, carry.params if weights else None)
 
 
-def _show(watching: tuple[Any, ...], rounds: int, seen: tuple[Known | None, Weights | None]) -> Weights | None:
-    """Show callbacks what they ask to see, and return the weights that the run keeps if it ends here; None: its own."""
+def _call_view_callbacks(
+    watching: tuple[Any, ...], rounds: int, seen: tuple[Known | None, Weights | None]
+) -> Weights | None:
+    """Call `snapshot` and `weights`; return the weights to save if the run ends here, None for the run's own."""
     known, weights = seen
     if known is not None:
         callbacks.call(watching, "snapshot", rounds, known)
     return None if weights is None else callbacks.kept(watching, rounds, weights)
 
 
-def _reporter(config: Config, begun: float, shown: bool) -> Reporter:
+def _reporter(config: Config, started_at: float, shown: bool) -> Reporter:
     run = config.run
     about = config.selection.algo.removeprefix(VALUE)
-    return Reporter(run.rounds, len(run.seeds), begun, shown and hosts.is_first(), about)
+    return Reporter(run.rounds, len(run.seeds), started_at, shown and hosts.is_first(), about)
 
 
 class _Ending:
-    """Whether a callback wants the run to end."""
+    """A mutable flag: True once a callback requests the end of the run."""
 
-    wished = False
+    requested = False
 
 
 def start_jax(config: Config) -> None:
-    """Say to JAX what must be said before it starts its devices.
+    """Set the JAX options that must be set before the devices are initialized.
 
     Raises:
-        UserError: it has started them in a way that does not go with the configuration, or there are no others to join.
+        UserError: JAX was already initialized with incompatible options, or the other hosts cannot be reached.
     """
     if config.run.deterministic:
         devices.be_deterministic()
@@ -193,12 +198,12 @@ def start_jax(config: Config) -> None:
 
 
 def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:
-    """Return the result of a finished run in a folder; see `reading.finished_result`. The same on every machine.
+    """Return the result of a finished run in a folder, the same on every host; see `reading.finished_result`.
 
     Args:
         out: the folder.
-        experiment_or_config: what is to be run.
-        data: digests of the data that are given now, if they are known; else they are read where that is needed.
+        experiment_or_config: the experiment to run.
+        data: digests of the current data; None to compute them if they are needed.
     """
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
@@ -220,7 +225,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
 def _open(
     out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock, reporter: Reporter
 ) -> tuple[resume.Start, Writer | None]:
-    """Return where the run starts, and who writes it; the first machine writes for all."""
+    """Return the run's start and its writer; only the first host writes."""
     if out is None:
         return resume.Start([]), None
     ours = resume.about(problem, laid_out)
@@ -233,23 +238,23 @@ def _open(
 
 
 def _seeds_at_once(problem: Problem) -> tuple[int, list[str]]:
-    """Return how many seeds run together, as configured or as many as the devices' memory holds, and messages."""
+    """Return the number of seeds per program, as configured or as the devices' memory allows, and messages."""
     if problem.config.run.seeds_at_once is not None:
         return problem.config.run.seeds_at_once, []
     together, needed, everything = memory_budget.seeds_that_fit(problem)
     if together < len(problem.config.run.seeds):
-        seeds = f"{len(problem.config.run.seeds)} seeds would need about {everything / 1e9:.1f} GB of each device"
-        return together, [f"{seeds}: they take turns, {together} at once ({needed / 1e9:.1f} GB)"]
+        seeds = f"{len(problem.config.run.seeds)} seeds need about {everything / 1e9:.1f} GB per device"
+        return together, [f"{seeds}; running {together} at a time ({needed / 1e9:.1f} GB)"]
     return together, []
 
 
 class _Done(NamedTuple):
     """A chunk in host memory."""
 
-    first: int  # rounds before it
+    first: int  # rounds before the chunk
     records: Records
-    state: State | None  # after it, if it is to be saved
-    seen: Any  # of the state after it, if a callback wants to
+    state: State | None  # state after the chunk, if it is to be saved
+    seen: Any  # view of the state after the chunk, if a callback needs it
 
 
 def _one_ahead(
@@ -260,19 +265,19 @@ def _one_ahead(
     interruption: Interruption,
     ending: _Ending,
 ) -> Iterator[_Done]:
-    """Fetch each chunk while the device already computes the next.
+    """Fetch each chunk while the device computes the next one.
 
-    A chunk is fetched before the state after the next one is copied: a CPU begins the copy when that one is computed,
-    and the chunk's time would be that of both.
+    A chunk is fetched before the next chunk's state is copied. On a CPU the copy waits until that next chunk is
+    computed, so the opposite order would add its time to the first chunk.
     """
     waiting = None
     for chunk in chunks:
         if waiting is not None:
             yield _fetch(*waiting)
         rounds = chunk.first + len(chunk.records.cohort)
-        # All machines must agree, since all of them take part in fetching a state and in the next chunk.
-        ending.wished = hosts.anybody(ending.wished)
-        last = hosts.anybody(interruption.asked > 0) or ending.wished
+        # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
+        ending.requested = hosts.anybody(ending.requested)
+        last = hosts.anybody(interruption.asked > 0) or ending.requested
         state = None
         if last or rounds == num_rounds or (timer is not None and hosts.anybody(timer.due(rounds))):
             state = chunk.copy_state()
@@ -286,7 +291,7 @@ def _one_ahead(
 
 
 def _fetch(chunk: Chunk, state: State | None, seen: Any) -> _Done:
-    # Polling leaves the interpreter free to take signals, which waiting inside JAX would not.
+    # Polling lets the interpreter handle signals; a wait inside JAX would block them.
     while not chunk.records.cohort.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
     if state is not None:

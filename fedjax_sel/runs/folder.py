@@ -1,21 +1,22 @@
-"""A run's folder: what is written, when, and what happens if it is there already.
+"""A run's folder: its files, when they are written, and what happens if the folder exists.
 
     config.json        the resolved configuration
     environment.json   versions, the commit, devices, the command
-    data.json          where the images come from; SHA-256 of them and of every replicate's partition
-    metrics.csv        one row a replicate and round, appended after every chunk
-    cohorts.npy        client ids, int32 [seeds, rounds, K]
-    checkpoints/       the newest states, from which the run goes on (runs/checkpoint.py)
+    data.json          the origin of the data; SHA-256 of the data and of each replicate's partition
+    metrics.csv        one row per replicate and round, appended after each chunk
+    cohorts.npy        client IDs, int32 [seeds, rounds, K]
+    checkpoints/       the newest states, for resuming the run (runs/checkpoint.py)
     params.npz         weights of a run that ended (runs/weights.py)
-    best.npz           each seed's best weights, where a callback keeps them (callbacks.EarlyStopping)
+    best.npz           each seed's best weights, if a callback keeps them (callbacks.EarlyStopping)
     result.json        SHA-256 of the rows, the cohorts, the data and the weights; the configuration
     curves.png         accuracy, loss and GEMD over rounds and over megabytes
 
-A run ends with `result.json`: one without it that has run all its rounds is unfinished, and the next start writes what
-is missing. A finished run with the same configuration is reported, an unfinished one goes on, and what cannot go on is
-set aside.
-Nothing is believed unread: rows and cohorts must be those that the newest manifest tells of, `result.json` or a
-checkpoint's, which also brings back a configuration that was lost.
+`result.json` is written last. A run without it is unfinished even after its last round, and the next start writes the
+missing files. A finished run with the same configuration is read, an unfinished one is resumed, and a run that cannot
+be resumed is set aside.
+
+Rows and cohorts are verified against the newest manifest, which is `result.json` or a checkpoint's. The manifest also
+restores a lost configuration.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
 def default_path(config: Config) -> Path:
-    """Return where a run goes without --out: the name says what it is, the digits tell configurations apart."""
+    """Return the default folder of a run without --out: dataset, partition, strategy and a configuration hash."""
     scheme = {
         "shards": f"{config.partition.shards_per_client}spc",
         "skewness": f"xi{config.partition.skewness}",
@@ -59,10 +60,10 @@ def default_path(config: Config) -> Path:
 
 
 def refuse_other_data(path: Path, now: Digests) -> None:
-    """Refuse a folder whose run, finished or not, was made from other data than those that are given.
+    """Reject a folder whose run, finished or not, used different data.
 
     Raises:
-        UserError: it was.
+        UserError: the digests of the data differ.
     """
     made_from = told.made_from(path, told.newest(path))
     if made_from is not None:
@@ -70,17 +71,17 @@ def refuse_other_data(path: Path, now: Digests) -> None:
 
 
 def made_from(path: Path) -> provenance.Digests | None:
-    """Return digests of the data of the run in a folder; None where nothing tells."""
+    """Return digests of the data that the run in a folder used; None if they are not recorded."""
     return told.made_from(path, told.newest(path))
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether nothing is in a folder but what a process may have left that died as it began."""
+    """Return whether a folder has no files except hidden leftovers of a process that died at its start."""
     return all(entry.name.startswith(".") for entry in path.iterdir())
 
 
 def holds_run(path: Path) -> bool:
-    """Return whether a run was begun in a folder."""
+    """Return whether a run was started in a folder."""
     return (path / CONFIG).exists() or told.newest(path) is not None
 
 
@@ -90,18 +91,18 @@ def holds_rounds(path: Path) -> bool:
 
 
 def shows_nothing(path: Path) -> bool:
-    """Return whether a run has no whole round to show: it has just begun, or ended in its first."""
-    known = told.newest(path)
-    return has_saved_nothing(path) if known is None else not known["rounds"]
+    """Return whether a run has no complete round: it has just started, or ended in its first round."""
+    newest = told.newest(path)
+    return has_saved_nothing(path) if newest is None else not newest["rounds"]
 
 
 def has_saved_nothing(path: Path) -> bool:
-    """Return whether a run was begun in a folder and has not saved its first rounds yet."""
+    """Return whether a run was started in a folder and has not saved its first rounds yet."""
     return (path / CONFIG).exists() and not (path / COHORTS).exists() and told.newest(path) is None
 
 
 def is_worth_keeping(path: Path) -> bool:
-    """Return whether a folder holds rounds that were saved, or took longer than a killed process may lose anyway."""
+    """Return whether a folder has saved rounds, or unsaved ones that took longer than SECONDS_TO_LOSE."""
     if any((path / CHECKPOINTS).glob("*")) or ((path / RESULT).exists() and _is_finished(path)):
         return True
     try:
@@ -113,30 +114,30 @@ def is_worth_keeping(path: Path) -> bool:
 
 
 def _is_finished(path: Path) -> bool:
-    """Return whether a run tells of all its rounds, or of nothing that can be read."""
-    known = told.newest(path)
-    return known is None or "config" not in known or known["rounds"] >= Config.from_json(known["config"]).run.rounds
+    """Return whether the newest manifest covers all rounds, or has no configuration to compare with."""
+    newest = told.newest(path)
+    return newest is None or "config" not in newest or newest["rounds"] >= Config.from_json(newest["config"]).run.rounds
 
 
 def stored_config(path: Path) -> Config:
-    """Return the configuration of a run: of `config.json`, or of a manifest where that was lost or changed.
+    """Return a run's configuration from `config.json`, or from the newest manifest if that file is lost or changed.
 
     Raises:
-        UserError: there is no readable run.
+        UserError: the folder has no readable run.
     """
-    own, known = _own_config(path), told.newest(path)
-    if known is not None and "config" in known:
-        written = Config.from_json(known["config"])
-        if own is None or own.fingerprint() != written.fingerprint() or own.run.rounds < known["rounds"]:
+    own, newest = _own_config(path), told.newest(path)
+    if newest is not None and "config" in newest:
+        written = Config.from_json(newest["config"])
+        if own is None or own.fingerprint() != written.fingerprint() or own.run.rounds < newest["rounds"]:
             return written
     if own is not None:
         return own
-    if known is not None:
+    if newest is not None:
         raise UserError(
-            f"{path}: {CONFIG} is lost or damaged, and its checkpoints, of an earlier version, hold no copy; bring it "
-            "back, or give another folder"
+            f"{path}: {CONFIG} is lost or damaged, and the checkpoints of this earlier version have no copy; "
+            "restore the file, or give another folder"
         )
-    raise UserError(f"{path} holds no readable run; give another folder")
+    raise UserError(f"{path} has no readable run; give another folder")
 
 
 def _own_config(path: Path) -> Config | None:
@@ -147,22 +148,22 @@ def _own_config(path: Path) -> Config | None:
 
 
 def config_was_lost(path: Path) -> bool:
-    """Return whether `config.json` does not say what it was, and a manifest does."""
+    """Return whether `config.json` differs from the configuration in the newest manifest."""
     return _own_config(path) != stored_config(path)
 
 
 def restore_config(path: Path) -> None:
-    """Write `config.json` again where it was lost or changed, and where the folder can be written."""
+    """Rewrite a lost or changed `config.json` if the folder is writable."""
     if config_was_lost(path):
         with contextlib.suppress(OSError):
             run_files.write_json(path / CONFIG, stored_config(path).to_json())
 
 
 def make(path: Path) -> None:
-    """Make a run's folder.
+    """Create a run's folder.
 
     Raises:
-        UserError: it cannot be made or written.
+        UserError: the folder cannot be created or is not writable.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -175,25 +176,25 @@ def make(path: Path) -> None:
 
 def _cannot_write(path: Path, error: Exception) -> UserError:
     reason = getattr(error, "strerror", None) or error
-    return UserError(f"--out: cannot write to {path} ({reason}); give a folder that can be written")
+    return UserError(f"--out: cannot write to {path} ({reason}); give a writable folder")
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a folder, and make it anew.
+    """Rename a folder and create an empty one under the old name.
 
-    What is set aside stays until its owner removes it.
+    The renamed folder stays until the user removes it.
 
     Returns:
-        Its new name.
+        The new name.
 
     Raises:
-        UserError: it cannot be renamed, or this process works in it: what it writes later would follow the old name.
+        UserError: the folder cannot be renamed, or contains the working directory, whose relative paths would change.
     """
-    path = path.resolve()  # a link stays, and what it leads to is set aside; `.` has a name
-    with contextlib.suppress(FileNotFoundError):  # of a process whose own folder was removed
+    path = path.resolve()  # renames the target of a link, not the link; resolves `.`
+    with contextlib.suppress(FileNotFoundError):  # the working directory was removed
         if Path.cwd().is_relative_to(path):
             raise UserError(
-                f"--out: the run in {path} would be set aside, and this process works there; start it from another "
+                f"--out: cannot set aside the run in {path}, which contains the working directory; start from another "
                 "folder"
             )
     number = 1
@@ -208,22 +209,22 @@ def set_aside(path: Path) -> Path:
 
 
 def is_aside(path: Path) -> bool:
-    """Return whether a folder, or one that it lies in, has the name of what was set aside."""
+    """Return whether a folder or one of its parents has the name of a folder that was set aside."""
     return any(re.search(rf"{re.escape(_ASIDE)}\d+$", part) for part in path.parts)
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what processes left that died while they were writing; nobody may be writing there."""
+    """Remove partial files of processes that died while writing; no process may be writing there."""
     checkpoint.remove_unfinished(path / CHECKPOINTS)
     for file in whole_files.unfinished(path):
         file.unlink(missing_ok=True)
 
 
-def begin(path: Path, problem: Problem) -> None:
-    """Write what is known before the first round, and remove rows of a process that died before its first save.
+def start_run(path: Path, problem: Problem) -> None:
+    """Write the files of a new run, and remove rows of a process that died before its first save.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the folder is not writable.
     """
     config = problem.config
     try:
@@ -236,30 +237,30 @@ def begin(path: Path, problem: Problem) -> None:
         raise _cannot_write(path, error) from error
 
 
-def go_on(path: Path, known: Manifest, problem: Problem) -> None:
-    """Remove the rows that were written after a checkpoint, whose rounds come again, and note who goes on.
+def continue_run(path: Path, resumed_from: Manifest, problem: Problem) -> None:
+    """Remove the rows after a checkpoint, whose rounds are run again, and record the resumption.
 
-    What only tells of the run (`data.json`, `environment.json`) is written anew where it was lost or damaged.
+    Informational files (`data.json`, `environment.json`) are rewritten if they are lost or damaged.
 
     Args:
         path: the folder.
-        known: the checkpoint's manifest.
-        problem: what goes on; its `rounds` may be more than before.
+        resumed_from: the checkpoint's manifest.
+        problem: the problem to continue, perhaps with more `rounds` than before.
 
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder is not writable.
     """
     config = problem.config
     about = run_files.read_json(path / ENVIRONMENT)
     about = about if isinstance(about, dict) else {}
     before = about.get("resumed")
-    resumed = [*(before if isinstance(before, list) else []), {"after_round": known["rounds"]} | environment()]
+    resumed = [*(before if isinstance(before, list) else []), {"after_round": resumed_from["rounds"]} | environment()]
     data = provenance.description(problem.given, config.run.seeds)
     try:
         with (path / METRICS).open("r+b") as file:
-            for outdated in (RESULT, CURVES, PARAMS):  # of other rounds than the folder will hold
+            for outdated in (RESULT, CURVES, PARAMS):  # they describe other rounds than the folder will have
                 (path / outdated).unlink(missing_ok=True)
-            file.truncate(known["metrics"]["bytes"])
+            file.truncate(resumed_from["metrics"]["bytes"])
         run_files.write_json(path / CONFIG, config.to_json())
         run_files.write_json(path / DATA, data)
         run_files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
@@ -284,13 +285,13 @@ def environment() -> dict[str, Any]:
 
 
 def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
-    """Write `cohorts.npy`, whole or not at all."""
+    """Write `cohorts.npy` atomically."""
     content = io.BytesIO()
     np.save(content, cohorts, allow_pickle=False)
     whole_files.write(path / COHORTS, content.getvalue(), sync=True)
 
 
 def write_result(path: Path, about: Manifest) -> None:
-    """Write what the files hold now, for whoever reads them later: `result.json`, whole or not at all."""
+    """Write `result.json`, the manifest of the folder's current files, atomically."""
     manifest.write(path / RESULT, about)
     checkpoint.sync(path)

@@ -1,4 +1,4 @@
-"""A run that goes on: what it has written so far, read without waiting for what vouches for it."""
+"""Results of a run in progress, read before a manifest covers them."""
 
 from pathlib import Path
 
@@ -11,19 +11,19 @@ from fedjax_sel.runs.records import Result
 
 
 def so_far(path: Path) -> tuple[Result, int]:
-    """Return every round whose rows are there, and how many of them have known cohorts.
+    """Return all rounds with rows, and the number of rounds with cohorts.
 
-    Rows come after every chunk, cohorts with a checkpoint: behind the latter, cohorts are -1, as where nobody trained.
-    Nothing has yet said what the last rows should be, so that they are taken as they are.
+    Rows are written after each chunk, cohorts only with a checkpoint. Cohorts after the newest checkpoint are filled
+    with -1, as for a round in which no client trained. The last rows have no digest yet, so they are not verified.
 
     Args:
         path: the folder.
 
     Returns:
-        The result, perhaps of no rounds, and the rounds with cohorts.
+        The result, perhaps of zero rounds, and the number of rounds with cohorts.
 
     Raises:
-        UserError: there is no run, or what is there is damaged.
+        UserError: the folder has no run, or the run is damaged.
     """
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")
@@ -37,11 +37,11 @@ def so_far(path: Path) -> tuple[Result, int]:
             cohorts = np.zeros((seeds, 0, selected), np.int32)
         rounds = max((text.count("\n") - 1) // seeds, 0)
         missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), selected), -1, np.int32)
-        known = told.newest(path)
-        whole = np.concatenate([cohorts, missing], axis=1)
-        result = rows.parse(config, told.source(path, known), text, whole, told.higher_is_better(known))
+        newest = told.newest(path)
+        padded = np.concatenate([cohorts, missing], axis=1)
+        result = rows.parse(config, told.source(path, newest), text, padded, told.higher_is_better(newest))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: the run cannot be read ({error}); bring its files back, or leave it out") from error
+        raise UserError(f"{path}: the run cannot be read ({error}); restore its files, or leave it out") from error
     return result, min(result.num_rounds, cohorts.shape[1])
 
 

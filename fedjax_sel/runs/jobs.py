@@ -1,4 +1,4 @@
-"""The runs that a comparison stands for: every strategy in every setting, under every optimizer."""
+"""The runs of a comparison: each strategy in each setting, with each optimizer."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,43 +16,43 @@ if TYPE_CHECKING:
 
 
 class Job(NamedTuple):
-    """A run that is to be done; `config.run.out` is its folder."""
+    """One run of a comparison; `config.run.out` is its folder."""
 
     setting: str  # the preset
-    algo: str  # the strategy with its parameters, for people
+    algo: str  # display name of the strategy with its parameters
     experiment: "Experiment | Config"
-    optimizer: str = ""  # the federated optimizer with its parameters, where several are compared
+    optimizer: str = ""  # display name of the federated optimizer with its parameters, if several are compared
 
     @property
     def config(self) -> Config:
-        """The numbers and names of the experiment."""
+        """The experiment's configuration."""
         return self.experiment if isinstance(self.experiment, Config) else self.experiment.config
 
     @property
     def conditions(self) -> str:
-        """The job's setting and optimizer; jobs of the same conditions differ in strategy and folder only."""
+        """The setting and the optimizer; jobs under equal conditions differ only in strategy and folder."""
         return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
 
 
 def parse_algo(text: str, flag: str = "--algos") -> tuple[str, dict[str, str]]:
-    """Read an item of --algos or --optimizers: `name` or `name[key=value,key=value]`.
+    """Parse an item of --algos or --optimizers: `name` or `name[key=value,key=value]`.
 
     Args:
         text: the item.
-        flag: whose it is, for messages.
+        flag: the item's flag, for messages.
 
     Returns:
         The name and the parameters in alphabetical order.
 
     Raises:
-        UserError: it is not of that form.
+        UserError: the item does not have that form.
     """
     example = {"--algos": 'e.g. "fl_dp3s[profile=gradient]"', "--optimizers": 'e.g. "fedprox[mu=0.1]"'}[flag]
     return parsing.name_and_parameters(flag, text, example)
 
 
 def label(name: str, values: dict[str, str]) -> str:
-    """Write a name with its parameters as `parse_algo` reads it."""
+    """Format a name and its parameters in the syntax of `parse_algo`."""
     return f"{name}[{','.join(f'{key}={value}' for key, value in values.items())}]" if values else name
 
 
@@ -63,17 +63,18 @@ def make_jobs(
     subfolders: bool,
     optimizers: "Sequence[str | FederatedOptimizer] | None" = None,
 ) -> list[Job]:
-    """Make a job of every strategy in every setting, under every optimizer.
+    """Create one job for each combination of setting, optimizer and strategy.
 
     Args:
-        settings: name -> experiment, without strategy and folder.
-        algos: values, or items as `parse_algo` reads them.
-        out: folder of the comparison.
-        subfolders: whether each setting has a folder of its own.
-        optimizers: items likewise; each has a folder of its own. None: the settings' own.
+        settings: experiments by name; their strategy and folder are replaced.
+        algos: strategies, or items in the syntax of `parse_algo`.
+        out: the comparison's folder.
+        subfolders: whether each setting has its own folder.
+        optimizers: optimizers, or items in the syntax of `parse_algo`, each with its own folder; None for the
+            optimizers of the settings.
 
     Raises:
-        UserError: an item that cannot be read, or two that are the same.
+        UserError: an item cannot be parsed, or occurs twice.
     """
     strategies = _items("--algos", algos)
     chosen = [_Item("", "", {})] if optimizers is None else _items("--optimizers", optimizers)
@@ -114,15 +115,15 @@ def _check_folders(settings: Mapping[str, Any]) -> None:
 
 
 class _Item(NamedTuple):
-    """Of those that are compared."""
+    """One of the compared strategies or optimizers."""
 
-    label: str  # for people
-    folder: str  # its name
-    changes: dict[str, Any]  # of the experiment
+    label: str  # display name
+    folder: str  # folder name
+    changes: dict[str, Any]  # changes to the experiment
 
 
 def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
-    """Return what a flag lists: names with parameters, and values of a strategy or an optimizer."""
+    """Return the items of a flag, given as names with parameters or as objects."""
     field = {"--algos": "algo", "--optimizers": "optimizer"}[flag]
     items: list[_Item] = []
     for one in given:
@@ -145,7 +146,7 @@ def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
 
 
 class Kinds(NamedTuple):
-    """Of what values of a comparison are."""
+    """The accepted types of a comparison's objects."""
 
     setting: tuple[type, ...]
     strategy: type
@@ -153,7 +154,7 @@ class Kinds(NamedTuple):
 
 
 def kinds() -> Kinds:
-    """Return of which kinds settings, strategies and optimizers are that are given as values."""
+    """Return the accepted types of settings, strategies and optimizers."""
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.strategies.base import Strategy
     from fedjax_sel.training.optimizers.base import FederatedOptimizer
@@ -162,14 +163,14 @@ def kinds() -> Kinds:
 
 
 def _of_value(flag: str, value: Any) -> tuple[str, str]:
-    """Return the name of a value for people, and one that tells it from others of that name."""
+    """Return the display name of an object, and a name with a digest that is unique among equal display names."""
     from fedjax_sel.core import hyperparameters
 
     kind = {"--algos": kinds().strategy, "--optimizers": kinds().optimizer}[flag]
     if not isinstance(value, kind):
         wanted = {"--algos": "strategy", "--optimizers": "optimizer"}[flag]
         raise UserError(
-            f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on a command line, or "
-            "values of fedjax_sel"
+            f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on the command line, or "
+            f"{wanted} objects of fedjax_sel"
         )
     return value.name, f"{value.name}-{hyperparameters.digest(value)}"

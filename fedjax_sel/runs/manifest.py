@@ -1,4 +1,4 @@
-"""What a run says of its files: plain values in JSON, with a digest of their own, so that a change to them is found."""
+"""Manifests: JSON descriptions of a run's files, with a digest of their own that reveals changes."""
 
 import hashlib
 import json
@@ -14,18 +14,18 @@ Manifest = dict[str, Any]
 
 
 class DamagedError(Exception):
-    """A manifest, or what it tells of, that cannot be used, and why."""
+    """An error in a manifest or in the files that it describes."""
 
 
 def write(path: Path, about: Manifest) -> None:
-    """Write a manifest, whole or not at all.
+    """Write a manifest atomically.
 
     Args:
         path: the file.
-        about: plain values.
+        about: the entries, plain values.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     content = {**about, "format": FORMAT}
     text = json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
@@ -39,22 +39,22 @@ def read(path: Path) -> Manifest:
         path: the file.
 
     Returns:
-        What it says.
+        The entries.
 
     Raises:
-        DamagedError: it is missing, was changed, cannot be read, holds values of other types, or is of another format.
+        DamagedError: the file is missing, changed or unreadable, or has another format or values of wrong types.
     """
     try:
         content = files.read_json(path)
         if content.pop("digest") != _digest(content):
             raise DamagedError(f"{path.name} was changed")
         if content["format"] != FORMAT:
-            raise DamagedError(f"it is of format {content['format']}, and this version reads {FORMAT}")
+            raise DamagedError(f"its format is {content['format']}, but this version reads format {FORMAT}")
         for name, kind in _KINDS.items():
             if not isinstance(content.get(name, kind()), kind):
-                raise DamagedError(f"its {name} is a {type(content[name]).__name__} and no {kind.__name__}")
+                raise DamagedError(f"its {name} is of type {type(content[name]).__name__}, not {kind.__name__}")
         if not isinstance(content.get("metrics", {"bytes": 0})["bytes"], int):
-            raise DamagedError("its number of bytes is none")
+            raise DamagedError("its number of bytes is not an integer")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise DamagedError(f"{path.name} cannot be read ({message})") from error

@@ -1,4 +1,4 @@
-"""The model of a run that was read from its folder, which holds weights alone."""
+"""The model of a run that was read from its folder, which has only weights."""
 
 import dataclasses
 
@@ -15,14 +15,14 @@ from fedjax_sel.runs.records import Result
 
 
 def with_model(result: Result, experiment_or_config: Experiment | Config) -> Result:
-    """Return a result that was read from a folder as when its run ended: with the model, and weights in its pytree.
+    """Return a result with its model and with weights in the model's pytree.
 
     Args:
-        result: with weights, or without.
-        experiment_or_config: what it is the result of; where its data are gone, the result stays as it is.
+        result: a result that was read from a folder.
+        experiment_or_config: the experiment of the result; if its data cannot be read, the result is returned as is.
 
     Raises:
-        UserError: the weights are those of another model of this name.
+        UserError: the weights belong to a different model with the same name.
     """
     if result.weights is None or result.model is not None:
         return result
@@ -35,14 +35,14 @@ def with_model(result: Result, experiment_or_config: Experiment | Config) -> Res
 
 
 def with_this_model(result: Result, model: Model) -> Result:
-    """Return a result with a model, and its weights, if it has some, in the model's pytree.
+    """Return a result with this model and with weights in the model's pytree; a result without weights as is.
 
     Args:
-        result: that was read from a folder.
-        model: of the experiment that it is the result of.
+        result: a result that was read from a folder.
+        model: the model of the result's experiment.
 
     Raises:
-        UserError: the weights are those of another model of this name.
+        UserError: the weights belong to a different model with the same name.
     """
     if result.weights is None:
         return result

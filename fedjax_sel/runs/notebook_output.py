@@ -1,46 +1,46 @@
-"""Progress in a notebook: one output that is replaced as a run goes on, and nothing on standard error, which is red."""
+"""Progress in a notebook: one output that is updated in place, instead of stderr, which notebooks show in red."""
 
 import html
 import time
 from typing import Any
 
-SECONDS_BETWEEN = 0.2  # a browser has other things to do
+SECONDS_BETWEEN = 0.2  # limits the load on the browser
 
 
 class NotebookOutput:
-    """What a cell shows of one run: its messages, and below them a line with a bar that moves."""
+    """A cell's output for one run: its messages, and below them a status line with a progress bar."""
 
     def __init__(self, about: str):
-        """Make an output that shows nothing yet.
+        """Create an output that is empty at first.
 
         Args:
-            about: which run it is; begins the line.
+            about: the run's name, which starts each line.
         """
         self._about = about
         self._messages: list[str] = []
         self._line = ""
         self._share: float | None = None
         self._handle: Any = None
-        self._shown = 0.0  # when, of time.monotonic()
+        self._shown = 0.0  # time.monotonic() of the last update
 
     def say(self, message: str) -> None:
-        """Add a message that stays."""
+        """Add a permanent message."""
         self._messages.append(message)
         self._show()
 
     def update(self, line: str, share: float) -> None:
-        """Replace the line.
+        """Replace the status line.
 
         Args:
-            line: what is known by now.
-            share: of the run that is done, from 0 to 1; with 1 there is no bar any more.
+            line: the new status line.
+            share: completed fraction of the run, in [0, 1]; 1 removes the bar.
         """
         self._line, self._share = line, share
         if share >= 1 or time.monotonic() - self._shown > SECONDS_BETWEEN:
             self._show()
 
     def close(self) -> None:
-        """Show what is known now, and take the bar away."""
+        """Show the last status line and remove the bar."""
         self._share = None
         if self._handle is not None:
             self._show()

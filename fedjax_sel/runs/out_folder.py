@@ -1,4 +1,4 @@
-"""A folder of results: made where it is missing, and one sentence where it cannot be written."""
+"""Creation of result folders, with a one-line error if they are not writable."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,23 +9,26 @@ from fedjax_sel.errors import UserError
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Make a folder where it is missing, for what is written to it inside.
+    """Create a folder if it is missing, and turn write errors inside the block into a UserError.
 
     Raises:
-        UserError: it cannot be made, or something cannot be written there.
+        UserError: the folder cannot be created, or a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error
+        reason = error.strerror or error
+        raise UserError(
+            f"--out: cannot write to {folder} ({reason}); free disk space or give another folder"
+        ) from error
 
 
 def make(folder: Path) -> None:
-    """Make a folder, where it is missing.
+    """Create a folder if it is missing.
 
     Raises:
-        UserError: it cannot be made.
+        UserError: the folder cannot be created.
     """
     with writing(folder):
         pass

@@ -1,4 +1,4 @@
-"""How well a run's final models do on each client's own data."""
+"""Per-client evaluation of a run's final models."""
 
 import dataclasses
 from typing import Any
@@ -21,8 +21,7 @@ from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.evaluation import evaluator
 from fedjax_sel.simulation.run import SPECS
 
-# Who holds what, and what is measured of it: not how it was trained. The strategy matters where it decides what the
-# server keeps.
+# The settings that determine the clients' data and the measures; training settings do not matter here.
 _MATTER = tuple(
     field.name
     for kind in (DataConfig, PartitionConfig, ModelConfig)
@@ -35,17 +34,17 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     """Return the task's measures and `loss` of the final models on each client's training data, [seeds, N] each.
 
     Args:
-        result: of the run, with its weights.
-        experiment_or_config: the experiment that it is the result of, of whatever seeds; None where its configuration
-            says all.
+        result: the run's result, with its weights.
+        experiment_or_config: the experiment of the result, with any seeds; None if the result's configuration is
+            complete.
 
     Raises:
-        UserError: it has no weights, its data cannot be read, or it is the result of another experiment.
+        UserError: the result has no weights, its data cannot be read, or it belongs to another experiment.
     """
     if result.weights is None:
         raise UserError(
-            "per_client: this result has no weights; fedjax_sel.load(folder) reads them if the run has ended, and "
-            'with weights="latest" its newest checkpoint'
+            "per_client: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
+            'and with weights="latest" from the newest checkpoint'
         )
     problem = pose(result.config if experiment_or_config is None else _of_result(result, experiment_or_config))
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
@@ -66,19 +65,20 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
 
 
 def _of_result(result: Result, experiment_or_config: Experiment | Config) -> Experiment:
-    """Return the experiment with the seeds of a result, and the share of the data that the server kept there.
+    """Return the experiment with the seeds of a result and its share of server data.
 
     Raises:
-        UserError: it has other clients, or another model or task.
+        UserError: the experiment has other clients, or another model or task.
     """
     experiment, ran = experiment_of(experiment_or_config), result.config
+    # Without a recorded share of server data, the strategy determines it.
     names = _MATTER if ran.data.server_validation is not None else (*_MATTER, "algo", "algo_args")
-    there, here = ran.meant(), experiment.config.meant()
+    recorded, given = ran.meant(), experiment.config.meant()
     for name in names:
-        if there[name] != here[name] and not _both_values(there[name], here[name]):
+        if recorded[name] != given[name] and not _both_values(recorded[name], given[name]):
             raise UserError(
-                f"per_client: {name} is {shown(here[name])} in the experiment and {shown(there[name])} in the "
-                "result's; give the experiment that it is the result of"
+                f"per_client: {name} is {shown(given[name])} in the experiment and {shown(recorded[name])} in the "
+                "result; give the experiment of this result"
             )
     return experiment.replace(
         seeds=result.seeds,
@@ -89,5 +89,5 @@ def _of_result(result: Result, experiment_or_config: Experiment | Config) -> Exp
 
 
 def _both_values(one: Any, other: Any) -> bool:
-    """Return whether both stand for values, one of which has no name to be told by."""
+    """Return whether both stand for Python objects, at least one of which has no name to compare."""
     return VALUE in (one, other) and all(isinstance(text, str) and is_value(text) for text in (one, other))

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar in a terminal or a notebook, a line now and then elsewhere."""
+"""Progress of a run: a bar in a terminal or a notebook, periodic lines elsewhere."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class _Speed(ProgressColumn):
-    """Seed-rounds a second, without the compilation of the first chunk."""
+    """Seed-rounds per second, without the compilation of the first chunk."""
 
     def render(self, task: Task) -> Text:
         speed = task.fields.get("speed")
@@ -25,24 +25,24 @@ class _Speed(ProgressColumn):
 
 
 def rate(speed: float) -> str:
-    """Return seed-rounds a second in words; where that is less than one, the seconds of one."""
-    return f"{speed:.1f} seed-rounds/s" if speed >= 1 else f"{1 / max(speed, 1e-9):.1f} s a seed-round"
+    """Format a speed in seed-rounds per second; below 1, as seconds per seed-round."""
+    return f"{speed:.1f} seed-rounds/s" if speed >= 1 else f"{1 / max(speed, 1e-9):.1f} s per seed-round"
 
 
 def until_done(seconds: float) -> str:
-    """Return how long it will still take, as a clock shows it."""
+    """Format the remaining seconds as a clock time."""
     minutes, hours = int(seconds) // 60, int(seconds) // 3600
     clock = f"{hours}:{minutes % 60:02d}" if hours else f"{minutes}"
     return f"{clock}:{int(seconds) % 60:02d} left"
 
 
 class Reporter:
-    """Shows progress on stderr, or in a notebook's output. Use as a context."""
+    """A context that shows progress on stderr or in a notebook's output."""
 
     def __init__(self, num_rounds: int, num_seeds: int, started: float, shown: bool = True, about: str = "run"):
-        self._started = started  # of time.monotonic()
+        self._started = started  # time.monotonic() at the start
         self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
-        self._stream: Any = Unbroken(sys.stderr)  # a run goes on when nobody looks any more
+        self._stream: Any = Unbroken(sys.stderr)  # a broken pipe must not end the run
         self._console = Console(file=self._stream, emoji=False)
         self._bar: Progress | None = None
         self._notebook = NotebookOutput(about) if shown and self._console.is_jupyter else None
@@ -52,7 +52,7 @@ class Reporter:
 
     @property
     def in_notebook(self) -> bool:
-        """Whether a notebook's output is where progress is shown."""
+        """Whether progress is shown in a notebook's output."""
         return self._notebook is not None
 
     def __enter__(self) -> "Reporter":
@@ -77,8 +77,8 @@ class Reporter:
         if self._notebook is not None:
             self._notebook.close()
 
-    def goes_on_after(self, rounds: int) -> None:
-        """Start the count at a run's rounds that were run before."""
+    def resume_after(self, rounds: int) -> None:
+        """Start the count at the rounds of an earlier process."""
         self._first = self._steady_from = rounds
 
     def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray, words: str = "accuracy") -> None:
@@ -86,9 +86,8 @@ class Reporter:
 
         Args:
             done: rounds so far.
-            accuracy: test accuracy, or the measure of another task, [seeds, rounds of the chunk], NaN where not
-                measured.
-            loss: test loss, likewise.
+            accuracy: test accuracy, or another task's measure, [seeds, rounds of the chunk]; NaN if not measured.
+            loss: test loss, same shape, NaN if not measured.
             words: the measure's name.
         """
         now = time.monotonic()
@@ -96,9 +95,8 @@ class Reporter:
             speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
             count = done - self._first
             rounds = "the first round" if count == 1 else f"the first {count} rounds"
-            until = f"{rounds} after {now - self._started:.1f} s: data, compilation, and the rounds themselves"
             if self._notebook is None:
-                self.say(until)
+                self.say(f"{rounds} took {now - self._started:.1f} s, including data loading and compilation")
         else:
             speed = (done - self._steady_from) * self._num_seeds / max(now - self._steady_since, 1e-9)
         measured = ~np.isnan(accuracy).any(axis=0)
@@ -115,7 +113,7 @@ class Reporter:
             print(f"round {done}/{self._num_rounds}  {self._text}{how_fast}", file=self._stream, flush=True)
 
     def _in_a_line(self, done: int, now: float, speed: float | None) -> str:
-        """Return where a notebook's run stands; of one that is done, what it took."""
+        """Return a notebook's status line; after the last round, with the duration."""
         if done == self._num_rounds:
             time_and_speed = f"{now - self._started:.1f} s"
         else:
@@ -126,7 +124,7 @@ class Reporter:
         return until_done((self._num_rounds - done) * self._num_seeds / max(speed, 1e-9))
 
     def say(self, text: str) -> None:
-        """Print one line to the person, beside the bar."""
+        """Show one message to the user, without disturbing the bar."""
         if self._notebook is not None:
             self._notebook.say(text)
         elif self._shown:

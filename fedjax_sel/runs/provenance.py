@@ -1,4 +1,4 @@
-"""From which data a run was made: their SHA-256, and what follows where they are others."""
+"""The data of a run: their SHA-256 digests, and the error if they differ."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +11,15 @@ from fedjax_sel.experiment.dealing import Given
 from fedjax_sel.runs import checkpoint
 
 Digests = dict[str, Any]
-"""`dataset`, `partitions` by seed, and `available` where a trace says who can be reached."""
+"""Digests: `dataset`, `partitions` by seed, and `available` if a trace gives the availability of clients."""
 
 
 def digests(data: Given, seeds: Sequence[int]) -> Digests:
-    """Return SHA-256 of the data, of every replicate's partition, and of the trace of who can be reached, if any.
+    """Return the SHA-256 of the data, of each replicate's partition, and of the availability trace, if any.
 
     Args:
-        data: as they were read and dealt out.
-        seeds: of the replicates, in the order of the partitions.
+        data: the data and their partitions.
+        seeds: the replicates' seeds, in the order of the partitions.
     """
     found: Digests = {
         "dataset": data.dataset.digest(),
@@ -31,14 +31,14 @@ def digests(data: Given, seeds: Sequence[int]) -> Digests:
 
 
 def of_experiment(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
-    """Return digests of the data that an experiment means now.
+    """Return digests of an experiment's current data.
 
     Args:
-        experiment_or_config: what the run is of.
-        server_share: of the training set, which the server keeps; None: as the strategy needs it.
+        experiment_or_config: the experiment.
+        server_share: fraction of the training set that the server keeps; None for the strategy's default.
 
     Raises:
-        UserError: they cannot be read.
+        UserError: the data cannot be read.
     """
     experiment = experiment_of(experiment_or_config)
     if server_share is None:
@@ -47,7 +47,7 @@ def of_experiment(experiment_or_config: Experiment | Config, server_share: float
 
 
 def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return what `data.json` says, for people and for programs that look at runs."""
+    """Return the content of `data.json`."""
     known, dataset = digests(data, seeds), data.dataset
     table = {
         seed: {
@@ -64,15 +64,15 @@ def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def refuse_others(out: Path, recorded: Digests, now: Digests) -> None:
-    """Refuse to take a run for one of the data that are given.
+    """Reject a run whose data differ from the current data.
 
     Args:
         out: the run's folder.
-        recorded: of the data that it was made from.
-        now: of the data that are given.
+        recorded: digests of the run's data.
+        now: digests of the current data.
 
     Raises:
-        UserError: they differ.
+        UserError: the digests differ.
     """
     if recorded == now:
         return
@@ -82,6 +82,6 @@ def refuse_others(out: Path, recorded: Digests, now: Digests) -> None:
         changed = [seed for seed in parts if recorded["partitions"].get(seed) != parts[seed]]
         what = f"the partition of seed {changed[0]}" if changed else "the trace of --available"
     raise UserError(
-        f"--out: the run in {out} was made from other data than are there now (the SHA-256 of {what} differs); bring "
-        "those back, or give another folder"
+        f"--out: the run in {out} used different data (the SHA-256 of {what} differs); restore the original data, or "
+        "give another folder"
     )

@@ -1,4 +1,4 @@
-"""The result in a run's folder, read again: nothing is believed that its manifests do not vouch for."""
+"""Reading of a run's result from its folder, verified against the folder's manifests."""
 
 import warnings
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT
 
 
 def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
-    """Return the result of a finished run, once its files and its data are found to be what they were.
+    """Return the result of a finished run, after verifying its files and its data.
 
     Args:
         path: the folder.
-        config: what is to be run.
-        digests_now: the share of the training set that the server keeps (None: as the strategy needs it) -> digests of
-            the data that are given now; asked only of a finished run.
+        config: the configuration to run.
+        digests_now: function that returns the digests of the current data, called only for a finished run. Its
+            argument is the server's fraction of the training set, or None for the strategy's default.
 
     Returns:
-        The result, or None where the folder is absent, empty, or holds an unfinished run of this configuration. A run
-        whose process died between its last round and its last file, `result.json`, is unfinished.
+        The result. None if the folder is missing or empty, or has an unfinished run of this configuration. A run whose
+        process died after its last round and before it wrote `result.json` is unfinished.
 
     Raises:
-        UserError: the folder holds something else, or a run of other data, is damaged, or cannot be used.
+        UserError: the folder has other content, a damaged run, or a run with different data, or cannot be used.
     """
     try:
         if path.exists() and not path.is_dir():
@@ -39,31 +39,31 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
     stored = folder.stored_config(path)
     if stored.fingerprint() != config.fingerprint():
         raise UserError(
-            f"--out: {path} holds a run of another configuration ({_difference(stored, config)}); give "
-            "another folder, or the values there"
+            f"--out: {path} has a run with another configuration ({_difference(stored, config)}); give another "
+            "folder, or the values in it"
         )
     if stored.run.rounds > config.run.rounds:
         raise UserError(
-            f"--rounds: {path} holds a run of {stored.run.rounds} rounds, and {config.run.rounds} are fewer; give "
-            "another folder, or as many"
+            f"--rounds: {config.run.rounds} is less than the {stored.run.rounds} rounds of the run in {path}; give at "
+            f"least {stored.run.rounds}, or another folder"
         )
-    known = told.newest(path)
-    done = stored.run.rounds if known is None else known["rounds"]
+    newest = told.newest(path)
+    done = stored.run.rounds if newest is None else newest["rounds"]
     if done < config.run.rounds or not (path / METRICS).exists() or not (path / COHORTS).exists():
         return None
     try:
-        result = _read(path, config, known)
-    except told.CutError:  # there may be a checkpoint before the rounds that are missing
+        result = _read(path, config, newest)
+    except told.CutError:  # there may be a checkpoint before the missing rounds
         return None
     except told.UNREADABLE as error:
         raise _damaged(path, error) from error
-    if not result.finished or not told.is_sealed(path, known):
+    if not result.finished or not told.is_sealed(path, newest):
         return None
     verdict.refuse_what_was_skipped(result, config.replace(out=str(path)))
-    made_from = told.made_from(path, known)
+    made_from = told.made_from(path, newest)
     if made_from is not None:
         try:
-            now = digests_now(None if known is None else known.get("server_validation"))
+            now = digests_now(None if newest is None else newest.get("server_validation"))
         except UserError as error:
             raise UserError(
                 f"{error}; the run in {path} is finished, and fedjax-sel report shows it without its data"
@@ -73,10 +73,10 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
 
 
 def load(path: Path) -> Result:
-    """Return the result in a run folder, finished or not, of the rounds that the run told of.
+    """Return the result in a run folder, finished or not, up to the last round that a manifest covers.
 
     Raises:
-        UserError: there is no readable run, or it is damaged.
+        UserError: the folder has no readable run, or the run is damaged.
     """
     config = _config(path)
     try:
@@ -86,12 +86,12 @@ def load(path: Path) -> Result:
 
 
 def load_whole(path: Path) -> Result | None:
-    """Return the result in a run folder, as `load` does; None where rounds are missing that the run told of.
+    """Return the result in a run folder, as `load` does; None if rounds that a manifest covers are missing.
 
-    Such a run can go on from a checkpoint before them.
+    Such a run can be resumed from an earlier checkpoint.
 
     Raises:
-        UserError: there is no readable run, or it is damaged in another way.
+        UserError: the folder has no readable run, or the run is damaged in another way.
     """
     config = _config(path)
     try:
@@ -108,46 +108,45 @@ def _config(path: Path) -> Config:
     return folder.stored_config(path)
 
 
-def _read(path: Path, config: Config, known: Manifest | None) -> Result:
-    """Read the rounds that a manifest tells of; without one, all; raise one of UNREADABLE where they are damaged."""
-    if known is None:
+def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
+    """Read the rounds that a manifest covers, or all without one; raise one of UNREADABLE if they are damaged."""
+    if newest is None:
         warnings.warn(
-            f"{path}: nothing tells whether its rows are what they were, since {RESULT} and the checkpoints are lost "
-            "or damaged",
+            f"{path}: the rows cannot be verified, because {RESULT} and the checkpoints are lost or damaged",
             stacklevel=3,
         )
-    whole = known is not None and known["rounds"] == config.run.rounds
-    text, cohorts = told.rows_and_cohorts(path, config, known, whole)
-    return rows.parse(config, told.source(path, known), text, cohorts, told.higher_is_better(known))
+    whole = newest is not None and newest["rounds"] == config.run.rounds
+    text, cohorts = told.rows_and_cohorts(path, config, newest, whole)
+    return rows.parse(config, told.source(path, newest), text, cohorts, told.higher_is_better(newest))
 
 
-def rounds_so_far(path: Path, config: Config, known: Manifest) -> Result:
+def rounds_so_far(path: Path, config: Config, about: Manifest) -> Result:
     """Return the rounds before a checkpoint.
 
     Args:
         path: the folder.
-        config: of the run.
-        known: the checkpoint's manifest.
+        config: the run's configuration.
+        about: the checkpoint's manifest.
 
     Raises:
-        ValueError: they are not what the checkpoint says.
-        OSError: they cannot be read.
+        ValueError: the rounds do not match the checkpoint.
+        OSError: the rounds cannot be read.
     """
-    text, cohorts = told.rows_and_cohorts(path, config, known, whole=False)
-    return rows.parse(config, told.source(path, known), text, cohorts, told.higher_is_better(known))
+    text, cohorts = told.rows_and_cohorts(path, config, about, whole=False)
+    return rows.parse(config, told.source(path, about), text, cohorts, told.higher_is_better(about))
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
     return UserError(
-        f"{path}: the run is damaged or has no rounds ({error}); bring the file back, or run it again in another "
-        "folder or with --resume never, which sets this one aside"
+        f"{path}: the run is damaged or has no rounds ({error}); restore the file, or run it again in another folder "
+        "or with --resume never, which sets this folder aside"
     )
 
 
 def _difference(stored: Config, wanted: Config) -> str:
     pairs = zip(stored.effective().flat().items(), wanted.effective().flat().values())
     changed = [
-        f"{name} {old!r} there, {new!r} here"
+        f"{name} {old!r} in the folder, {new!r} given"
         for (name, old), new in pairs
         if old != new and name not in NOT_OF_THE_TRAJECTORY
     ]

@@ -1,4 +1,4 @@
-"""A run's results as arrays in memory; `collector.py` gathers them, `rows.py` makes `metrics.csv` of them."""
+"""A run's results as arrays in memory; `collector.py` assembles them, `rows.py` converts them to `metrics.csv`."""
 
 import copy
 import dataclasses
@@ -23,29 +23,29 @@ CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a run found. Arrays have leading axes [seeds, rounds]; NaN where nothing was measured.
+    """A run's results. Arrays have leading axes [seeds, rounds]; NaN marks missing measurements.
 
     Attributes:
         config: the resolved configuration.
-        data_source: where the pixels come from; says so if they are not the official ones.
+        data_source: the origin of the data, with a note if they are not the official ones.
         seeds: the replicates, in the order of the first axis.
-        measured: by column, [seeds, rounds]. The first is the task's measure on the test set, of which targets and
-            curves speak: `test_accuracy` of a classification. Then `test_loss` (nats), `train_accuracy` and
-            `train_loss` of all clients' training examples, `worst_decile_accuracy` (mean training accuracy of the
-            tenth of clients with the lowest), `gemd` (group earth mover's distance of those of the cohort who reported,
-            FL-DP3S Eq. 15; NaN where nobody did), and the task's other measures on the test set. Each is an attribute,
-            too: `result.test_accuracy`.
-        cohorts: client ids, int32 [seeds, rounds, K]; -1 where nobody trained.
-        ledger: what was sent and computed.
-        elapsed_seconds: wall-clock time since the first round began, [rounds]; what a killed process lost is not in it.
-        stopped_by: the number of the signal that asked it to end; 0 without. One that came while the last rounds were
-            computed leaves it finished.
-        round_seconds: wall-clock time of each round, [rounds]; NaN in the first chunk of a process, which compiles, and
-            where it is not known.
-        higher_is_better: whether a target of the first measure is reached from below.
-        weights: of the final models, leading axis [seeds]; None where they are not at hand.
-        model: the network, `model.apply(weights of one seed, inputs, None).prediction`; None likewise, and
-            where another process sent the result.
+        measured: arrays [seeds, rounds] by column. The first is the task's measure on the test set, which targets and
+            curves use, e.g. `test_accuracy` for classification. Next are `test_loss` (nats), and `train_accuracy` and
+            `train_loss` on all clients' training examples. `worst_decile_accuracy` is the mean training accuracy of
+            the worst tenth of clients. `gemd` is the group earth mover's distance of the reporting cohort members
+            (FL-DP3S Eq. 15), NaN without reports. The task's other test measures follow. Each column is also an
+            attribute, e.g. `result.test_accuracy`.
+        cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training.
+        ledger: communication and computation counts.
+        elapsed_seconds: wall-clock seconds since the first round, [rounds], without the rounds a killed process lost.
+        stopped_by: the number of the signal that stopped the run; 0 if none did. A run whose signal arrived during
+            its last chunk is still finished.
+        round_seconds: wall-clock seconds of each round, [rounds]; NaN if unknown, and in the first chunk of a process,
+            which includes compilation.
+        higher_is_better: whether larger values of the first measure are better.
+        weights: weights of the final models, leading axis [seeds]; None if they are not loaded.
+        model: the network, for `model.apply(weights of one seed, inputs, None).prediction`; None if it is not loaded,
+            or if the result comes from another process.
     """
 
     config: Config
@@ -55,68 +55,68 @@ class Result:
     cohorts: np.ndarray
     ledger: Ledger
     elapsed_seconds: np.ndarray
-    stopped_by: int = 0  # the signal that asked it to end
+    stopped_by: int = 0
     round_seconds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
     higher_is_better: bool = True
     weights: Weights | None = dataclasses.field(default=None, repr=False)
     model: Model | None = dataclasses.field(default=None, repr=False)
 
     def __getattr__(self, name: str) -> np.ndarray:
-        """Return what was measured, by its column."""
+        """Return the column of this name from `measured`."""
         measured = {} if name.startswith("__") else self.__dict__.get("measured", {})
         if name not in measured:
-            raise AttributeError(f"a result has no {name!r}; it measured {', '.join(measured)}")
+            raise AttributeError(f"a result has no {name!r}; its measures are {', '.join(measured)}")
         return measured[name]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the network out of a pickle: it is functions, which have none."""
+        """Omit the network, whose functions cannot be pickled."""
         return {**self.__dict__, "model": None}
 
     def __copy__(self) -> "Result":
-        """Copy it with its network, which stays here."""
+        """Return a copy that shares the network, which `__getstate__` would omit."""
         return dataclasses.replace(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Result":
-        """Copy its arrays, too; the network is no state."""
+        """Return a copy with copied arrays and the same network, which has no state."""
         fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "model"}
         return dataclasses.replace(self, **copy.deepcopy(fields, memo))
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The trained weights of the final models, in the pytree of the module, leading axis [seeds].
+        """The trained weights of the final models, in the module's pytree, leading axis [seeds].
 
-        Of `models.from_functions` they are in whatever pytree its `init` gives.
+        A model from `models.from_functions` has the pytree of its `init`.
 
         Raises:
-            UserError: they are not at hand.
+            UserError: the weights are not loaded.
         """
         if self.weights is None:
             raise UserError(
-                "params: this result has no weights; fedjax_sel.load(folder) reads them if the run has ended, and with "
-                'weights="latest" its newest checkpoint'
+                "params: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
+                'and with weights="latest" from the newest checkpoint'
             )
         return self.weights.trained
 
     def weights_of(self, seed: int) -> Weights:
-        """Return the final weights of one replicate, as `model.apply` takes them.
+        """Return the final weights of one replicate, in the form that `model.apply` expects.
 
         Args:
             seed: one of `seeds`.
         """
         if self.weights is None or seed not in self.seeds:
             raise UserError(
-                f"weights_of({seed}): there are no such weights; seeds are {', '.join(map(str, self.seeds))}"
+                f"weights_of({seed}): no weights for this seed; the seeds are {', '.join(map(str, self.seeds))}"
             )
         place = self.seeds.index(seed)
         return jax.tree.map(lambda leaf: leaf[place], self.weights)
 
     @property
     def selection_counts(self) -> np.ndarray:
-        """Rounds that each client trained in, int [seeds, N]."""
+        """Number of rounds in which each client trained, int [seeds, N]."""
         return metrics.selection_counts(self.cohorts, self.config.partition.num_clients)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return a pandas DataFrame with the rows and columns of `metrics.csv`, in its order: a row a round and seed.
+        """Return a pandas DataFrame with the rows and columns of `metrics.csv`, one row per round and seed.
 
         Raises:
             UserError: pandas is not installed.
@@ -134,12 +134,12 @@ class Result:
 
     @property
     def test_measure(self) -> str:
-        """The column that targets and curves speak of."""
+        """The column that targets and curves use."""
         return next(iter(self.measured))
 
     @property
     def measure_in_words(self) -> str:
-        """The measure that targets and curves speak of, e.g. "accuracy"."""
+        """The name of the measure that targets and curves use, e.g. "accuracy"."""
         return self.test_measure.removeprefix("test_").replace("_", " ")
 
     @property
@@ -152,12 +152,12 @@ class Result:
         return f"{share} test {self.measure_in_words}"
 
     def rounds_to_target(self, target: float) -> np.ndarray:
-        """Return the first round (from 1) whose test measure reaches a target, float [seeds]; NaN where none does."""
+        """Return the first round (from 1) whose test measure reaches a target, float [seeds]; NaN if none does."""
         return metrics.rounds_to_target(self.measured[self.test_measure], target, self.higher_is_better)
 
     @property
     def num_rounds(self) -> int:
-        """Rounds that were run."""
+        """Number of completed rounds."""
         return self.cohorts.shape[1]
 
     @property
@@ -167,25 +167,25 @@ class Result:
 
     @property
     def seed_rounds_per_second(self) -> float:
-        """Return the speed without compilation; NaN where no chunk of a process came after its first one.
+        """The speed without compilation; NaN if every process computed only one chunk.
 
-        All that lies between two chunks counts, evaluations and checkpoints among it.
+        The time includes evaluations and checkpoints.
         """
-        known = ~np.isnan(self.round_seconds)
-        return len(self.seeds) * int(known.sum()) / float(self.round_seconds[known].sum()) if known.any() else np.nan
+        timed = ~np.isnan(self.round_seconds)
+        return len(self.seeds) * int(timed.sum()) / float(self.round_seconds[timed].sum()) if timed.any() else np.nan
 
     @property
     def compilation_seconds(self) -> float:
-        """Return what the first chunks of the run's processes took beyond the speed of the others, in seconds.
+        """The compilation time in seconds, estimated from the first chunks; NaN if the speed is unknown.
 
-        It is what compiling the rounds takes; NaN where that speed is not known.
+        It is the total time minus the time of all rounds at `seed_rounds_per_second`.
         """
-        known = ~np.isnan(self.round_seconds)
+        timed = ~np.isnan(self.round_seconds)
         at_full_speed = len(self.seeds) * self.num_rounds / self.seed_rounds_per_second
-        return max(float(self.elapsed_seconds[-1]) - at_full_speed, 0.0) if known.any() else np.nan
+        return max(float(self.elapsed_seconds[-1]) - at_full_speed, 0.0) if timed.any() else np.nan
 
     def summary(self) -> list[tuple[str, np.ndarray]]:
-        """Return what the closing table shows: a name and one value a seed."""
+        """Return the rows of the summary table: a name and one value per seed."""
         megabytes = 1e6
         rows = (
             []
@@ -210,13 +210,13 @@ class Result:
 
 def to_plain(result: Result) -> dict[str, Any]:
     """Return a Result as nested dictionaries of plain values and arrays."""
-    left_out = ("model", "weights")
-    names = [field.name for field in dataclasses.fields(result) if field.name not in left_out]
+    omitted = ("model", "weights")
+    names = [field.name for field in dataclasses.fields(result) if field.name not in omitted]
     plain = {name: getattr(result, name) for name in names}
     return {**plain, "config": result.config.to_json(), "ledger": result.ledger._asdict()}
 
 
 def from_plain(plain: dict[str, Any]) -> Result:
-    """Return the Result that `to_plain` made plain."""
-    known = {"config": Config.from_json(plain["config"]), "ledger": Ledger(**plain["ledger"])}
-    return Result(**{**plain, **known, "seeds": tuple(plain["seeds"])})
+    """Return the Result from the values of `to_plain`."""
+    parsed = {"config": Config.from_json(plain["config"]), "ledger": Ledger(**plain["ledger"])}
+    return Result(**{**plain, **parsed, "seeds": tuple(plain["seeds"])})

@@ -1,4 +1,4 @@
-"""How a run begins in its folder: anew, or where the newest whole checkpoint left it."""
+"""The start of a run in its folder: from scratch, or from the newest intact checkpoint."""
 
 import contextlib
 from pathlib import Path
@@ -21,16 +21,16 @@ from fedjax_sel.strategies import lookahead
 
 
 class Start(NamedTuple):
-    """Where a run starts."""
+    """A run's starting point."""
 
-    messages: list[str]  # for the person
-    rounds: int = 0  # that are done
-    arrays: dict[str, np.ndarray] | None = None  # of the state after them, for `checkpoint.fill`
-    earlier: Result | None = None  # of those rounds
+    messages: list[str]  # for the user
+    rounds: int = 0  # completed rounds
+    arrays: dict[str, np.ndarray] | None = None  # arrays of the state after these rounds, for `checkpoint.fill`
+    earlier: Result | None = None  # result of these rounds
 
 
 def about(problem: Problem, laid_out: Layout) -> Manifest:
-    """Return what a checkpoint of this run belongs to."""
+    """Return the manifest entries that identify this run."""
     environment = folder.environment()
     return {
         "fingerprint": problem.config.fingerprint(),
@@ -55,38 +55,38 @@ def _plugins(config: Config) -> dict[str, plugin_sources.Sources]:
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:
-    """Name the plug-ins that were edited since the newest checkpoint in a folder, a sentence each.
+    """Return one sentence for each plug-in that was edited since the newest checkpoint in a folder.
 
     Args:
-        out: the folder of a run, whose checkpoints need not be whole.
-        config: of the run.
+        out: the run's folder, whose checkpoints need not be intact.
+        config: the run's configuration.
     """
     for place in checkpoint.list_all(out / folder.CHECKPOINTS)[:1]:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             before = files.read_json(place / checkpoint.MANIFEST).get("plugins", {})
             for name in before:
-                with contextlib.suppress(UserError):  # a result can be read without what made it
+                with contextlib.suppress(UserError):  # a result can be read without its plug-ins
                     plugins.load(name, plugins.Wanted("--algo", object))
             return plugin_sources.edited(before, _plugins(config))
     return []
 
 
 def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
-    """Take the folder, and find where the run in it stands or make it ready for a new one.
+    """Lock the folder, and resume the run in it or prepare it for a new one.
 
     Args:
         out: the folder.
-        problem: what is to be run.
-        ours: from `about`.
+        problem: the problem to run.
+        ours: the manifest entries from `about`.
         state: shapes and dtypes of the state.
-        lock: of this process.
+        lock: this process's lock.
 
     Returns:
-        Where to start.
+        The starting point.
 
     Raises:
-        UserError: the folder cannot be used, or holds what cannot be continued.
-        DamagedRunError: it holds checkpoints, and none of them is whole.
+        UserError: the folder cannot be used, or its run cannot be continued.
+        DamagedRunError: the folder has checkpoints, and none of them is intact.
     """
     config = problem.config
     folder.make(out)
@@ -98,43 +98,43 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         found = checkpoint.list_all(out / run_files.CHECKPOINTS)
         if found and _plans_ahead(problem, stored.run.rounds):
             raise UserError(
-                f"--rounds: {config.selection.algo} plans for all its rounds from the start, so its "
+                f"--rounds: selections of {config.selection.algo} depend on the total number of rounds, so the "
                 f"{stored.run.rounds} rounds in {out} cannot be continued to {config.run.rounds}; give another --out"
             )
         for position, place in enumerate(found):
             try:
                 manifest, start = _from(place, out, problem, ours, state)
             except DamagedError as error:
-                messages.append(f"the checkpoint {place} cannot be used: {error}")
+                messages.append(f"checkpoint {place} cannot be used: {error}")
                 continue
             for damaged in found[:position]:
                 checkpoint.set_aside(damaged)
             lock.check(out)
-            folder.go_on(out, manifest, problem)
-            if config.run.keep > 0:  # a process that died while it saved may have left more
+            folder.continue_run(out, manifest, problem)
+            if config.run.keep > 0:  # a process that died while saving may have left more
                 checkpoint.remove_oldest(out / run_files.CHECKPOINTS, config.run.keep)
             return start._replace(messages=[*messages, *start.messages])
         if found:
             raise DamagedRunError(
-                f"{out}: {'; '.join(messages)}; --resume never sets the folder aside and starts again"
+                f"{out}: {'; '.join(messages)}; to set the folder aside and start over, give --resume never"
             )
     elif not folder.is_empty(out) and not folder.holds_run(out):
-        raise UserError(f"{out} holds no readable run; give another folder")
+        raise UserError(f"{out} has no readable run; give another folder")
     if config.run.resume == "must":
-        raise UserError(f"--resume must: {out} holds no checkpoint; leave it out to start from the beginning")
+        raise UserError(f"--resume must: {out} has no checkpoint; omit the flag to start from the beginning")
     lock.check(out)
-    asked = config.run.resume == "never"
-    if folder.holds_rounds(out) if asked else folder.is_worth_keeping(out):  # else it begins again in its place
+    never = config.run.resume == "never"
+    if folder.holds_rounds(out) if never else folder.is_worth_keeping(out):  # else the new run overwrites it
         moved = folder.set_aside(out)
         lock.take(out)
-        why = "" if asked else ": it has no checkpoint to go on from"
-        messages.append(f"what was in {out} was set aside as {moved}{why}")
-    folder.begin(out, problem)
+        why = "" if never else ": it has no checkpoint to resume from"
+        messages.append(f"the earlier run in {out} was set aside as {moved}{why}")
+    folder.start_run(out, problem)
     return Start(messages)
 
 
 def _plans_ahead(problem: Problem, rounds: int) -> bool:
-    """Return whether the strategy would have done something else in a run of other rounds."""
+    """Return whether the strategy's selections would have differed with another number of rounds."""
     config = problem.config
     if rounds == config.run.rounds:
         return False
@@ -147,35 +147,33 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
     manifest, arrays = checkpoint.read(place)
     for name, meaning in (("fingerprint", "configuration"), ("chunk", "chunk length")):
         if manifest[name] != ours[name]:
-            raise DamagedError(f"it is of another {meaning}")
+            raise DamagedError(f"it has a different {meaning}")
     provenance.refuse_others(out, manifest["data"], ours["data"])
     _refuse_another_model(problem.config, state, arrays)
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
-    messages = [f"going on after round {rounds} of {out}"]
+    messages = [f"resuming after round {rounds} in {out}"]
     if folder.config_was_lost(out):
-        messages.append(f"{run_files.CONFIG} there was lost or changed, and is restored from the checkpoint")
+        messages.append(f"{run_files.CONFIG} was lost or changed, and is restored from the checkpoint")
     messages += [
-        f"{sentence}: the rounds from here on are those of the edited one; give another --out to begin anew"
+        f"{sentence}: the remaining rounds use the edited code; give another --out to start over"
         for sentence in plugin_sources.edited(manifest.get("plugins", {}), ours["plugins"])
     ]
-    made, now = manifest["made_with"], ours["made_with"]
-    if made != now:
-        then_and_now = {name: (made.get(name, "unset"), now.get(name, "unset")) for name in {**made, **now}}
-        changed = [f"{name} {then} then, {here} now" for name, (then, here) in then_and_now.items() if then != here]
-        messages.append(
-            f"the rounds from here on may differ in rounding from those of an uninterrupted run: {'; '.join(changed)}"
-        )
+    before, now = manifest["made_with"], ours["made_with"]
+    if before != now:
+        pairs = {name: (before.get(name, "unset"), now.get(name, "unset")) for name in {**before, **now}}
+        changed = [f"{name} was {old}, is {new}" for name, (old, new) in pairs.items() if old != new]
+        messages.append(f"the remaining rounds may differ in rounding from an uninterrupted run: {'; '.join(changed)}")
     try:
         earlier = reading.rounds_so_far(out, problem.config, manifest)
     except (OSError, ValueError, KeyError) as error:
-        raise DamagedError(f"the {rounds} rounds before it are not whole in {out} ({error})") from error
+        raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
     verdict.refuse_what_was_skipped(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
 
 
 def _refuse_another_model(config: Config, state: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Refuse whole weights that do not fit: the configuration knows a model by its name alone."""
+    """Reject intact weights of other shapes; the configuration identifies a model by its name alone."""
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     found = weights.difference(*map(weights.in_a_state, (leaves, arrays)))
     if found is not None:
@@ -183,12 +181,12 @@ def _refuse_another_model(config: Config, state: Any, arrays: dict[str, np.ndarr
 
 
 def to_plain(start: Start) -> dict[str, Any]:
-    """Return a start as values that can be sent to other machines."""
+    """Return a start as values that can be sent to other hosts."""
     earlier = None if start.earlier is None else records.to_plain(start.earlier)
     return {**start._asdict(), "earlier": earlier}
 
 
 def from_plain(plain: dict[str, Any]) -> Start:
-    """Return the start that `to_plain` made plain."""
+    """Return the start from the values of `to_plain`."""
     earlier = plain["earlier"]
     return Start(**{**plain, "earlier": None if earlier is None else records.from_plain(earlier)})

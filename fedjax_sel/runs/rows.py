@@ -1,7 +1,7 @@
-"""`metrics.csv`: a run's results as rows of text, and the way back.
+"""Conversion between results and the rows of `metrics.csv`.
 
-One row a replicate and round; rounds count from 1; a cell is empty where nothing was measured. Only columns that end in
-`_seconds` may differ between two runs of one configuration.
+There is one row per replicate and round; rounds count from 1; an empty cell marks a missing measurement. Two runs of
+one configuration may differ only in columns that end in `_seconds`.
 """
 
 import csv
@@ -16,7 +16,7 @@ from fedjax_sel.simulation.ledger import Ledger
 
 
 def columns(measured: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of `metrics.csv` for such measures."""
+    """Return the columns of `metrics.csv` for the given measures."""
     return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)
 
 
@@ -24,11 +24,11 @@ def measured_columns(header: Sequence[str]) -> tuple[str, ...]:
     """Return the measures among the columns of a `metrics.csv`.
 
     Raises:
-        ValueError: they are not the columns of such a table.
+        ValueError: the header does not belong to a `metrics.csv`.
     """
     names = tuple(header)
     if names[:2] != ("seed", "round") or Ledger._fields[0] not in names:
-        raise ValueError("metrics.csv does not begin with the names of its columns")
+        raise ValueError("metrics.csv does not start with its column names")
     return names[2 : names.index(Ledger._fields[0])]
 
 
@@ -36,10 +36,10 @@ def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str]
     """Return a chunk's rows of `metrics.csv`.
 
     Args:
-        chunk: rounds first_round + 1, ...
-        first_round: rounds before this chunk.
-        header: whether the names of the columns come first.
-        names: columns of the table; fewer in one that an earlier version began. None: all.
+        chunk: the chunk, which starts with round first_round + 1.
+        first_round: number of rounds before this chunk.
+        header: whether to start with the column names.
+        names: the table's columns, fewer in a table of an earlier version; None for all columns.
     """
     text = io.StringIO()
     names = columns(chunk.measured) if names is None else names
@@ -60,31 +60,31 @@ def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str]
 
 
 def _cell(value: float) -> str:
-    return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that reads back to the same number
+    return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that parses to the same float32
 
 
 def parse(
     config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool = True
 ) -> Result:
-    """Return the Result that a run folder's files hold.
+    """Return the Result from the content of a run folder's files.
 
     Args:
         config: the run's configuration.
-        data_source: where the pixels come from.
-        rows_text: of `metrics.csv`, one row a replicate and round; a last row without its end does not count.
-        cohorts: int32 [seeds, rounds, K].
-        higher_is_better: whether a target of the task's measure is reached from below.
+        data_source: the origin of the data.
+        rows_text: the content of `metrics.csv`; an incomplete last row is ignored.
+        cohorts: client IDs, int32 [seeds, rounds, K].
+        higher_is_better: whether larger values of the task's measure are better.
 
     Returns:
-        The result, without rounds of which some replicate's row is missing.
+        The result, without rounds that lack a replicate's row.
 
     Raises:
-        ValueError: it is not such a table.
+        ValueError: the text is not a valid `metrics.csv`.
     """
     try:
         return _parse(config, data_source, rows_text, cohorts, higher_is_better)
     except (TypeError, KeyError, IndexError, OverflowError, csv.Error) as error:
-        raise ValueError(f"a row of metrics.csv is not as it was written ({type(error).__name__}: {error})") from error
+        raise ValueError(f"metrics.csv has an invalid row ({type(error).__name__}: {error})") from error
 
 
 def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
@@ -93,8 +93,8 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
     rows = list(reader)
     seeds = config.run.seeds
     if not seeds:
-        raise ValueError("its configuration names no seeds")
-    # a run that was killed may have written more metrics than cohorts
+        raise ValueError("its configuration has no seeds")
+    # A killed run may have written more metrics than cohorts.
     num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
     order = {seed: position for position, seed in enumerate(seeds)}
     kept = [row for row in rows if int(row["round"]) <= num_rounds]
@@ -122,10 +122,10 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
 
 
 def seconds_of(rows_text: str) -> float:
-    """Return the seconds that the rounds of `metrics.csv` took.
+    """Return the total seconds of the rounds in `metrics.csv`.
 
     Raises:
-        ValueError: it is not such a table.
+        ValueError: the text is not a valid `metrics.csv`.
     """
     rows = list(csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1])))
     if rows and rows[-1].get(CLOCK) is None:

@@ -1,4 +1,4 @@
-"""The files of a run folder by name, and how small ones are read and written."""
+"""The file names of a run folder, and reading and writing of its JSON files."""
 
 import json
 from pathlib import Path
@@ -10,16 +10,16 @@ CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"
 PARAMS = "params.npz"
 CHECKPOINTS = "checkpoints"
-MOST_BYTES = 2**36  # of rows or cohorts
+MOST_BYTES = 2**36  # limit for the files of rows and cohorts
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write plain values, whole or not at all."""
+    """Write plain values to a JSON file atomically."""
     whole_files.write(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
-    """Read plain values that a run can do without; None where the file is lost or damaged."""
+    """Read an optional JSON file; None if it is lost or damaged."""
     try:
         return files.read_json(path)
     except (OSError, ValueError):

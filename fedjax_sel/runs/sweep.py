@@ -1,9 +1,9 @@
-"""Several runs, one after another, under equal conditions: checked before the first one starts, and resumable.
+"""Sequential runs under equal conditions, checked before the first one starts, and resumable.
 
-Each run has a folder of its own. Finished ones are read instead of repeated, so that the same call goes on where an
-earlier one was stopped. Beside a run's own files its folder gets
+Each run has its own folder. Finished runs are read instead of repeated, so the same call resumes an interrupted
+comparison. In addition to the run's files, the folder gets
 
-    selection_cost.json   seconds that selection takes a round, all replicates together, timed apart
+    selection_cost.json   seconds of selection per round for all replicates, measured separately
 """
 
 import contextlib
@@ -43,42 +43,44 @@ class Checked(NamedTuple):
 
     job: Job
     problem: Problem
-    data: Digests  # of its data
+    data: Digests
 
 
 class Done(NamedTuple):
-    """What became of a job."""
+    """The outcome of a job."""
 
     job: Job
-    result: Result | None  # None where it failed; `finished` is False where a signal or a callback ended it
+    result: Result | None  # None if the job failed; `finished` is False if a signal or a callback ended it
     error: str | None = None
-    stopped_by: int | None = None  # the signal that ended all of it, 0 where Ctrl-C did at once; None: it goes on
-    selection_seconds: float = math.nan  # a round, all replicates together
+    stopped_by: int | None = None  # signal that stopped all jobs, 0 for an immediate Ctrl-C; None if none did
+    selection_seconds: float = math.nan  # per round, all replicates together
 
 
 def check(jobs: Sequence[Job]) -> list[Checked]:
-    """Check all jobs: configuration, data, strategy and folder; nothing is run and nothing is written.
+    """Check the configuration, data, strategy and folder of all jobs, without running or writing anything.
 
-    If a strategy needs the server to hold data, the server holds the same share in all jobs under the same conditions:
-    else their partitions would differ.
+    If one strategy needs data on the server, the server keeps the same share in all jobs under equal conditions.
+    Otherwise their partitions would differ.
 
     Args:
-        jobs: in the order in which they will run.
+        jobs: the jobs, in the order of execution.
 
     Returns:
-        The jobs with what they need.
+        The checked jobs.
 
     Raises:
-        UserError: something that the user can mend, in any of them.
+        UserError: a job has an error that the user can fix.
     """
     devices.use_every_core()
     for job in jobs:
         if job.config.run.distributed:
             raise UserError("--distributed: a comparison runs on one machine; run its strategies one by one with train")
         _blame(job, lambda job=job: check_alone(job.experiment))
-    # a first look with a strategy that asks for nothing: what is wrong here is wrong whatever the strategy
+    # The random strategy first, so that errors that do not depend on the strategy are not blamed on one.
     common = {job.conditions: pose(_with_random(job)) for job in jobs}
-    strategies = [_blame(job, lambda job=job: pose(_first_seed(job)).strategy) for job in jobs]  # and not their data
+    strategies = [
+        _blame(job, lambda job=job: pose(_first_seed(job)).strategy) for job in jobs
+    ]  # their data stay unused
     shares: dict[str, float] = {}
     for job, strategy in zip(jobs, strategies):
         shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, strategy))
@@ -99,7 +101,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
 
 
 def _check_folder(one: Checked) -> None:
-    """Refuse a folder whose run, finished or not, is of another configuration or of other data than the job."""
+    """Reject a folder whose run, finished or not, has another configuration or other data than the job."""
     path, config = _path(one.job), one.job.config
     if config.run.resume == "never":
         return
@@ -114,16 +116,16 @@ def run_all(
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
 ) -> Iterator[Done]:
-    """Run the jobs in turn; one that fails does not stop the others, and an interrupted one is the last.
+    """Run the jobs in order; a failed job does not stop the others, an interrupted one is the last.
 
     Args:
-        checked: from `check`.
-        say: takes a line for the person before each job.
-        progress: whether each run shows its bar.
-        watching: job -> callbacks of its run.
+        checked: the jobs from `check`.
+        say: a function that shows a message to the user, called before each job.
+        progress: whether each run shows its progress.
+        watching: function from a job to its run's callbacks.
 
     Yields:
-        What became of each job, as soon as it has.
+        The outcome of each job as soon as it ends.
     """
     for number, (job, problem, data) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"
@@ -131,7 +133,7 @@ def run_all(
             result = finished(_path(job), job.experiment, data)
             say(heading if result is None else f"{heading} (finished before)")
             for edited in [] if result is None else edited_plugins(_path(job), job.config):
-                say(f"{edited}: these are the results of the code before; give another --out to run it again")
+                say(f"{edited}: these results are from the code before the edit; give another --out to run it again")
             if result is None:
                 result = run_experiment(job.experiment, progress, watching(job))
             else:
@@ -147,13 +149,13 @@ def run_all(
 
 
 def _selection_seconds(path: Path, problem: Problem) -> float:
-    """Return the seconds of selection a round, read from the run's folder, or timed and written there."""
+    """Return the seconds of selection per round, from the run's folder, or measured and written to it."""
     file = path / SELECTION_COST
     try:
         return float(files.read_json(file)["seconds_per_round"])
     except (OSError, ValueError, KeyError, TypeError):
         cost = selection_cost.measure(selection_cost.of_problem(problem))
-    with contextlib.suppress(OSError):  # a disk that cannot be written: it is timed again the next time
+    with contextlib.suppress(OSError):  # if the disk is not writable, the next call measures again
         run_files.write_json(file, cost._asdict())
     return cost.seconds_per_round
 
@@ -172,7 +174,7 @@ def _with_random(job: Job) -> Experiment | Config:
 
 
 def _blame(job: Job, action: Callable[[], _T]) -> _T:
-    """Do something for a job; an error names its strategy."""
+    """Run an action for a job; add the strategy's name to its UserError."""
     try:
         return action()
     except UserError as error:

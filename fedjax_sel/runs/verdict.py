@@ -1,4 +1,4 @@
-"""Whether a run may go on after a chunk; and if not, the sentence that says in which round, why, and what to do."""
+"""Fatal errors in a chunk: invalid selections, non-finite updates, and a non-finite server step."""
 
 from functools import partial
 from pathlib import Path
@@ -14,29 +14,29 @@ from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.state import Records
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 
-MOST = 10  # ids that a sentence lists
+MOST = 10  # client IDs listed in a message
 
 
 class Verdict(NamedTuple):
-    """Why a run ends."""
+    """The error that ends a run."""
 
-    good: int  # rounds of the chunk before the one at fault
+    good: int  # valid rounds of the chunk, before the first faulty one
     error: UserError | NonFiniteUpdateError
 
 
 def of_chunk(
     config: Config, first: int, records: Records, federated: FederatedOptimizer | None = None
 ) -> Verdict | None:
-    """Return why a run must end within a chunk: the first round at fault counts, and in it what came first.
+    """Return the first fatal error in a chunk.
 
     Args:
-        config: of the run.
-        first: rounds before the chunk.
-        records: of the chunk, leaves [rounds, S, ...] in host memory.
-        federated: the run's optimizer; None: the one that the configuration names.
+        config: the run's configuration.
+        first: number of rounds before the chunk.
+        records: the chunk's records in host memory, leaves [rounds, S, ...].
+        federated: the run's federated optimizer; None for the configured one.
 
     Returns:
-        The verdict; None if the run may go on.
+        The verdict; None if the run may continue.
     """
     updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
     step = partial(_step, federated=federated)
@@ -45,14 +45,14 @@ def of_chunk(
     if not at_fault.any():
         return None
     round = int(np.argmax(at_fault))
-    tell, found = next((tell, found[round]) for tell, found in faults if found[round].any())
+    error, found = next((error, found[round]) for error, found in faults if found[round].any())
     replicate = int(np.argmax(found))
     where = f"round {first + round + 1}, seed {config.run.seeds[replicate]}"
-    return Verdict(round, tell(config, where, records, (round, replicate)))
+    return Verdict(round, error(config, where, records, (round, replicate)))
 
 
 def _names(config: Config, where: str, records: Records, place: tuple[int, int]) -> UserError:
-    """Return the error that says whom a strategy names, who is nobody or stands there twice."""
+    """Return the error for client IDs that are out of range or repeated."""
     faults, algo, num_clients = records.faults, config.selection.algo, config.partition.num_clients
     answers = {"select": (faults.ids[place], records.cohort[place])}
     if faults.candidates is not None:
@@ -62,10 +62,12 @@ def _names(config: Config, where: str, records: Records, place: tuple[int, int])
         outside = ids[(ids < 0) | (ids >= num_clients)]
         one, count = np.unique(counting[counting >= 0], return_counts=True)
         if len(outside):
-            found.append(f"`{hook}` names {_clients(outside)}, and there are {num_clients}, from 0: clip its ids")
+            found.append(
+                f"`{hook}` returns {_clients(outside)}, but client IDs range from 0 to {num_clients - 1}: clip the IDs"
+            )
         elif (count > 1).any():
             found.append(
-                f"`{hook}` names {_clients(one[count > 1])} more than once: draw without replacement"
+                f"`{hook}` returns {_clients(one[count > 1])} more than once: draw without replacement"
                 + (", or set the mask to first_occurrence(ids)" if hook == "select" else "")
             )
     return UserError(
@@ -74,16 +76,16 @@ def _names(config: Config, where: str, records: Records, place: tuple[int, int])
 
 
 def _updates(config: Config, where: str, records: Records, place: tuple[int, int]) -> NonFiniteUpdateError:
-    """Return the error that says whose updates are not finite."""
+    """Return the error for non-finite client updates."""
     who = ", ".join(map(str, records.cohort[place][records.nonfinite[place]]))
     advice = ""
     if config.run.out is not None and config.run.resume != "never":
-        goes_on = checkpoint.list_all(Path(config.run.out) / run_files.CHECKPOINTS)
-        then = "goes on" if goes_on else "begins again"
+        saved = checkpoint.list_all(Path(config.run.out) / run_files.CHECKPOINTS)
+        then = "resumes" if saved else "starts over"
         advice = f", with which the same command {then} in {config.run.out}"
     return NonFiniteUpdateError(
         f"{where}: the update of client {who} is not finite (algo {config.selection.algo}, learning rate "
-        f"{config.training.learning_rate:g}); lower --learning-rate, or leave such updates out by --on-nonfinite skip"
+        f"{config.training.learning_rate:g}); lower --learning-rate, or skip such updates with --on-nonfinite skip"
         f"{advice}"
     )
 
@@ -91,23 +93,23 @@ def _updates(config: Config, where: str, records: Records, place: tuple[int, int
 def _step(
     config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer | None
 ) -> NonFiniteUpdateError:
-    """Return the error that says what made the server's step not finite, which no client did."""
+    """Return the error for a non-finite server step after finite client updates."""
     training, algo = config.training, config.selection.algo
     if records.faults.weights[place]:
         unbiased = training.aggregation == "unbiased"
         whose = f"--aggregation unbiased with the `inclusion` of {algo}" if unbiased else f"the strategy {algo}"
         return NonFiniteUpdateError(
-            f"{where}: the server's step is not finite, for the weights of the updates are not, which come from "
-            f"{whose}; mend them, or give another"
+            f"{where}: the server's step is not finite, because the aggregation weights of {whose} are not finite; "
+            "fix them, or choose another"
         )
     federated = federated or optimization.of(training).federated
     optimizer = training.server_optimizer or federated.name
     rate = training.server_learning_rate
     rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate
     return NonFiniteUpdateError(
-        f"{where}: the server's step is not finite, and all that the clients report is (algo {algo}, server optimizer "
+        f"{where}: the server's step is not finite, although all client updates are (algo {algo}, server optimizer "
         f"{optimizer}, server learning rate {1.0 if rate is None else rate:g}); lower --server-learning-rate, or "
-        "--learning-rate if updates are huge"
+        "--learning-rate if updates are large"
     )
 
 
@@ -117,20 +119,21 @@ def _clients(ids: Any) -> str:
 
 
 def refuse_what_was_skipped(earlier: Result, config: Config) -> None:
-    """Refuse to take rounds that left updates out for a run that would have ended at the first of them.
+    """Reject rounds with skipped updates for a run that stops at non-finite updates.
 
-    Until then both are the same, to the bit: `on_nonfinite` is read by the host alone.
+    Rounds before the first skipped update are identical under both settings, because only the host reads
+    `on_nonfinite`.
 
     Args:
-        earlier: rounds in the run's folder.
-        config: of the run that is to read them, or to go on with them.
+        earlier: the rounds in the run's folder.
+        config: the configuration of the run that reads or continues them.
 
     Raises:
-        UserError: they left some out, and the run is to stop at such updates.
+        UserError: the rounds have skipped updates, and `on_nonfinite` is "stop".
     """
     skipped = earlier.ledger.updates_skipped.any(axis=0)
     if config.run.on_nonfinite == "stop" and skipped.any():
         raise UserError(
-            f"--on-nonfinite stop: the run in {config.run.out} left an update out in round {np.argmax(skipped) + 1}, "
-            "where this one would have ended; give --on-nonfinite skip, or another --out"
+            f"--on-nonfinite stop: the run in {config.run.out} skipped an update in round {np.argmax(skipped) + 1}, "
+            "where this run would have stopped; give --on-nonfinite skip, or another --out"
         )

@@ -1,4 +1,4 @@
-"""The trained weights of a run that ended, in `params.npz`: one array a name, as the modules themselves call them."""
+"""The trained weights of a run that ended, in `params.npz`: one array per parameter, by the modules' own names."""
 
 import contextlib
 import hashlib
@@ -20,15 +20,15 @@ from fedjax_sel.runs import checkpoint, run_files, told
 from fedjax_sel.runs.manifest import DamagedError
 
 SEPARATOR = "/"
-TOLD = "params"
-"""Where result.json has the file's SHA-256."""
+DIGEST_KEY = "params"
+"""The key of the file's SHA-256 in result.json."""
 _IN_A_STATE = ".params."
 _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 
 def to_bytes(weights: Weights) -> bytes:
     """Return the content of `params.npz`: names such as `trained/Dense_0/kernel`, leading axis seeds."""
-    by_name = _by_name(_nested(_by_name(weights)))  # in the order in which a checkpoint gives them back
+    by_name = _by_name(_nested(_by_name(weights)))  # in the order of a checkpoint, so that both give equal bytes
     arrays = {name: np.asarray(leaf) for name, leaf in by_name.items()}
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]  # no leaf is named allow_pickle
@@ -36,134 +36,134 @@ def to_bytes(weights: Weights) -> bytes:
 
 
 def like(shapes: Weights, weights: Weights) -> Weights:
-    """Return weights in the pytree of their module; those of a file are nested dicts, in the order of their text.
+    """Return weights in their module's pytree; weights from a file are nested dicts, sorted by name.
 
     Args:
-        shapes: of the module, a pytree with the same names.
-        weights: of one model, or of more, with an axis of these in front.
+        shapes: the module's pytree, with the same names; leaves have shapes.
+        weights: weights of one model, or of several models with one leading axis.
 
     Raises:
-        UserError: they are those of another module.
+        UserError: the weights belong to a different module.
     """
     if (found := unlike(shapes, weights)) is not None:
-        raise UserError(f"the weights are not those of this model: {found}")
+        raise UserError(f"the weights do not match this model: {found}")
     given = _by_name(weights)
     return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in _by_name(shapes)])
 
 
 def unlike(shapes: Weights, weights: Weights) -> str | None:
-    """Return in words why weights cannot be brought into a pytree, as by `like`; None where they can."""
+    """Return the reason why `like` would reject the weights, or None."""
     return difference(_by_name(shapes), _by_name(weights))
 
 
 def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
-    """Return in words what tells weights from those of a model; None where nothing does.
+    """Return the first difference between weights and a model's shapes, or None.
 
     Args:
-        wanted: of the model, name -> what has a shape.
-        given: likewise; all of them may have one more axis in front.
+        wanted: the model's leaves by name; each has a shape.
+        given: the weights by name; all of them may have one more leading axis.
     """
-    alone = sorted(given.keys() ^ wanted.keys())
-    if alone:
-        return f"{alone[0]!r} is in one of them alone"
+    unmatched = sorted(given.keys() ^ wanted.keys())
+    if unmatched:
+        return f"{unmatched[0]!r} is missing in one of them"
     leading = set()
-    for name, here in wanted.items():
-        there = tuple(given[name].shape)
-        more = len(there) - len(here.shape)
-        if more not in (0, 1) or there[more:] != tuple(here.shape):
-            return f"{name!r} is {list(there[more:])} there and {list(here.shape)} here"
-        leading.add(there[:more])
+    for name, leaf in wanted.items():
+        shape = tuple(given[name].shape)
+        more = len(shape) - len(leaf.shape)
+        if more not in (0, 1) or shape[more:] != tuple(leaf.shape):
+            return f"{name!r} has shape {list(shape[more:])}, this model {list(leaf.shape)}"
+        leading.add(shape[:more])
         if len(leading) > 1:
-            return f"{name!r} is {list(there)} there, with another number of seeds than the rest"
+            return f"{name!r} has shape {list(shape)}, with another number of seeds than the other weights"
     return None
 
 
 def another_model(config: Config, difference: str) -> UserError:
-    """Return the error that says that a folder's run is of a model that only has the name of the one that is given."""
+    """Return the error for a folder whose run has a different model with the same name."""
     name = config.model.model.removeprefix(VALUE)
     return UserError(
-        f"--out: the run in {config.run.out} is of another model named {name} ({difference}); change the name or the "
-        "folder"
+        f"--out: the run in {config.run.out} has a different model named {name} ({difference}); change the name or "
+        "the folder"
     )
 
 
 def read(folder: Path) -> Weights | None:
-    """Return the weights in the folder of a run that ended as nested dicts; None where there are none.
+    """Return the weights of a run that ended, as nested dicts; None if there are none.
 
-    The file of a finished run that is lost is written again from its last checkpoint.
+    A lost file of a finished run is rewritten from its last checkpoint.
 
     Raises:
-        UserError: they cannot be read, or are not those that the run wrote.
+        UserError: the file cannot be read, or was changed.
     """
     file = folder / run_files.PARAMS
     if not file.exists():
         return _from_checkpoint(folder)
     result = run_files.read_json(folder / run_files.RESULT)
-    digest = result.get(TOLD) if isinstance(result, dict) else None
+    digest = result.get(DIGEST_KEY) if isinstance(result, dict) else None
     try:
         content = files.read_bytes(file, run_files.MOST_BYTES)
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:
-            raise ValueError("its SHA-256 is not the one that result.json tells of")
+            raise ValueError("its SHA-256 differs from the one in result.json")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return _nested(arrays)
-    except Exception as error:  # a damaged archive raises whatever its parts do
+    except Exception as error:  # a damaged archive raises many types of errors
         kept = checkpoint.list_all(folder / run_files.CHECKPOINTS)
-        advice = "it is made again from the last checkpoint" if kept else "--resume never makes the run again"
-        raise UserError(f"{file}: cannot read the weights ({error}); remove the file, and {advice}") from error
+        advice = "to restore it from the last checkpoint" if kept else "and repeat the run with --resume never"
+        raise UserError(f"{file}: cannot read the weights ({error}); remove the file {advice}") from error
 
 
 def final(folder: Path, finished: bool) -> Weights | None:
-    """Return the weights of a run that ended, as `read` does; None where it may continue.
+    """Return the weights of a run that ended, as `read` does; None if the run may continue.
 
     Args:
-        folder: of the run.
-        finished: whether its last round was run; else a callback may have ended it.
+        folder: the run's folder.
+        finished: whether the last round is complete; else a callback may have ended the run.
 
     Raises:
-        UserError: they cannot be read, or are not those that the run wrote.
+        UserError: the file cannot be read, or was changed.
     """
     return read(folder) if finished or (folder / run_files.PARAMS).exists() else None
 
 
 def latest(folder: Path) -> Weights:
-    """Return the weights of a run that ended, or else those of its newest checkpoint.
+    """Return the weights of a run that ended, or else the weights of its newest checkpoint.
 
     Raises:
-        UserError: they cannot be read, or there is no whole checkpoint.
+        UserError: the file cannot be read, or there is no intact checkpoint.
     """
     found = final(folder, finished=False) or of_newest_checkpoint(folder)[1]
     if found is None:
         raise UserError(
-            f'weights="latest": {folder} holds no whole checkpoint and no {run_files.PARAMS}; let the run save '
-            "(checkpoint_every), or read it without weights"
+            f'weights="latest": {folder} has no intact checkpoint and no {run_files.PARAMS}; set checkpoint_every in '
+            "the run, or read it without weights"
         )
     return found
 
 
 def restore(folder: Path) -> None:
-    """Write the weights of a finished run again from its last checkpoint, where their file is lost."""
+    """Rewrite a finished run's weights from its last checkpoint if their file is lost."""
     if not (folder / run_files.PARAMS).exists():
         _from_checkpoint(folder)
 
 
 def _from_checkpoint(folder: Path) -> Weights | None:
-    known = told.newest(folder)  # a process may have died between its last checkpoint and result.json
+    newest = told.newest(folder)  # a process may have died between its last checkpoint and result.json
     rounds, weights = of_newest_checkpoint(folder)
-    if weights is None or known is None or rounds != known["rounds"]:
+    if weights is None or newest is None or rounds != newest["rounds"]:
         return None
     content = to_bytes(weights)
-    if known.get(TOLD, digest := hashlib.sha256(content).hexdigest()) != digest:
-        return None  # a callback chose others, which are lost
-    with contextlib.suppress(OSError):  # a disk that cannot be written: it is made again the next time
+    if newest.get(DIGEST_KEY, digest := hashlib.sha256(content).hexdigest()) != digest:
+        return None  # a callback had chosen other weights, which are lost
+    with contextlib.suppress(OSError):  # if the disk is not writable, the next call tries again
         whole_files.write(folder / run_files.PARAMS, content)
     return weights
 
 
 def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
-    """Return the rounds of a run's newest whole checkpoint, and its weights as nested dicts; None where there is none.
+    """Return the number of rounds and the weights of a run's newest intact checkpoint; 0 and None without one.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
     """
     for place in checkpoint.list_all(folder / run_files.CHECKPOINTS):
         with contextlib.suppress(DamagedError):
@@ -173,10 +173,10 @@ def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
 
 
 def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights among a state's leaves by the names that `params.npz` has for them.
+    """Return the weights among a state's leaves, by their names in `params.npz`.
 
     Args:
-        leaves: as a checkpoint names them: ".params.trained['fc1']['bias']" is trained/fc1/bias.
+        leaves: leaves by their names in a checkpoint, where ".params.trained['fc1']['bias']" is trained/fc1/bias.
     """
     return {
         SEPARATOR.join(a or b or c for a, b, c in _PART.findall(name.removeprefix(".params"))): leaf

@@ -1,4 +1,4 @@
-"""What a run writes as it goes: rows, cohorts, and a checkpoint now and then."""
+"""Writing of a run's rows, cohorts and checkpoints while it runs."""
 
 import hashlib
 import re
@@ -20,33 +20,32 @@ from fedjax_sel.simulation.run import State
 
 
 class Timer:
-    """When to save: after so many rounds or seconds, whichever comes first."""
+    """Checkpoint schedule: by rounds or seconds, whichever comes first."""
 
     def __init__(self, run: RunConfig, rounds: int):
         self._run, self._rounds, self._since = run, rounds, time.monotonic()
 
     def due(self, rounds: int) -> bool:
-        """Return whether to save the state after so many rounds."""
+        """Return whether to save the state after this number of rounds."""
         every = self._run.checkpoint_every
         enough = every is not None and rounds - self._rounds >= every
         return self._run.keep > 0 and (enough or time.monotonic() - self._since >= self._run.checkpoint_seconds)
 
     def saved(self, rounds: int) -> None:
-        """Note that the state after so many rounds will be saved."""
+        """Record that the state after this number of rounds will be saved."""
         self._rounds, self._since = rounds, time.monotonic()
 
 
 class Writer:
-    """Writes to a run folder that this process holds, as long as it does.
+    """Writes to a run folder that this process has locked.
 
-    Before each write the lock tells whether the folder is still the one that was taken: a second run may have begun in
-    one of the same name.
+    Before each write the lock is checked, because a second run may have replaced the folder by another one.
     """
 
     def __init__(
         self, out: Path, run: RunConfig, about: Manifest, rounds: int, lock: FolderLock, say: Callable[[str], None]
     ):
-        """Make the writer of a run that has so many rounds behind it, whose rows are in the folder and no others."""
+        """Create the writer of a run with `rounds` completed rounds, whose rows and no others are in the folder."""
         self._out, self._run, self._about, self._rounds = out, run, about, rounds
         self._lock, self._say = lock, say
         self._rows = hashlib.sha256()
@@ -55,27 +54,27 @@ class Writer:
         if rounds:
             content = files.read_bytes(out / run_files.METRICS, run_files.MOST_BYTES)
             self._count(content)
-            self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have begun it
+            self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have fewer
 
     def _count(self, content: bytes) -> None:
         self._rows.update(content)
         self._bytes += len(content)
 
     def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
-        """Append a chunk's rows; write all rows again where somebody removed or changed those before them.
+        """Append a chunk's rows; rewrite all rows if another process removed or changed the earlier ones.
 
         Args:
             chunk: the next rounds.
-            so_far: gives all rounds, these included.
+            so_far: function that returns all rounds, including these.
 
         Raises:
-            UserError: they cannot be written, or the folder is another one.
+            UserError: the rows cannot be written, or the folder was replaced.
         """
         self._lock.check(self._out)
         text = rows.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
         self._rounds += chunk.num_rounds
-        if not self._rows_are_there():
-            self._write_rows_again(so_far())
+        if not self._rows_are_intact():
+            self._rewrite_rows(so_far())
             return
         try:
             with (self._out / run_files.METRICS).open("ab") as file:
@@ -84,15 +83,15 @@ class Writer:
             raise self._cannot("metrics", error) from error
         self._count(text)
 
-    def _rows_are_there(self) -> bool:
-        """Return whether as many bytes are in `metrics.csv` as were written."""
+    def _rows_are_intact(self) -> bool:
+        """Return whether the size of `metrics.csv` equals the number of bytes written."""
         file = self._out / run_files.METRICS
         try:
             return (file.stat().st_size if file.exists() else 0) == self._bytes
         except OSError as error:
             raise self._cannot("metrics", error) from error
 
-    def _write_rows_again(self, so_far: Result) -> None:
+    def _rewrite_rows(self, so_far: Result) -> None:
         content = rows.csv_text(so_far, 0, header=True, names=self._columns).encode()
         file = self._out / run_files.METRICS
         try:
@@ -100,17 +99,17 @@ class Writer:
         except OSError as error:
             raise self._cannot("metrics", error) from error
         self._rows, self._bytes = hashlib.sha256(content), len(content)
-        self._say(f"{file} was removed or changed by another process, and was written again")
+        self._say(f"{file} was removed or changed by another process, and has been rewritten")
 
     def end(self, weights: Weights, result: Result) -> None:
-        """Write the final models' weights, and then `result.json`, which seals the run.
+        """Write the final models' weights, and then `result.json`, which completes the run.
 
         Args:
-            weights: leading axis seeds.
-            result: of all rounds, whose rows and cohorts are written.
+            weights: the weights, leading axis [seeds].
+            result: the result of all rounds, whose rows and cohorts are already written.
 
         Raises:
-            UserError: they cannot be written, or the folder is another one.
+            UserError: a file cannot be written, or the folder was replaced.
         """
         self._lock.check(self._out)
         try:
@@ -118,22 +117,22 @@ class Writer:
             whole_files.write(self._out / run_files.PARAMS, content)
         except OSError as error:
             raise self._cannot("weights", error) from error
-        self._about = {**self._about, weights_file.TOLD: hashlib.sha256(content).hexdigest()}
+        self._about = {**self._about, weights_file.DIGEST_KEY: hashlib.sha256(content).hexdigest()}
         self._seal(result)
 
     def results(self, result: Result) -> None:
-        """Write the cohorts of all rounds so far, and what the files now hold; their rows must be written before.
+        """Write the cohorts of all rounds so far and `result.json`; the rows must already be written.
 
         Raises:
-            UserError: they cannot be written, or the folder is another one.
+            UserError: a file cannot be written, or the folder was replaced.
         """
         self._rows_and_cohorts(result)
         self._seal(result)
 
     def _rows_and_cohorts(self, result: Result) -> None:
         self._lock.check(self._out)
-        if not self._rows_are_there():
-            self._write_rows_again(result)
+        if not self._rows_are_intact():
+            self._rewrite_rows(result)
         try:
             folder.write_cohorts(self._out, result.cohorts)
         except OSError as error:
@@ -143,48 +142,48 @@ class Writer:
         self._lock.check(self._out)
         try:
             checkpoint.sync(self._out / run_files.METRICS)
-            folder.write_result(self._out, {**self._about, **self._held(result), "rounds": result.num_rounds})
+            folder.write_result(self._out, {**self._about, **self._digests(result), "rounds": result.num_rounds})
         except OSError as error:
             raise self._cannot(run_files.RESULT, error) from error
 
-    def _held(self, result: Result) -> Manifest:
-        """Return what rows and cohorts are in the folder."""
+    def _digests(self, result: Result) -> Manifest:
+        """Return the manifest entries for the rows and cohorts in the folder."""
         return {
             "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
             "cohorts": checkpoint.digest_of_array(result.cohorts),
         }
 
     def checkpoint(self, state: State, result: Result, ends: bool) -> None:
-        """Save where the run stands, its results with it; its rows must be written before.
+        """Save the state and the cohorts; the rows must already be written.
 
         Args:
-            state: in host memory.
-            result: of all rounds so far.
-            ends: whether `end` follows, which seals the run; it would be taken for finished before its weights are
-                there.
+            state: the state, in host memory.
+            result: the result of all rounds so far.
+            ends: whether `end` follows. Then `result.json` is left to `end`: the run must not count as finished before
+                its weights are written.
 
         Raises:
-            UserError: it cannot be saved, or the folder is another one; the checkpoints before it are as they were.
+            UserError: the state cannot be saved, or the folder was replaced; earlier checkpoints stay intact.
         """
         self._rows_and_cohorts(result)
         if self._run.keep > 0:
-            self._save(state, {**self._about, **self._held(result)})
+            self._save(state, {**self._about, **self._digests(result)})
         if not ends:
-            self._seal(result)  # last: the files that it describes exist
+            self._seal(result)  # last, because it describes the other files
 
     def _save(self, state: State, about: Manifest) -> None:
         self._lock.check(self._out)
         try:
             checkpoint.sync(self._out / run_files.METRICS)
             checkpoint.save(self._out / run_files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
-        except (OSError, ValueError, RuntimeError) as error:  # what orbax makes of a full disk
+        except (OSError, ValueError, RuntimeError) as error:  # orbax raises each of them for a full disk
             raise self._cannot("a checkpoint", error) from error
 
     def _cannot(self, what: str, error: Exception) -> UserError:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of a storage library's long story
+        of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of TensorStore's long message
         reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
         return UserError(
-            f"--out: cannot write {what} to {self._out} ({reason}); make room or mend the folder: "
+            f"--out: cannot write {what} to {self._out} ({reason}); free disk space or fix the permissions: "
             + how_to_go_on(self._run, self._out, where="the last checkpoint")
         )

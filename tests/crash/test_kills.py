@@ -181,7 +181,7 @@ def test_a_signal_saves_and_the_next_start_goes_on(tmp_path):
     printed, error = process.communicate(timeout=60)
     assert process.returncode == 0, error
     rounds = len((out / "metrics.csv").read_text().splitlines()) - 1
-    assert "the same command goes on from there" in printed.replace("\n", " ") and rounds % 5 == 0
+    assert "the same command resumes from there" in printed.replace("\n", " ") and rounds % 5 == 0
     assert checkpoint.read(newest(out))[0]["rounds"] == rounds
     environment = os.environ | {"COLUMNS": "300"}
     again = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -189,4 +189,4 @@ def test_a_signal_saves_and_the_next_start_goes_on(tmp_path):
         time.sleep(0.05)
     again.send_signal(signal.SIGINT)
     _, error = again.communicate(timeout=60)
-    assert again.returncode == 130 and f"going on after round {rounds}" in error
+    assert again.returncode == 130 and f"resuming after round {rounds}" in error

@@ -61,7 +61,7 @@ def rounds_in(out):
 
 
 def assert_kept(out):
-    """All rounds that were written are in the newest checkpoint, and the same command goes on from there."""
+    """All rounds that were written are in the newest checkpoint, and the same command resumes from there."""
     newest = checkpoint.list_all(out / "checkpoints")[0]
     told, _ = checkpoint.read(newest)
     assert told["rounds"] == rounds_in(out) > 0

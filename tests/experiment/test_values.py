@@ -84,7 +84,7 @@ def test_a_result_is_named_after_its_task(kept):
     assert not result.higher_is_better and np.isnan(result.gemd).all()
     below = result.measured["test_absolute_error"][0]
     assert result.rounds_to_target(float(below[1]))[0] == np.flatnonzero(below <= below[1])[0] + 1
-    with pytest.raises(AttributeError, match="no 'test_accuracy'; it measured test_absolute_error"):
+    with pytest.raises(AttributeError, match="no 'test_accuracy'; its measures are test_absolute_error"):
         _ = result.test_accuracy
 
 
@@ -139,7 +139,9 @@ def test_weights_find_their_places_by_name():
     read = Weights({str(place): own.trained[place] for place in sorted(range(12), key=str)}, ())
     found = weights.like(own, read)
     assert isinstance(found.trained, list) and [int(leaf[0]) for leaf in found.trained] == list(range(12))
-    with pytest.raises(UserError, match=r"^the weights are not those of this model: 'trained/11' is in one of them"):
+    with pytest.raises(
+        UserError, match=r"^the weights do not match this model: 'trained/11' is missing in one of them"
+    ):
         weights.like(Weights(own.trained[:11], ()), read)
 
 
@@ -162,7 +164,7 @@ def test_weights_that_are_not_the_runs_are_refused(kept, tmp_path, damage):
     else:
         with np.load(out / "params.npz") as arrays:
             np.savez(out / "params.npz", **{name: array + 1 for name, array in arrays.items()})
-    with pytest.raises(UserError, match=r"params.npz: cannot read the weights .* made again from the last checkpoint"):
+    with pytest.raises(UserError, match=r"params.npz: cannot read the weights .* restore it from the last checkpoint"):
         fedjax_sel.load(str(out))
 
 
@@ -362,7 +364,7 @@ def test_a_target_ends_a_run(kept, tmp_path):
 
 @pytest.mark.parametrize("target", [90, 0, -0.5])
 def test_a_target_that_is_no_share(target):
-    with pytest.raises(UserError, match=rf"StopAtTarget: {target} is not a share between 0 and 1, such as 0.62"):
+    with pytest.raises(UserError, match=rf"StopAtTarget: {target} is not in .0, 1.; give an accuracy such as 0.62"):
         callbacks.StopAtTarget(target).start(fedjax_sel.Config(), 0)
     callbacks.StopAtTarget(target).start(fedjax_sel.Config().replace(task="regression"), 0)
 
@@ -522,7 +524,7 @@ def test_what_is_no_experiment(wrong):
 
 
 def test_a_callback_that_is_a_class():
-    with pytest.raises(UserError, match=r"callbacks: StopAtTarget is a class; give an object of it, StopAtTarget\("):
+    with pytest.raises(UserError, match=r"callbacks: StopAtTarget is a class; give an instance, StopAtTarget\("):
         fedjax_sel.run(of(), callbacks=[callbacks.StopAtTarget])
 
 

@@ -64,7 +64,7 @@ def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkey
     path = tmp_path / "page.html"
     assert command_line.guarded(report.main, [str(real), "--html", str(path), "--quick"]) == 0
     (one,) = numbers_of(path.read_text())["settings"]
-    assert one["labels"] is None and one["runs"][0]["clients"] is None and "--quick: labels" in path.read_text()
+    assert one["labels"] is None and one["runs"][0]["clients"] is None and "--quick: label counts" in path.read_text()
 
 
 def test_labels_are_those_of_the_partition(real):
@@ -88,7 +88,7 @@ def test_labels_of_other_data_than_the_runs_are_not_shown(real, tmp_path):
     data = run_files.read_json(copied / run_files.DATA)
     data["partitions"]["1"]["sha256"] = "0" * 64
     run_files.write_json(copied / run_files.DATA, data)
-    with pytest.raises(UserError, match="another SHA-256"):
+    with pytest.raises(UserError, match="SHA-256 mismatch"):
         label_counts.label_counts(copied)
 
 
@@ -97,7 +97,7 @@ def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
     (tmp_path / "named_by_a_folder.py").write_text("raise SystemExit('imported')")
     write(tmp_path / "run", 20, 20, dataset="named_by_a_folder:data")
     path = tmp_path / "page.html"
-    with pytest.warns(UserWarning, match="nothing tells whether"):
+    with pytest.warns(UserWarning, match="the rows cannot be verified"):
         assert command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path)]) == 0
     assert path.read_text().count("names code (named_by_a_folder:data)") == 2
 
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_pat
     assert not path.exists() and "No run has a complete round yet" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore:.*nothing tells whether its rows")
+@pytest.mark.filterwarnings("ignore:.*the rows cannot be verified")
 @pytest.mark.parametrize(
     "arguments,says",
     [

@@ -72,7 +72,7 @@ def test_unfinished_runs_are_not_held_against_others():
     short = runs[1]._replace(result=made_up.result(0.7, rounds=7, algo="fedcor"), cohorts_known=4)
     text = page.render([made_up.chapter([runs[0], short, runs[2]])])
     (one,) = numbers_of(text)["settings"]
-    assert one["pairs"] == [] and "Paired differences come once two runs are finished" in text
+    assert one["pairs"] == [] and "Paired differences appear once two runs are finished" in text
     assert text.count("7 of 20") == 2 and one["runs"][1]["cohorts"]["rounds"] == 4
     seen = one["runs"][1]["curves"]["clients_seen"]["mean"]
     assert seen[3] > 0 and seen[4:] == [None] * 3
@@ -171,4 +171,4 @@ def test_without_plotly_one_sentence_says_what_to_install(monkeypatch, capsys, t
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     assert command_line.guarded(report.main, [str(tmp_path), "--html", str(tmp_path / "a.html")]) == 2
     _, err = capsys.readouterr()
-    assert err == "error: --html: the package plotly is missing; pip install 'fedjax-sel[html]'\n"
+    assert err == "error: --html: the package plotly is missing; run pip install 'fedjax-sel[html]'\n"

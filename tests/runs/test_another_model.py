@@ -41,13 +41,15 @@ def folder(request, tmp_path_factory):
 @pytest.mark.parametrize(
     "model,words",
     [
-        (WIDER, r"'trained/Dense_0/bias' is \[.*8\] there and \[.*16\] here"),
-        (DEEPER, "'trained/Dense_2/bias' is in one of them alone"),
+        (WIDER, r"'trained/Dense_0/bias' has shape \[.*8\], this model \[.*16\]"),
+        (DEEPER, "'trained/Dense_2/bias' is missing in one of them"),
     ],
 )
 def test_the_folder_of_another_model_of_that_name_is_refused(folder, model, words):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
-    with pytest.raises(UserError, match=rf"^--out: the run in .* is of another model named line-1 \({words}") as caught:
+    with pytest.raises(
+        UserError, match=rf"^--out: the run in .* has a different model named line-1 \({words}"
+    ) as caught:
         run(folder, model)
     assert str(caught.value).endswith("; change the name or the folder") and "\n" not in str(caught.value)
     assert {path: path.read_bytes() for path in before} == before
@@ -65,7 +67,9 @@ def test_weights_are_of_equally_many_seeds():
     assert weights.unlike(own, two) is None
     for other in ((3,), (1, 3)):
         two.trained["b"] = np.zeros(other)
-        assert "'trained/b' is [" in weights.unlike(own, two) and "another number of seeds" in weights.unlike(own, two)
+        assert "'trained/b' has shape [" in weights.unlike(own, two) and "another number of seeds" in weights.unlike(
+            own, two
+        )
 
 
 def test_weights_have_the_shapes_of_their_places():
@@ -73,5 +77,5 @@ def test_weights_have_the_shapes_of_their_places():
     for shape in ((3, 2), (5, 3, 2)):
         assert weights.like(own, Weights({"a": np.ones(shape)}, ())).trained["a"].shape == shape
     for shape in ((2, 3), (5, 2, 3), (4, 5, 3, 2), (2,)):
-        with pytest.raises(UserError, match=r"^the weights are not those of this model: 'trained/a' is \["):
+        with pytest.raises(UserError, match=r"^the weights do not match this model: 'trained/a' has shape \["):
             weights.like(own, Weights({"a": np.ones(shape)}, ()))

@@ -36,7 +36,7 @@ def test_an_answer_is_as_true_as_it_is(method):
 @pytest.mark.parametrize("answer", [np.zeros(2), jnp.zeros(3)])
 def test_an_answer_that_is_neither_is_refused(answer):
     with pytest.raises(
-        UserError, match=r"^callbacks: Answers.chunk answers a value of type .*, which is neither true "
+        UserError, match=r"^callbacks: Answers.chunk returns a value of type .*, which is neither true "
     ):
         callbacks.call((Answers(True), Answers(answer)), "chunk")
 

@@ -127,7 +127,7 @@ BAD = [
     (["--algo", "no.such.module:factory"], ["no.such.module"]),
     (["--algo", "json:loads"], ["json:loads"]),
     (["--out", "words.csv"], ["--out", "words.csv", "is a file"]),
-    (["--out", "thesis"], ["thesis", "holds no readable run"]),
+    (["--out", "thesis"], ["thesis", "has no readable run"]),
     (["--out", ""], ["--out", "empty"]),
     (["--data-dir", "", "--dataset", "mnist"], ["--data-dir", "empty"]),
     (["--data-dir", "~nosuchuser/x", "--dataset", "mnist"], ["~nosuchuser/x", "no such home folder"]),
@@ -321,7 +321,8 @@ def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypa
     assert f"{3 * model:.2f} MB each way per round and seed, {2 * 2 * 3 * model:,.0f} MB" in said["bytes"]
     assert "random adds: nothing; fedavg adds: nothing" in said["bytes"] and "--mesh seeds=" in said["mesh"]
     assert re.search(
-        r"about \d+ seconds: [\d.]+ s of compilation, then ([\d.]+ seed-rounds/s|[\d.]+ s a seed-round)$", said["time"]
+        r"about \d+ seconds: [\d.]+ s of compilation, then ([\d.]+ seed-rounds/s|[\d.]+ s per seed-round)$",
+        said["time"],
     )
     assert last == "--verbose adds details and the whole configuration."
     code, verbose, _ = command(capsys, *QUICK, "--seeds", "2", "--algo", "random", "--dry-run", "--verbose")

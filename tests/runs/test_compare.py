@@ -170,7 +170,7 @@ def test_differences_to_the_first_strategy_stand_behind_the_table(compared, caps
     for text in (printed, page):
         assert text.count("| fl_dp3s minus random[variant=md] |") == 2
         assert text.index("| fl_dp3s |") < text.index("| fl_dp3s minus")
-        assert "Too few seeds, 2: 6 or more can tell one comparison from chance" in text
+        assert "Too few seeds (2): no difference can be significant in one comparison with fewer than 6 seeds" in text
     assert code == 0 and comparison.NOTES_ON_PAIRS in page
     with (out / "comparison_pairs.csv").open() as file:
         accuracy, rounds = csv.DictReader(file)
@@ -246,7 +246,7 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
         }  # fmt: skip
 
     code, _, err = command(capsys, *QUICK, "--algos", "fl_dp3s", "--out", out, "--learning-rate", "0.1")
-    assert code == 2 and "learning_rate 0.05 there, 0.1 here" in err
+    assert code == 2 and "learning_rate 0.05 in the folder, 0.1 given" in err
 
 
 def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_path, monkeypatch):
@@ -329,7 +329,7 @@ def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path
     finished = (out / "random" / "metrics.csv").stat().st_mtime_ns
     assert not (out / "comparison.md").read_text().count("| fl_dp3s |")
     code, printed, err = command(capsys, *arguments)
-    assert code == 0 and "random, quickstart (finished before)" in err and "going on after round" in err
+    assert code == 0 and "random, quickstart (finished before)" in err and "resuming after round" in err
     assert (out / "random" / "metrics.csv").stat().st_mtime_ns == finished
     assert printed.count("| random |") == printed.count("| fl_dp3s |") > 0
 

@@ -57,11 +57,11 @@ def test_losses_fall_as_they_improve():
 @pytest.mark.parametrize(
     "options,words",
     [
-        ({"patience": 0}, "patience: 0 is no number of rounds; give a whole number, at least 1"),
-        ({"patience": 2.5}, "patience: 2.5 is no number of rounds"),
-        ({"patience": True}, "patience: True is no number of rounds"),
-        ({"patience": 2, "min_delta": -1}, "min_delta: -1 is no difference; give a finite number, at least 0"),
-        ({"patience": 2, "min_delta": np.nan}, "min_delta: nan is no difference"),
+        ({"patience": 0}, "patience: 0 is not a positive integer; give a number of rounds"),
+        ({"patience": 2.5}, "patience: 2.5 is not a positive integer"),
+        ({"patience": True}, "patience: True is not a positive integer"),
+        ({"patience": 2, "min_delta": -1}, "min_delta: -1 is not a nonnegative finite number; give a difference"),
+        ({"patience": 2, "min_delta": np.nan}, "min_delta: nan is not a nonnegative finite number"),
     ],
 )
 def test_numbers_out_of_range(options, words):
@@ -122,7 +122,7 @@ def test_weights_of_another_structure_are_rejected():
         def weights(self, rounds, weights):
             return 3
 
-    with pytest.raises(UserError, match=r"^callbacks: Wrong.weights answers a value of type int, which is not in the "):
+    with pytest.raises(UserError, match=r"^callbacks: Wrong.weights returns a value of type int, whose structure "):
         fedjax_sel.run(SMALL.replace(rounds=1), callbacks=Wrong())
 
 
@@ -142,7 +142,7 @@ def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_p
     with pytest.raises(RuntimeError):
         fedjax_sel.run(SMALL.replace(checkpoint_every=1), out=str(stopped), callbacks=Fails())
     found = fedjax_sel.load(stopped)
-    with pytest.raises(UserError, match=r'params: .* and with weights="latest" its newest checkpoint'):
+    with pytest.raises(UserError, match=r'params: .* and with weights="latest" from the newest checkpoint'):
         _ = found.params
     assert jax.tree.leaves(fedjax_sel.load(stopped, weights="latest").params)[0].shape[0] == 2
     with pytest.raises(UserError, match="weights: unknown 'last'; did you mean 'latest'"):

@@ -70,10 +70,10 @@ def test_a_finished_run_is_read_not_repeated(finished, monkeypatch):
 
 def test_a_folder_of_another_run_or_of_something_else_is_left_alone(finished, tmp_path):
     out, _ = finished
-    with pytest.raises(UserError, match=r"another configuration \(learning_rate 0.05 there, 0.1 here\)"):
+    with pytest.raises(UserError, match=r"another configuration \(learning_rate 0.05 in the folder, 0.1 given\)"):
         fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, learning_rate=0.1))
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds no readable run"):
+    with pytest.raises(UserError, match="has no readable run"):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path)))
     with pytest.raises(UserError, match="is a file"):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "thesis.txt")))

@@ -134,7 +134,7 @@ def test_files_that_are_not_what_they_were_are_refused(here, capsys, damage, kno
 def test_rounds_that_are_missing_are_not_made_up_for_without_a_checkpoint(here, capsys):
     without_rounds(here / "out" / "random")
     code, _, error = command(capsys, report.main, "out/random")
-    assert code == 2 and "cohorts.npy was cut" in error
+    assert code == 2 and "cohorts.npy was truncated" in error
 
 
 @pytest.mark.slow
@@ -153,12 +153,15 @@ def test_without_any_digest_a_run_is_read_with_a_warning(here):
     run = here / "out" / "random"
     (run / "result.json").unlink(missing_ok=True)
     shutil.rmtree(run / "checkpoints")
-    with pytest.warns(UserWarning, match="nothing tells whether its rows are what they were"):
+    with pytest.warns(UserWarning, match="the rows cannot be verified"):
         assert reading.load(run).finished
-    with pytest.warns(UserWarning, match="nothing tells"):
+    with pytest.warns(UserWarning, match="the rows cannot be verified"):
         result = fedjax_sel.run(SMALL.replace(dataset="blobs", data_dir="A", out="out/random"))
     assert result.finished
-    with pytest.raises(UserError, match="made from other data"), pytest.warns(UserWarning, match="nothing tells"):
+    with (
+        pytest.raises(UserError, match="used different data"),
+        pytest.warns(UserWarning, match="the rows cannot be verified"),
+    ):
         fedjax_sel.run(SMALL.replace(dataset="blobs", data_dir="B", out="out/random"))
 
 
@@ -173,16 +176,16 @@ def test_the_rounds_of_an_interrupted_run_are_checked_too(here):
 
 
 def test_other_data_under_the_same_name_are_refused(here, capsys):
-    told = "was made from other data than are there now (the SHA-256 of the images and labels differs)"
+    message = "used different data (the SHA-256 of the images and labels differs)"
     code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("B"), "--out", "out/random")
-    assert code == 2 and told in error
+    assert code == 2 and message in error
     shutil.rmtree(here / "out" / "oort" / "checkpoints")  # only one of them is finished
     (here / "out" / "oort" / "result.json").unlink(missing_ok=True)
     (here / "out" / "oort" / "cohorts.npy").unlink()
     before = bytes_of(here / "out")
     for algos in (["random", "oort"], ["oort", "divfl"]):
         code, printed, error = command(capsys, compare.main, "--algos", *algos, *FLAGS, *of("B"), "--out", "out")
-        assert code == 2 and told in error and printed == ""
+        assert code == 2 and message in error and printed == ""
     assert bytes_of(here / "out") == before
 
 
@@ -190,11 +193,11 @@ def test_an_edited_trace_is_refused(here, capsys):
     who = np.loadtxt("who.csv", dtype=int, delimiter=",")
     who[1, 2] = 0
     np.savetxt("who.csv", who, fmt="%d", delimiter=",")
-    told = "made from other data than are there now (the SHA-256 of the trace of --available differs)"
+    message = "used different data (the SHA-256 of the trace of --available differs)"
     code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert code == 2 and told in error
+    assert code == 2 and message in error
     code, _, error = command(capsys, compare.main, "--algos", "random", "oort", *FLAGS, *of("A"), "--out", "out")
-    assert code == 2 and told in error
+    assert code == 2 and message in error
 
 
 def test_data_that_cannot_be_read_are_not_taken_for_the_same(here, capsys):
@@ -215,7 +218,7 @@ def test_runs_of_one_table_must_be_of_the_same_data(here, capsys):
         rewrite(file, told)
     code, printed, _ = command(capsys, report.main, "out/random", "out/oort")
     assert code == 0 and printed.count("| final test accuracy |") == 2
-    assert "Different setting: who holds what (the data or their partition, by their SHA-256)" in printed
+    assert "Different setting: data or partition (the SHA-256 differs)" in printed
 
 
 def manifests(run):
@@ -253,7 +256,10 @@ def test_checkpoints_of_an_earlier_version_cannot_bring_it_back(here, capsys):
         told.pop("config", None)
         rewrite(file, told)
     code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert code == 2 and "config.json is lost or damaged, and its checkpoints, of an earlier version, hold no" in error
+    assert (
+        code == 2
+        and "config.json is lost or damaged, and the checkpoints of this earlier version have no copy" in error
+    )
 
 
 @pytest.mark.slow

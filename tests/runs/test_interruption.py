@@ -24,7 +24,7 @@ def test_the_first_signal_asks_and_the_second_interrupts(number, capfd):
         assert interruption.asked == 0
         signal.raise_signal(number)
         assert interruption.asked == number
-        assert "stopping after the rounds that are being computed" in capfd.readouterr().err
+        assert "stopping after the current chunk of rounds" in capfd.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert signal.getsignal(number) is before
@@ -62,9 +62,9 @@ class StopAt:
 @pytest.mark.parametrize(
     "changes,then,on",
     [
-        ({}, "the same command goes on from there (runs/x)", True),
-        ({"resume": "never"}, "without --resume never the same command goes on from there (runs/x)", True),
-        ({"keep": 0}, "--keep 0 left no checkpoint, so the same command begins anew (runs/x)", False),
+        ({}, "the same command resumes from there (runs/x)", True),
+        ({"resume": "never"}, "without --resume never the same command resumes from there (runs/x)", True),
+        ({"keep": 0}, "--keep 0 left no checkpoint, so the same command starts over (runs/x)", False),
     ],
 )
 def test_what_becomes_of_a_run_that_ended_early(tmp_path, changes, then, on):
@@ -82,10 +82,10 @@ def test_what_becomes_of_a_run_without_checkpoints_of_its_own(tmp_path):
     config = SMALL.replace(out=str(tmp_path / "run"))
     first = interrupted(config)
     fedjax_sel.run(config.replace(keep=0), callbacks=[StopAt(first.num_rounds + 1)])
-    then = f"--keep 0 saved none of these rounds, so the same command goes on after round {first.num_rounds} ("
+    then = f"--keep 0 saved none of these rounds, so the same command resumes after round {first.num_rounds} ("
     assert how_to_go_on(config.replace(keep=0).run, config.run.out).startswith(then)
     never = how_to_go_on(config.replace(resume="never").run, "runs/x", where="the last checkpoint")
-    assert never == "without --resume never the same command goes on from the last checkpoint (runs/x)"
+    assert never == "without --resume never the same command resumes from the last checkpoint (runs/x)"
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -95,7 +95,7 @@ def test_a_run_goes_on_without_what_only_describes_it(
         (unfinished / name).write_bytes(b"half")  # of the process that was killed
     fedjax_sel.run(SMALL.replace(out=str(unfinished)), progress=True)
     said = capsys.readouterr().err
-    assert "going on after round 4" in said and "config.json there was lost or changed, and is restored" in said
+    assert "resuming after round 4" in said and "config.json was lost or changed, and is restored" in said
     assert_ends_like(unfinished, whole)
     about = json.loads((unfinished / "environment.json").read_text())
     assert [entry["after_round"] for entry in about["resumed"]] == [4] and "jax" in about["resumed"][0]["packages"]
@@ -269,7 +269,7 @@ def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(UserError, match="cannot write the picture"):
+    with pytest.raises(UserError, match="cannot write the plot"):
         plots.curves({"random": whole[1]}, tmp_path / "curves.png")
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()

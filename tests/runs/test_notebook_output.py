@@ -59,20 +59,20 @@ def test_a_run_has_one_output_that_moves_and_standard_error_stays_empty(cell, ca
     assert f"random: round 4/4  accuracy {result.test_accuracy[0, -1]:.3f}" in last["text/plain"]
     assert "<b>random</b>: round 4/4" in last["text/html"] and "<progress" not in last["text/html"]
     fedjax_sel.run(SMALL, out=str(tmp_path / "run"), progress=True)
-    assert "all 4 rounds were run before" in cell.outputs[1][-1]["text/plain"]
+    assert "all 4 rounds are finished" in cell.outputs[1][-1]["text/plain"]
     assert capfd.readouterr() == ("", "")
 
 
 def test_messages_stay_above_the_line_that_moves(cell, capfd):
     with Reporter(10, 1, 0.0, about="a<b") as reporter:
-        reporter.say("going on after round 4 & no other")
-        reporter.goes_on_after(4)
+        reporter.say("resuming after round 4 & no other")
+        reporter.resume_after(4)
         for done in (6, 8):
             reporter.chunk(done, np.array([[0.5]]), np.array([[1.0]]))
     (output,) = cell.outputs
     first, second = output[-1]["text/plain"].splitlines()
-    assert first == "a<b: going on after round 4 & no other" and second.startswith("a<b: round 8/10")
-    assert "going on after round 4 &amp; no other<br><b>a&lt;b</b>: " in output[-1]["text/html"]
+    assert first == "a<b: resuming after round 4 & no other" and second.startswith("a<b: round 8/10")
+    assert "resuming after round 4 &amp; no other<br><b>a&lt;b</b>: " in output[-1]["text/html"]
     assert capfd.readouterr() == ("", "")
 
 
@@ -87,9 +87,9 @@ def test_an_interrupted_cell_says_how_to_go_on(cell, capfd, tmp_path):
     result = fedjax_sel.run(SMALL, out=str(out), callbacks=[Impatient()], progress=True)
     assert not result.finished and result.stopped_by == signal.SIGINT
     last = cell.outputs[0][-1]["text/plain"]
-    assert f"ended after round {result.num_rounds} of 4; the same cell goes on from there ({out})" in last
+    assert f"stopped after round {result.num_rounds} of 4; the same cell resumes from there ({out})" in last
     fedjax_sel.run(SMALL, out=str(out), progress=True)
-    assert f"going on after round {result.num_rounds}" in cell.outputs[1][-1]["text/plain"]
+    assert f"resuming after round {result.num_rounds}" in cell.outputs[1][-1]["text/plain"]
     assert capfd.readouterr() == ("", "")
 
 

@@ -32,7 +32,7 @@ def _chunk(first: int, log: list[str]) -> Chunk:
     return Chunk(first, records, copy_state, SimpleNamespace)  # pyright: ignore[reportArgumentType]
 
 
-def _read(monkeypatch, asked_after: int | None = None, wished_after: int | None = None) -> list[str]:
+def _read(monkeypatch, asked_after: int | None = None, requested_after: int | None = None) -> list[str]:
     """Return what happens, in order, to three chunks of two rounds."""
     log: list[str] = []
 
@@ -50,7 +50,7 @@ def _read(monkeypatch, asked_after: int | None = None, wished_after: int | None 
         rounds = done.first + LENGTH
         log.append(f"read {rounds}" + (" with its state" if done.state is not None else ""))
         interruption.asked += rounds == asked_after
-        ending.wished |= rounds == wished_after
+        ending.requested |= rounds == requested_after
     return log
 
 
@@ -60,6 +60,6 @@ def test_a_chunk_is_read_before_the_state_after_the_next_one_is_copied(monkeypat
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("why", ["asked_after", "wished_after"])
+@pytest.mark.parametrize("why", ["asked_after", "requested_after"])
 def test_who_wants_it_to_end_gets_the_state_after_what_is_being_computed(monkeypatch, why):
     assert _read(monkeypatch, **{why: 2}) == ["begin 2", "begin 4", "read 2", "copy 4", "read 4 with its state"]

@@ -38,7 +38,7 @@ def test_the_clients_are_those_of_the_result(result, changes):
 @pytest.mark.parametrize(
     "changes,words",
     [
-        ({"num_clients": 6}, "num_clients is 6 in the experiment and 4 in the result's"),
+        ({"num_clients": 6}, "num_clients is 6 in the experiment and 4 in the result;"),
         ({"partition": [list(range(first, 48, 4)) for first in range(4)]}, "partition is 'value:by-hand' .* and 'iid'"),
         ({"holdout": 0.25}, "holdout is 0.25 in the experiment and 0.0"),
         ({"dataset": "digits"}, "dataset is 'digits' in the experiment and 'value:arrays'"),
@@ -49,7 +49,7 @@ def test_the_clients_are_those_of_the_result(result, changes):
 def test_another_experiment_is_refused(result, changes, words):
     with pytest.raises(UserError, match=f"^per_client: {words}") as caught:
         fedjax_sel.per_client(result, line(**changes))
-    assert str(caught.value).endswith("; give the experiment that it is the result of")
+    assert str(caught.value).endswith("; give the experiment of this result")
 
 
 def test_names_of_values_tell_them_apart_where_both_have_one(result):

@@ -218,8 +218,8 @@ def test_an_edited_plugin_is_named_when_its_run_goes_on(capsys, here):
     forget()
     (here / "own_helper.py").write_text("EDITED = True\n")
     code, _, err = command(capsys, train.main, *run, "2")
-    assert code == 0 and "going on after round 1" in err
-    assert "own_strategy:sound was edited since (own_helper): the rounds from here on are those" in err
+    assert code == 0 and "resuming after round 1" in err
+    assert "own_strategy:sound was edited since (own_helper): the remaining rounds use the edited code" in err
     assert "own_optimizer" not in err
     forget()
     code, out, _ = command(capsys, train.main, *run, "2")

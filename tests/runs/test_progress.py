@@ -7,7 +7,7 @@ from fedjax_sel.runs import progress
 
 @pytest.mark.parametrize(
     "speed,words",
-    [(66.31, "66.3 seed-rounds/s"), (1.0, "1.0 seed-rounds/s"), (0.19, "5.3 s a seed-round")],
+    [(66.31, "66.3 seed-rounds/s"), (1.0, "1.0 seed-rounds/s"), (0.19, "5.3 s per seed-round")],
 )
 def test_a_slow_run_says_how_long_a_round_takes(speed, words):
     """ "0.2 seed-rounds/s" is as true of four seconds a round as of six."""

@@ -86,11 +86,11 @@ def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(re
     out, pictures = reported("random", "fast", "fl_dp3s", "gpfl")
     assert pictures == ["curves-1.png", "curves-2.png", "curves-3.png"]
     first, second, third = re.split(r"^## ", out, flags=re.MULTILINE)[1:]
-    assert all(part.startswith("digits (made up), shards, 1 a client;") for part in (first, second, third))
+    assert all(part.startswith("digits (made up), shards, 1 per client;") for part in (first, second, third))
     assert [strategies_in(part) for part in (first, second, third)] == [["random", "fl_dp3s"], ["random"], ["gpfl"]]
     assert "Different setting" not in first and "rounds to 50%" in first and "rounds to 40%" not in first
     assert "Different setting: learning_rate 0.1, not 0.05; target_accuracy 0.4, not 0.5\n" in second
     assert "rounds to 40%" in second and "rounds to 50%" not in second
-    assert "Different setting: who holds what (the data or their partition, by their SHA-256)\n" in third
+    assert "Different setting: data or partition (the SHA-256 differs)\n" in third
     for part, picture in zip((first, second, third), pictures):
         assert re.search(rf"^Curves in .*{picture}$", part, re.MULTILINE)

@@ -79,12 +79,12 @@ def assert_equal(result, expected):
 
 
 NAMES = {
-    "far": r"`select` names clients 1000, 1001, and there are 14, from 0: clip its ids",
-    "masked": r"`select` names client 14, and there are 14",
-    "negative": r"`select` names client -1, and there are 14",
-    "twice": r"`select` names client 1 more than once: .* mask to first_occurrence",
-    "far candidates": r"`candidates` names client 99, and there are 14",
-    "candidates twice": r"`candidates` names client 5 more than once: draw without replacement",
+    "far": r"`select` returns clients 1000, 1001, but client IDs range from 0 to 13: clip the IDs",
+    "masked": r"`select` returns client 14, but client IDs range from 0 to 13",
+    "negative": r"`select` returns client -1, but client IDs range from 0 to 13",
+    "twice": r"`select` returns client 1 more than once: .* mask to first_occurrence",
+    "far candidates": r"`candidates` returns client 99, but client IDs range from 0 to 13",
+    "candidates twice": r"`candidates` returns client 5 more than once: draw without replacement",
 }
 
 
@@ -100,7 +100,7 @@ NAMES = {
 def test_a_strategy_that_names_nobody_ends_the_run(fault, tmp_path):
     out = tmp_path / "run"
     config = SMALL.replace(algo=PLUGIN, algo_args={"fault": fault}, out=str(out))
-    with pytest.raises(UserError, match=rf"--algo {PLUGIN}: round 4, seed 3: {NAMES[fault]}.*fedjax_sel.testing"):
+    with pytest.raises(UserError, match=rf"--algo {PLUGIN}: round 4, seed 3: {NAMES[fault]}.*fedjax_sel test "):
         fedjax_sel.run(config)
     assert reading.load(out).num_rounds == 3
     assert newest_state(out)[0] == 2
@@ -109,7 +109,7 @@ def test_a_strategy_that_names_nobody_ends_the_run(fault, tmp_path):
 @pytest.mark.slow
 def test_nobodys_memory_in_host_memory_is_neither_read_nor_written(tmp_path):
     config = SMALL.replace(algo=PLUGIN, algo_args={"fault": "far", "after": 0}, out=str(tmp_path / "run"))
-    with pytest.raises(UserError, match="round 1, seed 3: `select` names clients 1000, 1001"):
+    with pytest.raises(UserError, match="round 1, seed 3: `select` returns clients 1000, 1001"):
         fedjax_sel.run(config.replace(optimizer="scaffold", host_client_state=True))
 
 
@@ -127,7 +127,7 @@ def test_the_command_says_so_and_a_mended_strategy_goes_on(tmp_path, monkeypatch
     config = SMALL.replace(algo="strategy_of_mine:make", out=str(out))
     assert command_line.guarded(train.main, arguments(config, "--algo", config.selection.algo)) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("error: --algo strategy_of_mine:make: round 4, seed 3: `select` names clients 1000, 1001")
+    assert said.startswith("error: --algo strategy_of_mine:make: round 4, seed 3: `select` returns clients 1000, 1001")
     before = {path: path.read_bytes() for path in (out / "checkpoints").rglob("*") if path.is_file()}
     with pytest.raises(UserError, match="round 4"):
         fedjax_sel.run(config)
@@ -157,7 +157,7 @@ STEPS = {
     "weights": (
         {"algo": PLUGIN, "algo_args": {"fault": "weights"}},
         "round 4, seed 3",
-        rf"weights of the updates are not, which come from the strategy {PLUGIN}",
+        rf"because the aggregation weights of the strategy {PLUGIN} are not finite",
     ),
 }
 
@@ -199,7 +199,7 @@ def wild(tmp_path_factory):
     """A run whose updates are not finite from round 4 on, and that stopped there."""
     out = tmp_path_factory.mktemp("wild") / "run"
     config = SMALL.replace(learning_rate_milestones=(3,), learning_rate_decay=1e30, out=str(out))
-    with pytest.raises(NonFiniteUpdateError, match=r"round 4, seed 3: .* --on-nonfinite skip, with which .* goes on"):
+    with pytest.raises(NonFiniteUpdateError, match=r"round 4, seed 3: .* --on-nonfinite skip, with which .* resumes"):
         fedjax_sel.run(config)
     return config
 
@@ -208,7 +208,7 @@ def test_a_run_that_stopped_before_its_first_checkpoint_begins_again_in_its_plac
     wild = {"learning_rate_milestones": (1,), "learning_rate_decay": 1e30, "checkpoint_every": None}
     config = SMALL.replace(**wild, out=str(tmp_path / "run"))
     for _ in range(2):
-        with pytest.raises(NonFiniteUpdateError, match=r"with which the same command begins again in "):
+        with pytest.raises(NonFiniteUpdateError, match=r"with which the same command starts over in "):
             fedjax_sel.run(config)
         assert [path.name for path in tmp_path.iterdir()] == ["run"]  # nothing was worth setting aside
     assert fedjax_sel.run(config.replace(on_nonfinite="skip")).finished
@@ -228,7 +228,7 @@ def test_skip_goes_on_in_the_folder_of_a_run_that_stopped(wild, tmp_path):
 
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     for rounds in (6, 8):
-        with pytest.raises(UserError, match=r"--on-nonfinite stop: the run in .* left an update out in round 4"):
+        with pytest.raises(UserError, match=r"--on-nonfinite stop: the run in .* skipped an update in round 4"):
             fedjax_sel.run(wild.replace(out=str(out), rounds=rounds))
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 

@@ -87,7 +87,7 @@ def test_a_run_splits_its_seeds_by_itself_and_says_so(monkeypatch, capsys):
     monkeypatch.setattr(setup, "of_device", lambda: limit)
     result = fedjax_sel.run(config, progress=True)
     assert result.finished and result.test_accuracy.shape == (4, 2)
-    assert "they take turns, 2 at once" in capsys.readouterr().err
+    assert "running 2 at a time" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("together,near", [(3, 2), (0, 1), (8, 4)])

@@ -88,7 +88,7 @@ def test_what_left_updates_out_is_not_enough_for_who_would_stop_there(config, tm
     skipped = np.ones_like(result.ledger.updates_skipped)
     result = dataclasses.replace(result, ledger=result.ledger._replace(updates_skipped=skipped))
     monkeypatch.setattr(grid.reading, "load_whole", lambda path: result)
-    with pytest.raises(UserError, match="left an update out in round 1"):
+    with pytest.raises(UserError, match="skipped an update in round 1"):
         grid.result_of(tmp_path / "skipping", skipping, three_rounds)
 
 

@@ -1,11 +1,11 @@
-"""A report as one page: `page.render` makes it, of what the other files take from runs.
+"""Reports as a single HTML page, rendered by `page.render`.
 
-sources      runs by setting, with all that is known of each
+sources      runs by setting, with the data for the page
 series       curves: means and spreads over seeds against rounds, megabytes and seconds
-selections   who trained when
-insides      what a strategy learned of the clients, from its last checkpoint
-tables       numbers and paired differences
-again        the configuration, and how to run it again
-bundle       the scripts and styles of `static`, and plotly's
-page         all of it in one file
+selections   cohorts, selection counts, and per-client results
+insides      a strategy's state from its last checkpoint
+tables       results and paired differences
+again        the configuration, the command to repeat the runs, and their provenance
+bundle       the scripts and styles of `static`, and plotly.js
+page         the complete page
 """

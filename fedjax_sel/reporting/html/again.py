@@ -1,4 +1,4 @@
-"""The configuration of a setting, how to run it again, and on what its runs were computed."""
+"""The page section on reproduction: configuration, command, and the provenance of each run."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from fedjax_sel.runs import run_files
 
 
 def section(chapter: Chapter) -> str:
-    """Return the part of a page that says how its runs were made."""
+    """Return the HTML of the section for one setting."""
     config = chapter.runs[0].result.config.to_json()
     config["selection"].pop("algo")
     config["selection"].pop("algo_args")
@@ -21,8 +21,8 @@ def section(chapter: Chapter) -> str:
     algos = shlex.join(_algo(run.result.config.selection) for run in chapter.runs)
     command = f"fedjax-sel compare --config config.json --algos {algos} --out runs/again"
     return (
-        "<p>Save the configuration as <code>config.json</code> "
-        f'(<a download="config.json" href="{link}">download</a>), and run its strategies again:</p>'
+        "<p>To repeat these runs, save the configuration as <code>config.json</code> "
+        f'(<a download="config.json" href="{link}">download</a>), and run:</p>'
         f'<pre class="command">{escape(command)}</pre>'
         f"<details><summary>config.json</summary><pre>{escape(text)}</pre></details>" + _origins(chapter)
     )
@@ -34,27 +34,28 @@ def _algo(selection: Any) -> str:
 
 
 def _origins(chapter: Chapter) -> str:
-    """Return where each run lies, and what its folder tells of its making."""
+    """Return each run's folder, command, versions, devices and commit as HTML."""
     parts = []
     for run in chapter.runs:
-        told = run_files.read_json(run.path / run_files.ENVIRONMENT)
-        told = told if isinstance(told, dict) else {}
+        environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
+        environment = environment if isinstance(environment, dict) else {}
+        command, devices = environment.get("command"), environment.get("devices")
         lines = {
             "folder": str(run.path),
-            "command": shlex.join(map(str, told["command"])) if isinstance(told.get("command"), list) else "",
-            "versions": _versions(told),
-            "devices": ", ".join(map(str, told["devices"])) if isinstance(told.get("devices"), list) else "",
-            "commit": str(told.get("commit") or ""),
+            "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
+            "versions": _versions(environment),
+            "devices": ", ".join(map(str, devices)) if isinstance(devices, list) else "",
+            "commit": str(environment.get("commit") or ""),
         }
         listed = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in lines.items() if text)
         parts.append(
             f'<details data-run="{escape(run.name)}"><summary>{escape(run.name)}</summary><dl>{listed}</dl></details>'
         )
-    return "<h4>Where each run comes from</h4>" + "".join(parts)
+    return "<h4>Provenance of each run</h4>" + "".join(parts)
 
 
-def _versions(told: dict[str, Any]) -> str:
-    packages = told.get("packages")
-    known = {"fedjax_sel": told.get("fedjax_sel"), "Python": told.get("python")}
-    known |= packages if isinstance(packages, dict) else {}
-    return ", ".join(f"{name} {version}" for name, version in known.items() if version)
+def _versions(environment: dict[str, Any]) -> str:
+    packages = environment.get("packages")
+    versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
+    versions |= packages if isinstance(packages, dict) else {}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)

@@ -1,4 +1,4 @@
-"""What a page needs to draw in a browser, read from where it is installed: a page asks no network for anything."""
+"""Scripts and styles that are inlined into the self-contained page."""
 
 from importlib import resources
 
@@ -6,11 +6,11 @@ from fedjax_sel.errors import UserError
 
 STYLES = ("page.css",)
 SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "inside.js", "controls.js")
-"""In the order in which they run."""
+"""The scripts in execution order."""
 
 
 def plotly() -> str:
-    """Return plotly.js, whole: the package ships no smaller bundle.
+    """Return the full plotly.js, since the package has no smaller bundle.
 
     Raises:
         UserError: plotly is not installed.
@@ -18,11 +18,11 @@ def plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise UserError("--html: the package plotly is missing; pip install 'fedjax-sel[html]'") from error
+        raise UserError("--html: the package plotly is missing; run pip install 'fedjax-sel[html]'") from error
     return get_plotlyjs()
 
 
 def own(names: tuple[str, ...]) -> str:
-    """Return files of this package's `static`, one behind the other."""
+    """Return the concatenated files from this package's `static` folder."""
     place = resources.files("fedjax_sel.reporting.html") / "static"
     return "\n".join((place / name).read_text(encoding="utf-8") for name in names)

@@ -1,4 +1,4 @@
-"""What a strategy has learned of the clients, as its last checkpoint holds it."""
+"""A strategy's state from its last checkpoint, prepared for plots."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ MOST_CLIENTS = 250
 
 
 class View(NamedTuple):
-    """How a field of a strategy's state is shown."""
+    """The plot type and texts for a field of a strategy's state."""
 
     field: str
     kind: str  # "embeddings" [d, N], "matrix" [N, N] or "values" [N]
@@ -22,19 +22,19 @@ class View(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """A field of a strategy's state, of the first seed."""
+    """A field of a strategy's state for the first seed."""
 
     view: View
-    rounds: int  # behind the state
+    rounds: int  # completed rounds at the checkpoint
     values: np.ndarray
 
 
 _CORRELATION = View(
     "embeddings",
     "embeddings",
-    "Embeddings X of the clients, and X^T X",
-    "The covariance of the clients' loss changes is X^T X + noise^2 I: clients that lie in one direction from the "
-    "origin win and lose together. The map shows the two directions along which they differ most.",
+    "Client embeddings X and their Gram matrix X^T X",
+    "The covariance of the clients' loss changes is X^T X + noise^2 I: losses of clients in the same direction from "
+    "the origin change together. The map shows the first two principal components.",
 )
 VIEWS: dict[str, tuple[View, ...]] = {
     "fedcor": (_CORRELATION,),
@@ -44,8 +44,8 @@ VIEWS: dict[str, tuple[View, ...]] = {
             "similarity",
             "matrix",
             "Similarity S of the clients' data profiles",
-            "A cohort Y is drawn with probability in proportion to det(L_Y), L = S^T S: two clients that are much "
-            "alike seldom train together.",
+            "A cohort Y is drawn with probability proportional to det(L_Y), L = S^T S: two similar clients seldom "
+            "train together.",
         ),
     ),
     "divfl": (
@@ -53,25 +53,25 @@ VIEWS: dict[str, tuple[View, ...]] = {
             "distances",
             "matrix",
             "Distances D between the clients' gradients",
-            "A cohort is chosen so that every client is close to one of its members.",
+            "The cohort is chosen so that each client is close to one of its members.",
         ),
     ),
     "oort": (
         View(
-            "utilities", "values", "Utility of each client", "Clients of high utility are preferred; 0: not yet tried."
+            "utilities", "values", "Utility per client", "Clients with high utility are preferred; 0: not yet explored."
         ),
     ),
-    "gpfl": (View("reward_sum", "values", "Sum of the rewards of each client", "What a client earned in its rounds."),),
+    "gpfl": (View("reward_sum", "values", "Sum of rewards per client", "The sum is over a client's training rounds."),),
 }
 
 
 def of(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
-    """Return what is known of a strategy's inside; nothing where it has none, or no checkpoint is whole.
+    """Return the plotted fields of a strategy's state; an empty list without views or without an intact checkpoint.
 
     Args:
         path: the run's folder.
         algo: name of the strategy.
-        left_out: gets a sentence where something is lost.
+        left_out: list of notes on omitted content; a missing checkpoint is appended.
     """
     views = VIEWS.get(algo, ())
     if not views:
@@ -87,12 +87,12 @@ def of(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
             for view, values in found
             if values is not None and values.ndim >= 2 and np.isfinite(values[0]).any()
         ]
-    left_out.append(f"The inside of {algo}: {path} holds no whole checkpoint.")
+    left_out.append(f"State of {algo}: {path} has no intact checkpoint.")
     return []
 
 
 def as_json(inside: Inside) -> dict[str, Any]:
-    """Return what the page draws; of many clients some, evenly spaced."""
+    """Return the plot data, for at most MOST_CLIENTS evenly spaced clients."""
     view, values = inside.view, inside.values
     chosen = np.unique(np.linspace(0, values.shape[-1] - 1, min(values.shape[-1], MOST_CLIENTS)).round().astype(int))
     about = {"kind": view.kind, "title": view.title, "about": view.about, "rounds": inside.rounds}
@@ -111,9 +111,9 @@ def as_json(inside: Inside) -> dict[str, Any]:
 
 
 def _two_directions(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each point's two principal components, [N] each, and the shares of the variance that they hold."""
-    centred = points - points.mean(axis=0)
-    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
+    """Return each point's first two principal components, [N] each, and their shares of the variance."""
+    centered = points - points.mean(axis=0)
+    left, scale, _ = np.linalg.svd(centered, full_matrices=False)
     variance = scale**2 / max(float((scale**2).sum()), 1e-300)
     two = np.zeros((len(points), 2))
     two[:, : len(scale[:2])] = (left * scale)[:, :2]

@@ -1,4 +1,4 @@
-"""Arrays as JSON that stays short."""
+"""Compact JSON encodings of arrays."""
 
 import base64
 import math
@@ -10,10 +10,10 @@ DIGITS = 5
 
 
 def short(values: Any) -> list[float | None]:
-    """Return numbers with five digits; None for what is not finite.
+    """Return numbers with five significant digits; None for non-finite values.
 
     Args:
-        values: [...], flattened.
+        values: numbers [...], flattened in the result.
     """
     return [_short(value) for value in np.asarray(values, np.float64).ravel().tolist()]
 
@@ -26,19 +26,19 @@ def _short(value: float) -> float | None:
 
 
 def packed(values: np.ndarray) -> str:
-    """Return whole numbers of two bytes each, in base64, little-endian.
+    """Return integers as little-endian uint16 in base64.
 
     Args:
-        values: in -1 .. 65534; -1 becomes 65535.
+        values: integers from -1 to 65534; -1 becomes 65535.
     """
     return base64.b64encode(np.asarray(values).astype("<u2").tobytes()).decode()
 
 
 def shades(values: np.ndarray) -> dict[str, Any]:
-    """Return numbers in 255 steps between the least and the greatest, a byte each, in base64.
+    """Return numbers quantized to one byte between their minimum and maximum, in base64.
 
     Args:
-        values: finite, [...].
+        values: finite numbers [...].
     """
     low, high = float(values.min()), float(values.max())
     steps = np.rint((values - low) * (255.0 / (high - low) if high > low else 0.0)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The page: one file that holds its numbers, its scripts and its styles, and asks no network for anything."""
+"""The HTML page: one self-contained file with its data, scripts and styles."""
 
 import datetime
 import json
@@ -14,19 +14,19 @@ from fedjax_sel.reporting.html.sources import Chapter, Run
 from fedjax_sel.reporting.styles import Style, styles_of
 from fedjax_sel.version import __version__
 
-MOST_LABELS = 200_000  # numbers of all seeds' label tables; of more, the first seed's alone
+MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
 
-ABOUT_CURVES = """A line is the mean over seeds. The band is chosen above: one sample standard deviation to either side,
-the 95 % interval of the mean (Student's), or from the least to the greatest seed; it ends where the measure does.
-Smoothed: a running mean over 2 % of the points, where there are 100 or more."""
+ABOUT_CURVES = """Lines are means over seeds. Choose the band above: plus and minus one sample standard deviation, the
+95 % interval of the mean (Student's t), or the range of the seeds. Bands are clipped to the range of the measure.
+Smoothed: a running mean over 2 % of the points, for curves with 100 points or more."""
 
 
 def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
-    """Return the page.
+    """Return the page as HTML.
 
     Args:
-        chapters: the settings, each under a heading of its own.
-        refresh: seconds after which a browser reads the page again; None: the runs are not being followed.
+        chapters: the settings, one chapter each.
+        refresh: seconds between reloads in the browser; None without --watch.
 
     Raises:
         UserError: plotly is not installed.
@@ -42,24 +42,24 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         _chapter(number, chapter, pairs[number], len(chapters)) for number, chapter in enumerate(chapters)
     )
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    title = "Client selection, compared" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
+    title = "Comparison of client selection" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title><style>{bundle.own(bundle.STYLES)}</style></head><body>"
-        f"<header><h1>{escape(title)}</h1><p>Made {made} by fedjax_sel {escape(__version__)}"
+        f"<header><h1>{escape(title)}</h1><p>Created {made} by fedjax_sel {escape(__version__)}"
         f"{_names_of_settings(chapters)}</p></header>"
-        f'<nav id="controls" aria-label="What is shown"></nav><main>{sections}</main>'
-        "<noscript><p>The pictures need JavaScript; the tables do not.</p></noscript>"
+        f'<nav id="controls" aria-label="Display options"></nav><main>{sections}</main>'
+        "<noscript><p>The plots need JavaScript; the tables do not.</p></noscript>"
         f'<script type="application/json" id="report">{_inlined(json.dumps(about, separators=(",", ":")))}</script>'
         f"<script>{bundle.plotly()}</script><script>{bundle.own(bundle.SCRIPTS)}</script></body></html>\n"
     )
 
 
 def _inlined(text: str) -> str:
-    """Return JSON in which nothing can end the script that it stands in."""
+    """Return JSON with escaped characters that could end the surrounding script element."""
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
@@ -69,7 +69,7 @@ def _names_of_settings(chapters: Sequence[Chapter]) -> str:
     if len(chapters) == 1:
         return ""
     links = "".join(f'<li><a href="#setting-{i}">{escape(one.title)}</a></li>' for i, one in enumerate(chapters))
-    return f" of runs in {len(chapters)} settings, which are not comparable with each other:</p><ol>{links}</ol><p>"
+    return f" from runs in {len(chapters)} settings, which are not comparable:</p><ol>{links}</ol><p>"
 
 
 def _style(style: Style) -> dict[str, str]:
@@ -138,11 +138,11 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
         for run in chapter.runs
         if not run.result.finished
     }
-    differs = f"<p>Another setting than the first: {escape(chapter.differs)}.</p>" if chapter.differs else ""
+    differs = f"<p>Differences from the first setting: {escape(chapter.differs)}.</p>" if chapter.differs else ""
     parts = [
         ("Curves", f"<p>{escape(ABOUT_CURVES)}</p>" + _plots(number, "curves", "curves")),
         (
-            "What it cost, and what it brought",
+            "Results and costs",
             tables.results(rows, unfinished)
             + f'<p class="note">{escape(comparison.NOTES)}</p>'
             + _plots(number, "pairs", "two" if pairs else "")
@@ -150,15 +150,15 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
             + (f'<p class="note">{escape(comparison.NOTES_ON_PAIRS)}</p>' if pairs else "")
             + _no_pairs(chapter, pairs),
         ),
-        ("Who trained", _plots(number, "selection", "two") + _plots(number, "cohorts", "")),
+        ("Client selection", _plots(number, "selection", "two") + _plots(number, "cohorts", "")),
     ]
     if chapter.labels is not None:
-        parts.append(("Who holds what", _plots(number, "labels", "")))
+        parts.append(("Labels per client", _plots(number, "labels", "")))
     if any(run.clients is not None for run in chapter.runs):
-        parts.append(("How every client is served", _plots(number, "served", "")))
+        parts.append(("Performance per client", _plots(number, "served", "")))
     if any(run.insides for run in chapter.runs):
-        parts.append(("What the strategies know", _plots(number, "inside", "")))
-    parts.append(("How to run it again", again.section(chapter)))
+        parts.append(("Strategy state", _plots(number, "inside", "")))
+    parts.append(("Reproduction", again.section(chapter)))
     if chapter.left_out:
         parts.append(("Left out", "".join(f"<p>{escape(text)}</p>" for text in chapter.left_out)))
     body = "".join(f"<section><h3>{heading}</h3>{content}</section>" for heading, content in parts)
@@ -168,7 +168,7 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
 
 
 def _row(run: Run) -> comparison.Row:
-    """Return what the table says of a run; of one whose last cohorts are not known yet, nothing of who was seen."""
+    """Return a run's table row, without the clients seen if its last cohorts are not saved yet."""
     row = comparison.row("", run.name, run.result)
     if run.cohorts_known == run.result.num_rounds:
         return row
@@ -178,9 +178,9 @@ def _row(run: Run) -> comparison.Row:
 def _no_pairs(chapter: Chapter, pairs: list[list[Pair]]) -> str:
     if pairs or len(chapter.runs) == 1:
         return ""
-    return "<p>Paired differences come once two runs are finished.</p>"
+    return "<p>Paired differences appear once two runs are finished.</p>"
 
 
 def _plots(number: int, kind: str, layout: str) -> str:
-    """Return a place that the scripts fill with pictures of a kind."""
+    """Return an element that the scripts fill with plots of one kind."""
     return f'<div class="plots {layout}" data-setting="{number}" data-plots="{kind}"></div>'

@@ -1,4 +1,4 @@
-"""Curves of a run: what is drawn at each place, over seeds, and where a place lies in rounds, megabytes and seconds."""
+"""Curves of a run: statistics over seeds at each point, and the points' rounds, megabytes and seconds."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ SEEN = "clients_seen"
 
 
 def block(rounds: int) -> int:
-    """Return how many rounds one point of a curve stands for."""
+    """Return the number of rounds per point of a curve."""
     return -(-rounds // MOST_PLACES)
 
 
 def places(result: Result) -> dict[str, Any]:
-    """Return where the points lie: a number a point, behind the last round that it stands for.
+    """Return the horizontal coordinates of the points, each at the end of its last round.
 
-    Megabytes are means over seeds, down and up together, with what was bought before the first round. Seconds are those
-    of the rounds alone: where a process compiled, its rounds count as long as the others take.
+    Megabytes are means over seeds for both directions, including queries before the first round. Seconds exclude
+    compilation: rounds of a chunk with compilation count as the mean of the other rounds.
     """
     width = block(result.num_rounds)
     ends = np.minimum(np.arange(width, result.num_rounds + width, width), result.num_rounds)
@@ -37,18 +37,18 @@ def places(result: Result) -> dict[str, Any]:
 
 
 def _seconds(result: Result) -> tuple[np.ndarray, bool]:
-    """Return the seconds at the end of each round, and whether compilation is left out of them."""
+    """Return the seconds at the end of each round, and whether they exclude compilation."""
     each = np.asarray(result.round_seconds, np.float64)
-    known = ~np.isnan(each)
-    if len(each) != result.num_rounds or not known.any():
+    timed = ~np.isnan(each)
+    if len(each) != result.num_rounds or not timed.any():
         return np.asarray(result.elapsed_seconds, np.float64), False
-    return np.where(known, each, each[known].mean()).cumsum(), True
+    return np.where(timed, each, each[timed].mean()).cumsum(), True
 
 
 def curves(run: Run) -> dict[str, Any]:
-    """Return the run's curves: column -> mean, sample standard deviation, least and greatest over seeds at each point.
+    """Return the run's curves by column: mean, sample standard deviation, minimum and maximum over seeds.
 
-    A point has None where nothing was measured.
+    A point without a measurement is None.
     """
     found = {name: summary(values) for name, values in run.result.measured.items() if not np.isnan(values).all()}
     seen = metrics.clients_seen(run.result.cohorts, run.result.config.partition.num_clients).astype(np.float64)
@@ -59,11 +59,10 @@ def curves(run: Run) -> dict[str, Any]:
 
 
 def summary(values: np.ndarray) -> dict[str, Any]:
-    """Return what is drawn of one measure.
+    """Return the curve of one measure; a point for several rounds is the mean of its measured rounds.
 
     Args:
-        values: [seeds, rounds], NaN where nothing was measured; a point that stands for several rounds has the mean of
-            those that were.
+        values: the measure, [seeds, rounds]; NaN if not measured.
     """
     width = block(values.shape[1])
     padded = np.pad(values.astype(np.float64), ((0, 0), (0, -values.shape[1] % width)), constant_values=np.nan)
@@ -72,16 +71,16 @@ def summary(values: np.ndarray) -> dict[str, Any]:
 
 
 def over_seeds(points: np.ndarray) -> dict[str, Any]:
-    """Return mean, deviation, least and greatest over seeds.
+    """Return mean, deviation, minimum and maximum over seeds.
 
     Args:
-        points: [seeds, points], NaN for a seed that has none.
+        points: values [seeds, points]; NaN if missing.
     """
-    known = ~np.isnan(points)
-    count = known.sum(axis=0)
+    measured = ~np.isnan(points)
+    count = measured.sum(axis=0)
     mean = metrics.mean_of_measured(points, axis=0)
-    squares = np.where(known, (points - mean) ** 2, 0.0).sum(axis=0)
+    squares = np.where(measured, (points - mean) ** 2, 0.0).sum(axis=0)
     deviation = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
-    least = np.where(known, points, np.inf).min(axis=0)
-    greatest = np.where(known, points, -np.inf).max(axis=0)
-    return {"mean": short(mean), "sd": short(deviation), "low": short(least), "high": short(greatest)}
+    low = np.where(measured, points, np.inf).min(axis=0)
+    high = np.where(measured, points, -np.inf).max(axis=0)
+    return {"mean": short(mean), "sd": short(deviation), "low": short(low), "high": short(high)}

@@ -1,4 +1,4 @@
-"""Runs by setting, with what is known of each beside its rounds."""
+"""Runs by setting, with their label counts, strategy state and per-client results."""
 
 import dataclasses
 import json
@@ -18,35 +18,35 @@ from fedjax_sel.runs.settings import Setting
 
 
 class Run(NamedTuple):
-    """A strategy's line on the page."""
+    """One run of a chapter."""
 
     name: str
     path: Path
     result: Result
-    cohorts_known: int  # rounds whose cohorts are there
+    cohorts_known: int  # number of rounds with saved cohorts
     insides: list[Inside]
-    clients: np.ndarray | None  # the measure of the final models on each client's data, [seeds, N]
+    clients: np.ndarray | None  # measure of the final models on each client's data, [seeds, N]
 
 
 class Chapter(NamedTuple):
-    """Runs of one setting: they stand under one heading."""
+    """The runs of one setting, under one heading."""
 
     title: str
-    differs: str  # in what from the first setting
+    differs: str  # difference from the first setting
     runs: list[Run]
-    labels: np.ndarray | None  # examples of each label that each client holds, int [seeds, N, C]
-    left_out: list[str]  # what the page does not show, and why
+    labels: np.ndarray | None  # number of examples per client and label, int [seeds, N, C]
+    left_out: list[str]  # omitted content with reasons
 
 
 class Reader:
-    """Makes chapters of run folders, and keeps what has to be computed once."""
+    """A reader of run folders that caches label counts and per-client results."""
 
     def __init__(self, with_data: bool, say: Callable[[str], None]):
-        """Prepare to read.
+        """Create a reader.
 
         Args:
-            with_data: whether to read the runs' data again, for labels and for how well each client is served.
-            say: tells somebody who waits what is being done.
+            with_data: whether to load the runs' data, for label counts and per-client results.
+            say: a function that shows a progress message to the user.
         """
         self._with_data, self._say = with_data, say
         self._clients: dict[Path, np.ndarray] = {}
@@ -56,8 +56,8 @@ class Reader:
         """Return the chapters of a page.
 
         Args:
-            found: from `settings.by_setting`.
-            cohorts_known: rounds with cohorts, by folder; all of them where it is not there.
+            found: the settings from `settings.by_setting`.
+            cohorts_known: number of rounds with cohorts by folder; all rounds for a missing folder.
         """
         return [self._chapter(one, cohorts_known) for one in found]
 
@@ -68,31 +68,31 @@ class Reader:
         runs = []
         for path, (name, result) in zip(found.results, settings.named(found).items()):
             clients = self._clients_of(path, result, left_out)
-            known = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
+            num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
             inside = insides.of(path, result.config.selection.algo, left_out)
-            runs.append(Run(name, path, result, known, inside, clients))
+            runs.append(Run(name, path, result, num_cohorts, inside, clients))
         if not self._with_data:
-            left_out.append("--quick: labels of the partition and the accuracy of every client, which need the data.")
+            left_out.append("--quick: label counts and per-client results, which need the data.")
         return Chapter(plots.title(first.config, first.data_source), found.differs, runs, labels, left_out)
 
     def _labels_of(self, path: Path, left_out: list[str]) -> np.ndarray | None:
         if not self._with_data:
             return None
         made_from = folder.made_from(path)
-        dealt = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
-        if dealt not in self._labels:
-            self._say(f"dealing the data of {path} out again, for their labels")
-            self._labels[dealt] = _unless_refused(lambda: label_counts.label_counts(path))
-        return _known(self._labels[dealt], "Labels of the partition", left_out)
+        key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
+        if key not in self._labels:
+            self._say(f"partitioning the data of {path} to count labels")
+            self._labels[key] = _value_or_error(lambda: label_counts.label_counts(path))
+        return _value_unless_error(self._labels[key], "Label counts", left_out)
 
     def _clients_of(self, path: Path, result: Result, left_out: list[str]) -> np.ndarray | None:
         if not self._with_data or not result.finished:
             return None
         if path in self._clients:
             return self._clients[path]
-        self._say(f"measuring the final models of {path} on every client")
-        found = _known(_unless_refused(lambda: _measured(path, result)), "Accuracy of every client", left_out)
-        if found is not None:  # weights may come a moment after the last round
+        self._say(f"evaluating the final models of {path} on each client")
+        found = _value_unless_error(_value_or_error(lambda: _measured(path, result)), "Per-client results", left_out)
+        if found is not None:  # failures are not cached: weights may be saved shortly after the last round
             self._clients[path] = found
         return found
 
@@ -104,15 +104,16 @@ def _measured(path: Path, result: Result) -> np.ndarray:
     return np.asarray(next(values for name, values in found.items() if name != "loss"))
 
 
-def _unless_refused(compute: Callable[[], Any]) -> Any:
-    """Return what is computed, or why it cannot be."""
+def _value_or_error(compute: Callable[[], Any]) -> Any:
+    """Return the computed value, or the message of a UserError."""
     try:
         return compute()
     except UserError as error:
         return str(error)
 
 
-def _known(value: Any, what: str, left_out: list[str]) -> Any:
+def _value_unless_error(value: Any, what: str, left_out: list[str]) -> Any:
+    """Return the value; None for an error message, which is appended to `left_out`."""
     if isinstance(value, str):
         left_out.append(f"{what}: {value}.")
         return None

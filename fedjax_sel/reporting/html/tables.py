@@ -1,4 +1,4 @@
-"""Tables in HTML: what a run reached and cost, and paired differences. Every text is escaped here."""
+"""HTML tables of results and paired differences; this module escapes all texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -8,12 +8,12 @@ from fedjax_sel.reporting.comparison_pairs import Pair
 
 
 def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], caption: str) -> str:
-    """Return a table whose lines belong to strategies, so that they can be hidden with them.
+    """Return a table with one strategy per line, so that the page can hide a strategy's lines.
 
     Args:
-        head: headings.
-        lines: a strategy and its cells, each.
-        caption: what the table is.
+        head: column headings.
+        lines: strategy and cells of each line.
+        caption: the table's caption.
     """
     cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
     body = "".join(
@@ -29,26 +29,24 @@ def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], capti
 
 
 def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> str:
-    """Return what each strategy reached and cost; columns in which nothing stands are left out.
+    """Return the table of results and costs, without empty columns.
 
     Args:
-        rows: of one setting, at least one.
-        unfinished: strategy -> how far it is, for those that are not at their end.
+        rows: rows of one setting, at least one.
+        unfinished: completed rounds of each unfinished strategy, as text.
     """
     columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
     lines = [(row.algo, [row.algo, *cells]) for row, cells in zip(rows, zip(*columns.values()))]
-    return table(
-        ["strategy", *columns], lines, "What each strategy reached and cost: mean ± standard deviation over seeds"
-    )
+    return table(["strategy", *columns], lines, "Results and costs per strategy: mean ± standard deviation over seeds")
 
 
 def differences(pairs: Sequence[Pair]) -> str:
-    """Return the paired differences of one measure.
+    """Return the table of paired differences in one measure.
 
     Args:
-        pairs: at least one, of one measure and one baseline.
+        pairs: pairs with one measure and one baseline, at least one.
     """
     head = [f"strategy minus {pairs[0].baseline}", "difference", "interval", "p after Holm", "verdict"]
     lines = [(pair.algo, [pair.algo, *comparison_pairs.texts_of(pair)]) for pair in pairs]

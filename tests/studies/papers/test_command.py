@@ -326,7 +326,7 @@ def test_jobs_without_dask(small, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(small, "--jobs", "2", "--out", tmp_path) == 2
-    expected = '--jobs: the package distributed is missing; pip install "fedjax-sel[dask]", or leave --jobs out\n'
+    expected = '--jobs: the package distributed is missing; run pip install "fedjax-sel[dask]", or omit --jobs\n'
     assert capsys.readouterr().err == f"error: {expected}"
 
 
@@ -335,7 +335,7 @@ def test_jobs_without_dask(small, tmp_path, monkeypatch, capsys):
 def test_a_scheduler_that_does_not_answer(small, tmp_path, capsys, address):
     pytest.importorskip("distributed")
     assert run(small, "--scheduler", address, "--out", tmp_path) == 2
-    assert f"error: --scheduler: nobody answers at {address}; " in capsys.readouterr().err
+    assert f"error: --scheduler: no answer from {address}; " in capsys.readouterr().err
 
 
 @pytest.mark.slow

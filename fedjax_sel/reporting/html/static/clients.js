@@ -1,5 +1,5 @@
-// Maps with a line a client: who trained when, and who holds which labels.
-const NOBODY = 65535;
+// Heat maps of training rounds and of label counts per client.
+const NO_CLIENT = 65535;
 const byNumber = (scores) => scores.map((_, i) => i).sort((a, b) => scores[b] - scores[a] || a - b);
 
 function labelsOf(setting, seed) {
@@ -12,7 +12,7 @@ function mainLabels(setting, seed) {
   const table = labelsOf(setting, seed);
   return table && table.map((own) => own.indexOf(Math.max(...own)));
 }
-// Returns clients in the order of their main label, those of one label by how much of it they hold.
+// Returns clients sorted by main label, then by that label's share in descending order.
 function byLabel(setting, seed) {
   const table = labelsOf(setting, seed);
   const main = mainLabels(setting, seed);
@@ -20,16 +20,16 @@ function byLabel(setting, seed) {
   return main.map((_, i) => i).sort((a, b) => main[a] - main[b] || share(b) - share(a) || a - b);
 }
 
-// Returns who trained in a seed: one array of rounds a client.
+// Returns one array of 0 and 1 per client: whether it trained in each round of a seed.
 function trained(setting, cohorts, seed) {
   const ids = new Uint16Array(bytes(cohorts.ids).buffer);
   const size = cohorts.rounds * cohorts.selected;
   const start = cohorts.seeds.indexOf(seed) * size;
   const found = Array.from({ length: setting.clients }, () => new Uint8Array(cohorts.rounds));
-  for (let i = 0; i < size; i++) if (ids[start + i] !== NOBODY) found[ids[start + i]][Math.floor(i / cohorts.selected)] = 1;
+  for (let i = 0; i < size; i++) if (ids[start + i] !== NO_CLIENT) found[ids[start + i]][Math.floor(i / cohorts.selected)] = 1;
   return found;
 }
-// Returns means over blocks of lines and columns, so that a map has no more cells than a screen.
+// Returns means over blocks of rows and columns, so that a map has at most as many cells as a screen has pixels.
 function reduced(table, most) {
   const tall = Math.ceil(table.length / most);
   const wide = Math.ceil(table[0].length / most);
@@ -52,27 +52,27 @@ function cohortPictures(place, setting, number) {
   const runs = setting.runs.filter((run) => run.cohorts);
   if (!runs.length) return;
   const kept = runs.map((run) => run.cohorts).sort((a, b) => a.seeds.length - b.seeds.length)[0];
-  const seeds = kept.seeds; // all the others have them, too
-  const orders = [["often", "how often"], ["id", "id"]];
+  const seeds = kept.seeds; // the seeds that all runs have
+  const orders = [["often", "training rounds"], ["id", "ID"]];
   if (setting.labels) orders.unshift(["label", "main label"]);
   const [which, seedOf, order] = [`cohorts-run-${number}`, `cohorts-seed-${number}`, `cohorts-order-${number}`];
   const pickers = [
     picker(which, "Strategy", runs.map((run) => [run.name, run.name])),
     picker(seedOf, "Seed", seeds.map((seed) => [seed, seed])),
-    picker(order, "Clients by", orders),
+    picker(order, "Sort by", orders),
   ];
   const fewer = [
-    kept.seeds.length < kept.of ? `The page holds ${kept.seeds.length} of ${kept.of} seeds.` : "",
-    Math.max(...runs.map((run) => run.cohorts.every)) > 1 ? "Of a long run some rounds are shown, evenly spaced." : "",
+    kept.seeds.length < kept.of ? `The page has ${kept.seeds.length} of ${kept.of} seeds.` : "",
+    Math.max(...runs.map((run) => run.cohorts.every)) > 1 ? "Long runs show evenly spaced rounds." : "",
     setting.labels && setting.labels.length < setting.seeds.length
-      ? "Labels are those of the first seed; the clients of others are ordered by how often they trained." : "",
+      ? "Only the first seed has labels; for other seeds, clients are sorted by number of training rounds." : "",
   ].join(" ");
-  picture(place, "Who trained in which round.", `A mark: the client trained. ${fewer}`, () => {
+  picture(place, "Training rounds per client.", `A mark means that the client trained. ${fewer}`, () => {
     const run = runs.find((one) => one.name === state.pick[which]);
     const seed = Number(state.pick[seedOf]);
     const table = trained(setting, run.cohorts, seed);
     const sums = table.map((line) => line.reduce((a, b) => a + b, 0));
-    const main = mainLabels(setting, seed); // null of a seed whose labels are not on the page
+    const main = mainLabels(setting, seed); // null for a seed without labels on the page
     const sorted = { label: () => byLabel(setting, seed), often: () => byNumber(sums), id: () => sums.map((_, i) => i) };
     const clients = sorted[state.pick[order] === "label" && !main ? "often" : state.pick[order]]();
     const { cells, tall, wide } = reduced(clients.map((i) => table[i]), 400);
@@ -86,7 +86,7 @@ function cohortPictures(place, setting, number) {
         type: "heatmap", z: cells, x0: 1, dx: wide * run.cohorts.every, text, colorscale: scale(), showscale: false,
         zmin: 0, zmax: 1, hovertemplate: "round %{x}<br>%{text}<extra></extra>",
       }],
-      layout: layout("round", "client, in the order chosen above",
+      layout: layout("round", "clients, sorted as chosen above",
         { uirevision: run.name, yaxis: { autorange: "reversed", showgrid: false, showticklabels: false, ticks: "" }, xaxis: { showgrid: false } }),
     };
   }, pickers);
@@ -96,12 +96,12 @@ function labelPictures(place, setting, number) {
   const seeds = setting.seeds.slice(0, setting.labels.length);
   const seedOf = `labels-seed-${number}`;
   state.pick[seedOf] ??= seeds[0];
-  picture(place, "Labels of the clients' training examples.",
-    "A column a client, in the order of the label of which it holds most.", () => {
+  picture(place, "Training examples per client and label.",
+    "Each column is a client; columns are sorted by the client's most frequent label.", () => {
       const seed = Number(state.pick[seedOf]);
       const table = labelsOf(setting, seed);
       const clients = byLabel(setting, seed);
-      const [x, y] = ["client, by its main label", "label"];
+      const [x, y] = ["clients, sorted by main label", "label"];
       const z = Array.from({ length: setting.classes }, (_, label) => clients.map((i) => table[i][label]));
       return {
         height: Math.min(560, 150 + 18 * setting.classes),

@@ -1,4 +1,4 @@
-// The controls, and the start.
+// The controls and the initialization of the page.
 const scroll = recall();
 
 function choice(label, name, choices) {
@@ -37,7 +37,7 @@ function strategies() {
     group.append(all, none);
   }
   for (const name of names) {
-    const button = element("button", { type: "button", class: "strategy", "data-strategy": name, title: "show or hide everywhere" }, swatch(name), name);
+    const button = element("button", { type: "button", class: "strategy", "data-strategy": name, title: "show or hide in all plots and tables" }, swatch(name), name);
     button.addEventListener("click", () => {
       state.hidden = isShown(name) ? [...state.hidden, name] : state.hidden.filter((other) => other !== name);
       changed();
@@ -46,7 +46,7 @@ function strategies() {
   }
   return group;
 }
-// Brings controls, tables and pictures up to what `state` says.
+// Updates controls, tables and plots to the current `state`.
 function changed() {
   for (const button of document.querySelectorAll("button[data-control]"))
     button.setAttribute("aria-pressed", String(state[button.dataset.control] === button.dataset.value));
@@ -59,7 +59,7 @@ function changed() {
   remember();
 }
 
-// A click on a heading sorts a table by the first number of its cells, and a second click the other way.
+// A click on a heading sorts the table by the first number in that column; a second click reverses the order.
 function sortable(table) {
   table.querySelectorAll("thead th").forEach((head, column) => head.addEventListener("click", () => {
     const lines = [...table.tBodies[0].rows];
@@ -95,7 +95,7 @@ changed();
 window.scrollTo(0, scroll);
 
 darkness.addEventListener("change", changed);
-// On paper: black on white, as wide as a page, and nothing folded away.
+// Print layout: black on white, page width, and all details open.
 function paper(on) {
   document.documentElement.classList.toggle("paper", on);
   for (const one of document.querySelectorAll("details[data-run]")) one.open = on;
@@ -108,6 +108,6 @@ window.addEventListener("beforeunload", remember);
 if (report.refresh) {
   const box = element("input", { type: "checkbox", "data-control": "follow" });
   box.checked = true;
-  document.querySelector("header").append(element("label", {}, box, " follow the run: the page is read again every few seconds"));
+  document.querySelector("header").append(element("label", {}, box, " follow the run (reloads every few seconds)"));
   setInterval(() => { if (box.checked && !document.hidden) { remember(); location.reload(); } }, 1000 * report.refresh);
 }

@@ -1,9 +1,9 @@
-// Curves over rounds, megabytes or seconds, and over ranks of clients: a line a strategy, with a band over seeds.
+// Curves over rounds, megabytes or seconds, and over client ranks: one line per strategy, with a band over seeds.
 const X_TITLES = {
   round: "round", megabytes: "megabytes moved, down and up (mean over seeds)",
-  seconds: "seconds of the rounds, without compilation",
+  seconds: "seconds, without compilation",
 };
-// Student's 97.5 % quantiles for 1, 2, ... degrees of freedom; beyond them by an expansion in 1 / degrees.
+// 97.5 % quantiles of Student's t for 1 to 10 degrees of freedom; above, an expansion in 1 / degrees.
 const STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
 const student = (degrees) => STUDENT[degrees - 1] ?? 1.96 + 2.372 / degrees + 2.82 / degrees ** 2;
 
@@ -15,7 +15,7 @@ function runningMean(values, width) {
   });
 }
 
-// Returns the ends of the band at each point, cut where the measure cannot be; null where there is none.
+// Returns the limits of the band at each point, clipped to the measure's range; null without a band.
 function bandOf(curve, mean, deviation, seeds, floor, ceiling) {
   if (seeds < 2 || state.band === "none") return null;
   const wide = state.band === "interval" ? student(seeds - 1) / Math.sqrt(seeds) : 1;
@@ -27,7 +27,7 @@ function bandOf(curve, mean, deviation, seeds, floor, ceiling) {
   };
 }
 
-// Returns the traces of one strategy: those of its band, and its line.
+// Returns the traces of one strategy's band and line.
 function traces(run, x, curve, options) {
   const at = curve.mean.map((value, i) => (value === null ? -1 : i)).filter((i) => i >= 0);
   if (!at.length) return { band: [], line: [] };
@@ -40,7 +40,7 @@ function traces(run, x, curve, options) {
   const band = bandOf({ low, high }, mean, deviation, run.seeds, options.floor, options.ceiling);
   const shared = { x: places, type: "scatter", mode: "lines" };
   const edge = { ...shared, line: { width: 0 }, hoverinfo: "skip" };
-  const dense = Math.min(0.15, 0.6 / Math.max(options.together, 1)); // lines stay to be told apart where all overlap
+  const dense = Math.min(0.15, 0.6 / Math.max(options.together, 1)); // keeps lines visible where all bands overlap
   const shade = translucent(color, isDark() ? 1.3 * dense : dense);
   const edges = band === null ? [] : [
     { ...edge, y: band.low }, { ...edge, y: band.high, fill: "tonexty", fillcolor: shade },
@@ -54,7 +54,7 @@ function traces(run, x, curve, options) {
   };
   return { band: edges, line: [line] };
 }
-// Returns the traces of all strategies: no band lies over a line.
+// Returns the traces of all strategies, bands first, so that no band covers a line.
 function together(found) {
   return [...found.flatMap((one) => one.band), ...found.flatMap((one) => one.line)];
 }
@@ -72,7 +72,7 @@ function overTime(setting, key, label, options) {
     const own = { ...options, smooth: true, xShort: x, together: known.length };
     const data = together(known.map((run) => traces(run, run.at[x], run.curves[key], own)));
     const slow = x === "seconds" && known.some((run) => !run.at.steady);
-    const title = slow ? "seconds since the first round began, compilation included" : X_TITLES[x];
+    const title = slow ? "seconds since the start of the first round, with compilation" : X_TITLES[x];
     const shapes = horizontal(options.target);
     const rangemode = options.floor === 0 && options.ceiling !== 1 ? "tozero" : "normal";
     return {
@@ -111,22 +111,22 @@ function timePicture(place, setting, key, blocks) {
   if (key === setting.measure) options.target = setting.target;
   const unit = key.endsWith("loss") ? " (nats)" : "";
   const about = [
-    key === "gemd" ? "How far the labels of a cohort are from those of all clients; lower is more diverse." : "",
+    key === "gemd" ? "Distance between the labels of a cohort and of all clients; lower is more diverse." : "",
     key === setting.measure && setting.target !== null ? "The dashed line is the target." : "",
-    key === "clients_seen" ? `Of ${setting.clients}.` : "",
-    key === setting.measure && blocks > 1 ? `A point is the mean of up to ${blocks} rounds.` : "",
+    key === "clients_seen" ? `Out of ${setting.clients} clients.` : "",
+    key === setting.measure && blocks > 1 ? `Each point is the mean of up to ${blocks} rounds.` : "",
   ].join(" ").trim();
   const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD") + unit;
   picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
 }
 function servedPictures(place, setting) {
   picture(place, `${capital(setting.words)} of the final model on each client's training data.`,
-    "The worst served client first; a line is the mean over seeds of clients of one rank.",
-    overRanks(setting, "clients", "client, the worst served first", setting.words,
+    "Clients are sorted per seed, worst first; lines are means over seeds at each rank.",
+    overRanks(setting, "clients", "client rank, worst first", setting.words,
       setting.words.includes("accuracy") ? { floor: 0, ceiling: 1 } : { floor: 0 }));
 }
 function selectionPictures(place, setting) {
-  picture(place, "How often clients train.", "The busiest client first.",
-    overRanks(setting, "counts", "client, the busiest first", "rounds in which it trained", { floor: 0 }));
+  picture(place, "Selection counts.", "Clients are sorted by number of training rounds, in descending order.",
+    overRanks(setting, "counts", "client rank, most selected first", "rounds with training", { floor: 0 }));
   timePicture(place, setting, "clients_seen", 1);
 }

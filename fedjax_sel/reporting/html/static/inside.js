@@ -1,4 +1,4 @@
-// What strategies learned of the clients, in their first seed.
+// Plots of the strategies' state for the first seed.
 const HUES = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#8a8a8a", "#d98c3f", "#6f63c7", "#2a9d8f"];
 
 function matrixPicture(place, setting, title, about, one) {
@@ -13,7 +13,7 @@ function matrixPicture(place, setting, title, about, one) {
     const z = order.map((i) => order.map((j) => one.matrix.low + unit * values[i * size + j]));
     const names = order.map((i) => `client ${one.clients[i]}` + (main ? ` (label ${main[one.clients[i]]})` : ""));
     const side = { showticklabels: false, ticks: "", showgrid: false };
-    const words = main ? "client, by its main label" : "client";
+    const words = main ? "clients, sorted by main label" : "client";
     return {
       height: narrow() ? 330 : 460,
       data: [{
@@ -28,8 +28,8 @@ function matrixPicture(place, setting, title, about, one) {
 function embeddingPicture(place, setting, title, one) {
   const percent = (share) => `${Math.round(100 * share)} %`;
   const main = setting.labels && mainLabels(setting, setting.seeds[0]);
-  const about = main ? "A dot is a client, its colour and number the label of which it holds most." : "A dot is a client.";
-  picture(place, title, `${about} The axes hold ${percent(one.shares[0])} and ${percent(one.shares[1])} of the variance.`, () => {
+  const about = main ? "Each dot is a client; color and number give its most frequent label." : "Each dot is a client.";
+  picture(place, title, `${about} The axes explain ${percent(one.shares[0])} and ${percent(one.shares[1])} of the variance.`, () => {
     const clients = one.x.map((_, i) => i);
     return {
       height: narrow() ? 330 : 460,
@@ -40,7 +40,7 @@ function embeddingPicture(place, setting, title, one) {
         marker: { size: main ? 15 : 9, color: main ? main.map((label) => HUES[label % HUES.length]) : variable("--accent") },
         hovertemplate: "%{customdata}<extra></extra>",
       }],
-      layout: layout("first direction", "second direction", {}),
+      layout: layout("first component", "second component", {}),
     };
   });
 }
@@ -53,7 +53,7 @@ function valuesPicture(place, title, one) {
         type: "bar", y: order.map((i) => one.values[i]), customdata: order, marker: { color: variable("--accent") },
         hovertemplate: "client %{customdata}: %{y:.4g}<extra></extra>",
       }],
-      layout: layout("client, the highest first", "value", {}),
+      layout: layout("clients, highest first", "value", {}),
     };
   });
 }
@@ -66,12 +66,12 @@ function insidePictures(place, setting) {
       const grid = element("div", { class: "plots two" });
       group.append(grid);
       place.append(group);
-      const some = one.clients.length < one.of ? `${one.clients.length} of ${one.of} clients.` : "";
+      const some = one.clients.length < one.of ? `Shows ${one.clients.length} of ${one.of} clients.` : "";
       if (one.kind === "embeddings") {
-        embeddingPicture(grid, setting, "Map of the clients.", one);
+        embeddingPicture(grid, setting, "Map of the client embeddings.", one);
         matrixPicture(grid, setting, "X^T X.", some, one);
-      } else if (one.kind === "matrix") matrixPicture(grid, setting, "A line and a column a client.", some, one);
-      else valuesPicture(grid, "A bar a client.", one);
+      } else if (one.kind === "matrix") matrixPicture(grid, setting, "One row and column per client.", some, one);
+      else valuesPicture(grid, "One bar per client.", one);
     }
   }
 }

@@ -1,8 +1,8 @@
-// Paired differences: a dot with its interval for each strategy, against the baseline of the setting.
+// Paired differences from the setting's baseline: one dot with its interval per strategy.
 function pairPictures(place, setting) {
   for (const one of setting.pairs) {
-    picture(place, `Difference to ${one.baseline}: ${one.words}.`,
-      "Paired by seed; whiskers are the interval at the level at which the comparison is tested.", () => {
+    picture(place, `Difference from ${one.baseline}: ${one.words}.`,
+      "Paired by seed; whiskers are intervals at the level at which the comparison is tested.", () => {
         const known = one.pairs.filter((pair) => isShown(pair.name) && pair.numbers[0] !== null);
         if (!known.length) return null;
         const data = known.map((pair) => {

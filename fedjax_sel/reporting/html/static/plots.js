@@ -1,13 +1,13 @@
-// Pictures: each has a function that says what to draw now; all are drawn again where a control changes something.
+// All plots, each with a function that returns its current content; a change of a control redraws all of them.
 const pictures = [];
-// Only these buttons: Plotly's own set has one that sends a picture's numbers to its maker.
+// An explicit list, because one of Plotly's default buttons uploads the plot's data to Plotly.
 const CONFIG = {
   displaylogo: false, displayModeBar: matchMedia("(pointer: coarse)").matches ? true : "hover",
   modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"], ["toImage"]],
   toImageButtonOptions: { format: "svg" },
 };
 
-// Adds a figure to a place; `content` returns {data, layout}, or null where there is nothing to show.
+// Adds a figure to an element; `content` returns {data, layout}, or null to hide the figure.
 function picture(place, title, about, content, pickers = []) {
   const canvas = element("div", { class: "canvas", role: "img", "aria-label": title });
   const caption = element("figcaption", {}, element("b", {}, title), about ? " " + about : "");
@@ -22,13 +22,13 @@ function draw(one) {
   one.canvas.parentElement.hidden = made === null;
   if (made === null) return;
   if (made.height) one.canvas.style.height = `${made.height}px`;
-  // Said outright: on its way to paper a page does not wait until Plotly has measured it.
+  // An explicit size, because printing does not wait for Plotly's asynchronous measurement.
   const size = { width: one.canvas.clientWidth, height: one.canvas.clientHeight, autosize: false };
   Plotly.react(one.canvas, made.data, { ...made.layout, ...size }, CONFIG);
 }
 const redraw = () => pictures.forEach(draw);
 
-// A choice among few, kept under a name; what it changes is drawn again.
+// Returns a select element whose value is kept in `state.pick[name]`; a change redraws all plots.
 function picker(name, label, choices) {
   const select = element("select", { "data-pick": name });
   for (const [value, text] of choices) select.append(element("option", { value }, text));
@@ -41,7 +41,7 @@ function picker(name, label, choices) {
 
 let width = window.innerWidth;
 window.addEventListener("resize", () => {
-  if (window.innerWidth === width) return; // a phone's address bar comes and goes
+  if (window.innerWidth === width) return; // the height changes whenever a phone's address bar appears
   width = window.innerWidth;
   redraw();
 });

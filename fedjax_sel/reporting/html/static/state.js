@@ -1,5 +1,5 @@
 "use strict";
-// What is shown: everything that a control changes stands here, and whoever draws reads it.
+// The display state: controls write it, plots and tables read it.
 const report = JSON.parse(document.getElementById("report").textContent);
 const KEY = "fedjax_sel " + location.pathname;
 const state = { hidden: [], x: "round", band: "deviation", smooth: true, log: false, pick: {} };
@@ -18,7 +18,7 @@ function recall() {
 const isShown = (name) => !state.hidden.includes(name);
 const shownRuns = (setting) => setting.runs.filter((run) => isShown(run.name));
 
-// Plotly reads a little HTML in texts: names are shown as they are.
+// Escapes names, because Plotly interprets HTML in texts.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 

@@ -1,4 +1,4 @@
-// Colours: of the page by its style sheet, of the pictures from there; on paper always dark on white.
+// Colors of the plots, read from the style sheet; prints are always dark on white.
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const onPaper = () => document.documentElement.classList.contains("paper");
 const isDark = () => darkness.matches && !onPaper();
@@ -13,7 +13,7 @@ function translucent(color, share) {
   return `rgba(${red},${green},${blue},${share})`;
 }
 
-// Settings that all pictures share.
+// The common layout of all plots.
 function layout(x, y, more = {}) {
   const axis = (title, own) => ({
     title: { text: title, standoff: 8 }, gridcolor: variable("--line"), zeroline: false, linecolor: variable("--line"),

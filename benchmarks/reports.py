@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel.core import texts, whole_files
+from fedjax_sel.core import files, parsing
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,14 +35,14 @@ def head(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 def write(path: Path, report: Mapping[str, Any]) -> None:
     """Write a report atomically, and create its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole_files.write(path, (json.dumps(report, indent=1) + "\n").encode())
+    files.write(path, (json.dumps(report, indent=1) + "\n").encode())
 
 
 def command(arguments: Sequence[str] | None = None) -> str:
     """Return this process's command, relative to the repository and without local paths; see `head`."""
     script = Path(sys.argv[0]).resolve()
     name = script.relative_to(ROOT).as_posix() if script.is_relative_to(ROOT) else script.name
-    return texts.without_folders(shlex.join(["python", name, *(sys.argv[1:] if arguments is None else arguments)]))
+    return parsing.without_folders(shlex.join(["python", name, *(sys.argv[1:] if arguments is None else arguments)]))
 
 
 def commit(checkout: Path = ROOT) -> str | None:

@@ -74,7 +74,7 @@ def run(
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import interruption
     from fedjax_sel.runs.experiment import run_experiment
-    from fedjax_sel.runs.model_again import with_model
+    from fedjax_sel.runs.per_client import with_model
 
     experiment = experiment_of(experiment)
     with_folder = experiment if out is None else experiment.replace(out=out)
@@ -159,13 +159,12 @@ def load(path: "str | Path", *, weights: str = "final") -> "Result":
     import dataclasses
     from pathlib import Path
 
-    from fedjax_sel.core.names import one_of
-    from fedjax_sel.runs import reading
-    from fedjax_sel.runs import weights as files
+    from fedjax_sel.core.parsing import one_of
+    from fedjax_sel.runs import checkpoint, reading
 
     folder, which = Path(path), one_of("weights", weights, ("final", "latest"))
     result = reading.load(folder)
-    found = files.latest(folder) if which == "latest" else files.final(folder, result.finished)
+    found = checkpoint.latest(folder) if which == "latest" else checkpoint.final(folder, result.finished)
     return dataclasses.replace(result, weights=found)
 
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from fedjax_sel.core import files, whole_files
-from fedjax_sel.core.names import one_of, shown
+from fedjax_sel.core import files
+from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
 
 BEST_WEIGHTS = "best.npz"
@@ -352,7 +352,7 @@ class EarlyStopping:
         content = io.BytesIO()
         np.savez(content, **about, **{f"leaf_{place}": leaf for place, leaf in enumerate(jax.tree.leaves(self._kept))})
         try:
-            whole_files.write(self._file, content.getvalue())
+            files.write(self._file, content.getvalue())
         except OSError as error:
             reason = error.strerror or error
             raise UserError(

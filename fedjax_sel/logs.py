@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
 PROJECT = "fedjax_sel"  # default project name in the tools

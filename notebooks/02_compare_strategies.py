@@ -150,7 +150,7 @@ for name in STRATEGIES:
 import matplotlib.pyplot as plt
 import numpy as np
 
-from fedjax_sel.reporting.styles import styles_of
+from fedjax_sel.reporting.plots import styles_of
 
 MEGABYTE = 1e6
 

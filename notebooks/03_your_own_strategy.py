@@ -200,7 +200,7 @@ import numpy as np
 from IPython.display import display
 
 from fedjax_sel import data
-from fedjax_sel.reporting.styles import styles_of
+from fedjax_sel.reporting.plots import styles_of
 
 digits = data.load("digits")
 partition = data.partition.make("shards", digits.train_labels, num_clients=50, seed=0, shards_per_client=1)

@@ -77,7 +77,7 @@ import numpy as np
 from IPython.display import Image, display
 
 from fedjax_sel import data
-from fedjax_sel.reporting.styles import styles_of
+from fedjax_sel.reporting.plots import styles_of
 
 ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "45"))
 WARMUP = max(ROUNDS // 3, 2)  # rounds in which FedCor picks at random and listens

@@ -78,7 +78,7 @@ from IPython.display import display
 from sklearn.datasets import load_diabetes, load_digits
 
 from fedjax_sel import Dataset, Experiment
-from fedjax_sel.reporting.styles import styles_of
+from fedjax_sel.reporting.plots import styles_of
 
 ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "30"))
 SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "3"))

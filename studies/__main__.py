@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from fedjax_sel.cli import command_line
-from fedjax_sel.core.names import did_you_mean
+from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
 
 USAGE = """usage: python -m studies COMMAND [flags]

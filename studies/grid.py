@@ -17,7 +17,7 @@ from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.experiment import experiment_of
-from fedjax_sel.runs import folder, following, provenance, reading, run_files, told, verdict
+from fedjax_sel.runs import checkpoint, folder, provenance, reading, run_files, verdict
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.records import Result
@@ -40,7 +40,7 @@ class Until:
     def chunk(self, rounds: Result, first: int) -> bool:
         """Return whether the run may end."""
         del rounds, first
-        return self._enough(following.so_far(self._path)[0])
+        return self._enough(reading.so_far(self._path)[0])
 
 
 def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
@@ -54,8 +54,8 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     Raises:
         UserError: the run is damaged, used different data, or skipped updates at which this run would stop.
     """
-    newest = told.newest(path) if (path / run_files.METRICS).exists() else None
-    if newest is None or not told.is_sealed(path, newest):
+    newest = checkpoint.newest(path) if (path / run_files.METRICS).exists() else None
+    if newest is None or not checkpoint.is_sealed(path, newest):
         return None  # no manifest covers its rows, or files are missing
     result = reading.load_whole(path)
     if result is None or not result.num_rounds or not enough(result):

@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, data, logs, strategies, tasks
-from fedjax_sel.cli import command_line, completion, main, on_a_page, train
+from fedjax_sel.cli import command_line, compare, main, train
 from fedjax_sel.config import flat_types, other_names
 from fedjax_sel.training import optimizers
 
@@ -185,7 +185,7 @@ def test_what_is_completed_is_what_there_is():
     assert {
         "algo": strategies.names(), "optimizer": optimizers.names(), "dataset": data.names(),
         "task": tuple(tasks.TABLE),
-    } == completion.NAMES  # fmt: skip
+    } == main.NAMES  # fmt: skip
     assert set(main.module_of("list").SECTIONS) == {
         "strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets",
     }  # fmt: skip
@@ -227,14 +227,14 @@ def test_log_names_the_tools_that_there_are():
 
 
 def test_a_page_shows_a_command_without_the_folders_of_a_machine():
-    shown = on_a_page.command(
+    shown = compare.quoted_command(
         "fedjax-sel compare", ["--data-dir", "/mine/data", "--runs=/mine/runs", "--algos", "my algo", "--runs"]
     )
     assert shown == "fedjax-sel compare --data-dir DATA --runs RUNS --algos 'my algo' --runs RUNS"
     more = ["--config", "/home/me/a.toml", "--available=/home/me/who.csv", "--dataset", "leaf:/home/me/femnist"]
-    shown = on_a_page.command("fedjax-sel compare", [*more, "--preset", "fedcor/fmnist-2spc"])
+    shown = compare.quoted_command("fedjax-sel compare", [*more, "--preset", "fedcor/fmnist-2spc"])
     assert shown == "fedjax-sel compare --config a.toml --available=who.csv --dataset leaf:femnist --preset " \
                     "fedcor/fmnist-2spc"  # fmt: skip
     for given, seen in (("/mine/results", "OUT"), ("results/papers", "results/papers")):
-        assert on_a_page.command("study", ["--out", given]) == f"study --out {seen}"
-        assert on_a_page.command("study", [f"--out={given}"]) == f"study --out {seen}"
+        assert compare.quoted_command("study", ["--out", given]) == f"study --out {seen}"
+        assert compare.quoted_command("study", [f"--out={given}"]) == f"study --out {seen}"

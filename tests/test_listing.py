@@ -6,7 +6,7 @@ import typing
 import pytest
 
 from fedjax_sel import data, models, strategies, tasks
-from fedjax_sel.cli import command_line, listing, paragraphs
+from fedjax_sel.cli import command_line, listing
 from fedjax_sel.config import ModelConfig, PartitionConfig
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS, about
@@ -112,7 +112,7 @@ def test_paragraphs_keep_tables_and_fill_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     text = "A sentence that is\nin two lines.\n\n    x    [N]   a table\n    y    [K]   another row\n"
     text += "* an item that is long enough to be\n  wrapped here, surely\n* b"
-    assert paragraphs.page(text).splitlines() == [
+    assert command_line.page(text).splitlines() == [
         "A sentence that is in two lines.", "", "    x    [N]   a table", "    y    [K]   another row",
         "* an item that is long enough to be wrapped here,", "  surely", "* b",
     ]  # fmt: skip

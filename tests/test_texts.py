@@ -7,8 +7,8 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import tasks
-from fedjax_sel.cli import show
-from fedjax_sel.core import texts
+from fedjax_sel.cli import preview
+from fedjax_sel.core import parsing
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
@@ -30,7 +30,7 @@ def result():
 def test_a_table_has_as_many_cells_in_every_line(result, name):
     row = dataclasses.replace(result)
     for table in (
-        show.markdown({name: result}),
+        preview.markdown({name: result}),
         comparison.as_markdown([comparison.row("s", name, row)]),
         comparison.by_optimizer([comparison.row("s", name, row, optimizer=name)]),
     ):
@@ -51,7 +51,7 @@ def test_what_matplotlib_makes_of_a_label():
 
     axis = Figure().subplots()
     for name in NAMES:
-        axis.plot([0, 1], label=texts.label(name))
+        axis.plot([0, 1], label=parsing.label(name))
     shown = [text.get_text() for text in axis.legend().get_texts()]
     assert [text.strip().replace(r"\$", "$") for text in shown] == [" ".join(name.split()) for name in NAMES]
     assert not any(text._preprocess_math(text.get_text())[1] for text in axis.get_legend().get_texts())
@@ -68,4 +68,4 @@ def test_what_matplotlib_makes_of_a_label():
     ],
 )
 def test_no_folder_of_the_machine_is_told(text, without):
-    assert texts.without_folders(text) == without
+    assert parsing.without_folders(text) == without

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from fedjax_sel import Selector, UserError
-from fedjax_sel.core import whole_files
+from fedjax_sel.core import files
 
 
 def test_a_pipe_is_rejected_and_stays(tmp_path):
@@ -15,7 +15,7 @@ def test_a_pipe_is_rejected_and_stays(tmp_path):
     (tmp_path / "link").symlink_to(pipe)
     for path in (pipe, tmp_path / "link"):
         with pytest.raises(OSError, match="it is a pipe and not a file"):
-            whole_files.write(path, b"new")
+            files.write(path, b"new")
     assert stat.S_ISFIFO(pipe.stat().st_mode) and (tmp_path / "link").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
 
@@ -35,7 +35,7 @@ def test_a_link_stays_and_its_file_is_written(tmp_path, there):
     if there:
         target.write_bytes(b"old")
     (tmp_path / "link").symlink_to(target)
-    whole_files.write(tmp_path / "link", b"new")
+    files.write(tmp_path / "link", b"new")
     assert (tmp_path / "link").is_symlink() and target.read_bytes() == b"new"
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["target"]
 
@@ -47,5 +47,5 @@ def test_what_cannot_be_a_file_is_rejected(tmp_path, name, monkeypatch):
     (tmp_path / "folder-link").symlink_to("folder")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match=r"directory|symbolic links"):
-        whole_files.write(type(tmp_path)(name), b"new")
+        files.write(type(tmp_path)(name), b"new")
     assert len(list(tmp_path.iterdir())) == 3

@@ -11,7 +11,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import devices
-from fedjax_sel.core import xla_flags
+from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import experiment
 
@@ -21,20 +21,20 @@ KNOWN, UNKNOWN = "--xla_backend_optimization_level=0", "--xla_no_such_flag=true"
 
 @pytest.fixture
 def nothing_asked(monkeypatch):
-    monkeypatch.delenv(xla_flags.VARIABLE, raising=False)
+    monkeypatch.delenv(jax_settings.VARIABLE, raising=False)
 
 
 def test_the_flags_that_jaxlib_knows_are_told_from_the_others(nothing_asked, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", UNKNOWN)  # what the environment says already has no part in it
-    assert xla_flags.known([UNKNOWN, KNOWN]) == (KNOWN,)
-    assert json.loads(os.environ[xla_flags.VARIABLE]) == {UNKNOWN: False, KNOWN: True}
+    assert jax_settings.known([UNKNOWN, KNOWN]) == (KNOWN,)
+    assert json.loads(os.environ[jax_settings.VARIABLE]) == {UNKNOWN: False, KNOWN: True}
 
 
 def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_asked, monkeypatch):
     asked = []
-    monkeypatch.setattr(xla_flags, "_parses", lambda flags: asked.append(list(flags)) or True)
-    assert xla_flags.known([KNOWN]) == xla_flags.known([KNOWN]) == (KNOWN,)
-    assert xla_flags.known([KNOWN, "--another=1"]) == (KNOWN, "--another=1")
+    monkeypatch.setattr(jax_settings, "_parses", lambda flags: asked.append(list(flags)) or True)
+    assert jax_settings.known([KNOWN]) == jax_settings.known([KNOWN]) == (KNOWN,)
+    assert jax_settings.known([KNOWN, "--another=1"]) == (KNOWN, "--another=1")
     assert asked == [[KNOWN], ["--another=1"]]
     code = (
         "from fedjax_sel.core import xla_flags; xla_flags._parses = None; "
@@ -46,23 +46,23 @@ def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_aske
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3"])
 def test_a_damaged_answer_is_asked_again(monkeypatch, text):
-    monkeypatch.setenv(xla_flags.VARIABLE, text)
-    monkeypatch.setattr(xla_flags, "_parses", lambda flags: True)
-    assert xla_flags.known([KNOWN]) == (KNOWN,)
+    monkeypatch.setenv(jax_settings.VARIABLE, text)
+    monkeypatch.setattr(jax_settings, "_parses", lambda flags: True)
+    assert jax_settings.known([KNOWN]) == (KNOWN,)
 
 
 def test_the_tests_set_what_is_known():
     """By the conftest itself, with the answers of another jaxlib."""
     answers = {"--xla_backend_optimization_level=0": True, "--xla_cpu_use_fusion_emitters=false": False}
     code = "import runpy, os; runpy.run_path('tests/conftest.py'); print(os.environ['XLA_FLAGS'])"
-    environment = os.environ | {"XLA_FLAGS": "--mine=1", xla_flags.VARIABLE: json.dumps(answers)}
+    environment = os.environ | {"XLA_FLAGS": "--mine=1", jax_settings.VARIABLE: json.dumps(answers)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, env=environment)
     assert done.stdout.split() == ["--xla_backend_optimization_level=0", "--mine=1"], done.stderr
 
 
 def test_no_flag_of_these_tests_is_unknown():
     flags = os.environ["XLA_FLAGS"].split()
-    assert flags and xla_flags._parses(flags)
+    assert flags and jax_settings._parses(flags)
 
 
 def test_deterministic_sets_what_is_known(nothing_asked, monkeypatch):

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel.core import whole_files
+from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import manifest, reading, run_files
+from fedjax_sel.runs import reading, run_files
 from studies.papers.entries import ENTRIES
 
 LEFT_OUT = (run_files.CHECKPOINTS, run_files.CURVES, run_files.PARAMS)
@@ -42,19 +42,19 @@ def keep(run: Path, place: Path) -> Path:
     with FolderLock() as lock:
         lock.take(run)
         try:
-            stored = manifest.read(run / run_files.RESULT)
-        except manifest.DamagedError as error:
+            stored = run_files.read(run / run_files.RESULT)
+        except run_files.DamagedError as error:
             raise UserError(f"{run}: {error}; resume the run until it finishes") from error
         if not result.finished and not any(enough(result) for enough in ENOUGH):
             raise UserError(f"{run}: it has {result.num_rounds} of {result.config.run.rounds} rounds; resume it")
         if copy.exists():
             raise UserError(f"--to: {copy} already exists; remove it, or leave out {run}")
         about = run_files.read_json(run / run_files.ENVIRONMENT) or {}
-        unfinished = whole_files.temporary(copy)
+        unfinished = files.temporary(copy)
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(run, unfinished, ignore=lambda folder, names: {*filter(_is_left_out, names)})
     run_files.write_json(unfinished / run_files.CONFIG, without_folders(result.config.to_json()))
-    manifest.write(unfinished / run_files.RESULT, {**stored, "config": without_folders(stored["config"])})
+    run_files.write(unfinished / run_files.RESULT, {**stored, "config": without_folders(stored["config"])})
     resumed = [{name: one[name] for name in one if name != "command"} for one in about.pop("resumed", ())]
     about.pop("command", None)
     run_files.write_json(unfinished / run_files.ENVIRONMENT, about | ({"resumed": resumed} if resumed else {}))

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fedjax_sel.core import texts
+from fedjax_sel.core import parsing
 
 COMMAND = Path(__file__).parents[1] / "accelerator.py"
 KILLED = -9  # return code
@@ -122,7 +122,7 @@ def _check(name: str, child: Child, code: int, errors: Path) -> None:
     lines = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     errors_found = [line for line in lines if re.search(r"Unknown flag|RESOURCE_EXHAUSTED|Error:", line)]
     last = (errors_found or lines or [""])[-1]
-    raise ChildError(f"{name}: exit code {code}: {texts.without_folders(last)[:300]}".removeprefix(": "))
+    raise ChildError(f"{name}: exit code {code}: {parsing.without_folders(last)[:300]}".removeprefix(": "))
 
 
 def described(error: BaseException) -> str:
@@ -130,4 +130,4 @@ def described(error: BaseException) -> str:
     if isinstance(error, ChildError):
         return str(error)
     lines = str(error).strip().splitlines() or [""]
-    return texts.without_folders(f"{type(error).__name__}: {lines[0]}")[:300]
+    return parsing.without_folders(f"{type(error).__name__}: {lines[0]}")[:300]

@@ -1,26 +1,162 @@
-"""Command-line flags derived from the configuration dataclasses: one flag per field.
-
-Precedence: flag, then --config file, then preset, then default.
-"""
+"""Command lines: parsers, help texts, flags to configurations, and one-line errors with exit codes."""
 
 import argparse
+import contextlib
 import dataclasses
+import difflib
 import io
+import shutil
 import sys
+import textwrap
 import traceback
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from fedjax_sel import logs
-from fedjax_sel.cli.parser import Parser
-from fedjax_sel.config import PAIRS, Config, concerns, files, flat_types, only_with
-from fedjax_sel.core import terminal, texts
-from fedjax_sel.core.names import shown
+from fedjax_sel.config import PAIRS, Config, concerns, files, flat_types, only_with, other_names
+from fedjax_sel.core import parsing, terminal
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
+from fedjax_sel.version import __version__
+
+WITHOUT_TERMINAL, NARROWEST = 100, 30  # columns
+
+
+def width() -> int:
+    """Return the usable width, in columns."""
+    return max(NARROWEST, shutil.get_terminal_size((WITHOUT_TERMINAL, 24)).columns)
+
+
+def hanging(label: str, text: str, column: int, indent: int = 0) -> str:
+    """Format a label with a wrapped text beside it, all lines of the text aligned.
+
+    Args:
+        label: the label; a label longer than the column gets its own line.
+        text: the text, wrapped between words; long words are not broken.
+        column: start of the text, in columns after the indent.
+        indent: columns before the label.
+    """
+    column = min(column, width() // 3)
+    lead, margin = " " * indent, " " * (indent + column)
+    start = f"{lead}{label:<{column}}"
+    if len(label) >= column:
+        return f"{lead}{label}\n{fill(text, margin)}" if text else f"{lead}{label}"
+    return start.rstrip() if not text else start + fill(text, margin)[len(margin) :]
+
+
+def fill(text: str, margin: str = "", further: str | None = None) -> str:
+    """Wrap a paragraph between words; long words are not broken.
+
+    Args:
+        text: one paragraph.
+        margin: prefix of the lines.
+        further: prefix of all lines but the first; None means `margin`.
+    """
+    further = margin if further is None else further
+    return textwrap.fill(
+        text, width(), initial_indent=margin, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def page(text: str) -> str:
+    """Wrap a docstring's paragraphs; tables and formulas keep their lines and indents."""
+    return "\n".join(_block(block) for block in _blocks(text.strip().splitlines()))
+
+
+def _blocks(lines: Iterable[str]) -> Iterable[list[str]]:
+    """Yield blocks of lines: a paragraph, a list item, one line of a table, or an empty line."""
+    block: list[str] = []
+    for line in lines:
+        goes_on = block and block[0] and line.strip() and not line.startswith("* ")
+        if goes_on and block[0].startswith("* "):
+            goes_on = line.startswith("  ") and not line.startswith("   ")
+        elif goes_on:
+            goes_on = not line.startswith(" ") and not block[0].startswith(" ")
+        if block and not goes_on:
+            yield block
+            block = []
+        block.append(line)
+    if block:
+        yield block
+
+
+def _block(lines: list[str]) -> str:
+    first = lines[0]
+    if not first.strip():
+        return ""
+    lead = first[: len(first) - len(first.lstrip())]
+    if len(lines) == 1 and len(first) <= width():
+        return first
+    hang = "    " if lead else "  " if first.startswith("* ") else ""
+    return fill(" ".join(" ".join(lines).split()), lead, lead + hang)
+
+
+class Parser(argparse.ArgumentParser):
+    """An `argparse.ArgumentParser` that raises `UserError` and has --version.
+
+    Description and epilog are printed unwrapped, and flags cannot be abbreviated.
+    """
+
+    def __init__(self, **settings: Any):
+        super().__init__(**{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **settings})
+        self._given: Sequence[str] = ()
+        self.add_argument(
+            "--version", action=_Version, nargs=0, help="show the versions of fedjax_sel and its dependencies, and exit"
+        )
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        """Parse a command line; reject unknown flags and unexpected words.
+
+        Raises:
+            UserError: If a flag is unknown (the message suggests one) or a positional argument is unexpected.
+        """
+        self._given = sys.argv[1:] if args is None else args
+        parsed, unknown = self.parse_known_args(self._given, namespace)
+        if unknown:
+            self._refuse(unknown[0])
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an argparse error as a UserError; argparse calls this."""
+        for argument in self._given:  # a missing flag may have been given under another program's name
+            if argument.startswith("--") and argument.split("=")[0] not in (*self._option_string_actions, "--"):
+                self._refuse(argument)
+        raise UserError(f"{message}; --help lists every flag")
+
+    def _refuse(self, argument: str) -> NoReturn:
+        flag = argument.split("=")[0]
+        name = flag.lstrip("-")
+        if not argument.startswith("-") or not name or name[0].isdigit():
+            raise UserError(f"unexpected argument {argument!r}; --help lists every flag")
+        flags = [option.lstrip("-") for option in self._option_string_actions]
+        if found := other_names.ours(name, {option.replace("-", "_") for option in flags}):
+            raise UserError(f"unknown flag {flag}; did you mean '--{found.replace('_', '-')}'?")
+        if words := other_names.advice(name):
+            raise UserError(f"unknown flag {flag}; {words}")
+        near = difflib.get_close_matches(name, flags, n=1)
+        raise UserError(
+            f"unknown flag {flag}; " + (f"did you mean '--{near[0]}'?" if near else "--help lists every flag")
+        )
+
+
+class _Version(argparse.Action):
+    """The --version action: prints the versions that a bug report needs, without importing the packages."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        import importlib.metadata  # these two imports would double a command's start-up time
+        import platform
+
+        versions = [f"Python {platform.python_version()}"]
+        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions.append(f"{package} {importlib.metadata.version(package)}")
+        print(f"fedjax_sel {__version__} ({', '.join(versions)})")
+        parser.exit()
+
 
 UNEXPECTED, USER_ERROR = 1, 2  # exit codes
 
@@ -221,7 +357,7 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         if place.startswith(commands):
             raise  # raised by the parser: --help, --version
         print(
-            f"error: {place} called sys.exit ({texts.reason(error)}); raise an exception there instead",
+            f"error: {place} called sys.exit ({parsing.reason(error)}); raise an exception there instead",
             file=sys.stderr,
         )
         return USER_ERROR
@@ -244,7 +380,7 @@ def _places(error: BaseException) -> list[str]:
 
 def _unforeseen(error: BaseException) -> tuple[int, str]:
     """Return the exit code and message of an out-of-memory or unexpected error."""
-    text = texts.reason(error)
+    text = parsing.reason(error)
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return USER_ERROR, (
             f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"

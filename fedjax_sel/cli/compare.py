@@ -1,16 +1,41 @@
-"""`fedjax-sel compare`: several strategies under the same conditions, with tables and plots."""
+"""The command `fedjax-sel compare`: several strategies under the same conditions."""
 
 import itertools
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjax_sel.cli import command_line, on_a_page
-from fedjax_sel.cli.parser import Parser
+from fedjax_sel.cli import command_line
+from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, flat_types
 from fedjax_sel.config.validation import validate
+from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs.jobs import Job, make_jobs
+from fedjax_sel.runs.sweep import Job, make_jobs
+
+PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
+
+
+def quoted_command(program: str, arguments: Sequence[str]) -> str:
+    """Return a command line with placeholders for local folders.
+
+    Args:
+        program: the command, such as "fedjax-sel compare".
+        arguments: the command's arguments.
+    """
+    shown: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        flag, given, value = argument.partition("=")
+        if flag not in PLACES:
+            shown.append(argument)
+            continue
+        value = value if given else next(left, "")
+        of_project = flag == "--out" and not Path(value).is_absolute()  # shows the results' place in the repository
+        shown += [flag, value if of_project else PLACES[flag]]
+    return f"{program} {shlex.join(map(parsing.without_folders, shown))}"  # --config has a path, too
+
 
 DESCRIPTION = """Runs several selection strategies under the same conditions: the same partitions, initial models and
 random streams. Runs differ only in their cohorts and, for strategies that define them, in the weights of the updates.
@@ -119,7 +144,7 @@ def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Seque
     from fedjax_sel.runs.interruption import exit_code
 
     logs.make(log, out)  # report a missing package before the first run
-    command = on_a_page.command("fedjax-sel compare", arguments)
+    command = quoted_command("fedjax-sel compare", arguments)
     found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line
-from fedjax_sel.cli.parser import Parser
+from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, DataConfig, PartitionConfig
 from fedjax_sel.config.validation import validate
 

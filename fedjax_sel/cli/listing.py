@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedjax_sel.cli import command_line, completion, paragraphs
-from fedjax_sel.cli.parser import Parser
-from fedjax_sel.core.names import did_you_mean
+from fedjax_sel.cli import command_line
+from fedjax_sel.cli import main as completion
+from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
@@ -82,37 +83,37 @@ def text(names: Sequence[str] = ()) -> str:
 
 def _section(section: "Section") -> str:
     flags = section.flag if section.flag in WITHOUT_ARGS else f"{section.flag}; parameters: {section.flag}-args"
-    lines = [paragraphs.fill(f"{section.title} ({flags})"), ""]
+    lines = [command_line.fill(f"{section.title} ({flags})"), ""]
     column = max(map(len, section.items)) + 2
     for name, item in section.items.items():
-        lines.append(paragraphs.hanging(name, item.about, column, 2))
+        lines.append(command_line.hanging(name, item.about, column, 2))
         lines += _facts(item.facts, 4)
         labels = ["takes:"] + [""] * len(item.parameters)
         given = [f"{one.default} ({one.allowed})" for one in item.parameters.values()]
-        lines += [paragraphs.hanging(label, one, 8, 4) for label, one in zip(labels, given)]
+        lines += [command_line.hanging(label, one, 8, 4) for label, one in zip(labels, given)]
         lines += [""] if item.facts or item.parameters else []
     if lines[-1]:
         lines.append("")
-    return "\n".join([*lines, *filter(None, [paragraphs.fill(section.note)])]).rstrip()
+    return "\n".join([*lines, *filter(None, [command_line.fill(section.note)])]).rstrip()
 
 
 def _facts(facts: Mapping[str, str], indent: int) -> list[str]:
-    return [paragraphs.hanging(f"{key}:", value, 8, indent) for key, value in facts.items()]
+    return [command_line.hanging(f"{key}:", value, 8, indent) for key, value in facts.items()]
 
 
 def _in_full(name: str, item: "Item", section: "Section", found: "Mapping[str, Section]") -> str:
-    lines = [f"{section.flag} {name}", "", paragraphs.fill(item.about), "", *_facts(item.facts, 0)]
+    lines = [f"{section.flag} {name}", "", command_line.fill(item.about), "", *_facts(item.facts, 0)]
     if item.parameters:
         lines += ["", "Takes:" if section.flag in WITHOUT_ARGS else f"Takes ({section.flag}-args):"]
         for key, one in item.parameters.items():
-            lines.append(paragraphs.fill(f"{one.default} ({one.allowed})", "  ", " " * 6))
-            lines += [paragraphs.fill(item.meanings[key], " " * 6)] if key in item.meanings else []
+            lines.append(command_line.fill(f"{one.default} ({one.allowed})", "  ", " " * 6))
+            lines += [command_line.fill(item.meanings[key], " " * 6)] if key in item.meanings else []
     rest = item.page.removeprefix(item.about).strip()
     if rest:
-        lines += ["", paragraphs.page(rest)]
+        lines += ["", command_line.page(rest)]
     related = [one for section in found.values() for one in section.items if one.startswith(f"{name}/")]
     if related:
-        lines += ["", paragraphs.fill(f"See also: {', '.join(related)}.")]
+        lines += ["", command_line.fill(f"See also: {', '.join(related)}.")]
     return "\n".join(lines).replace("\n\n\n", "\n\n")
 
 

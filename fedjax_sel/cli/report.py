@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel.cli import command_line
-from fedjax_sel.cli.parser import Parser
-from fedjax_sel.core import whole_files
+from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
 DESCRIPTION = """Compares finished or interrupted runs: a Markdown table on stdout and curves in a PNG, or with --html
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parsed = make_parser().parse_args(arguments)
     _check(parsed)
 
-    from fedjax_sel.runs import settings
+    from fedjax_sel.reporting.html import content as settings
 
     if parsed.watch:
         return _watch(parsed.folders, parsed.html, not parsed.quick)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE)
     if parsed.html is not None:
-        from fedjax_sel.reporting.html import sources
+        from fedjax_sel.reporting.html import content as sources
 
         _write(parsed.html, sources.Reader(not parsed.quick, _say).chapters(found, {}))
         print(f"Report in {parsed.html}")
@@ -106,9 +106,9 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.watch and parsed.out is not None:
         raise UserError("--out: --watch writes only the page; remove --out or --watch")
 
-    from fedjax_sel.reporting.html import bundle
+    from fedjax_sel.reporting.html import page
 
-    bundle.plotly()
+    page.plotly()
 
 
 def _say(text: str) -> None:
@@ -121,13 +121,13 @@ def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
     content = page.render(chapters, refresh).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole_files.write(path, content)
+        files.write(path, content)
     except OSError as error:
         raise UserError(f"--html: cannot write {path} ({error.strerror or error}); choose another file") from error
 
 
 def _runs(given: list[Path]) -> list[Path]:
-    from fedjax_sel.runs import settings
+    from fedjax_sel.reporting.html import content as settings
 
     return list(dict.fromkeys(run for path in given for run in settings.runs_in(path)))
 
@@ -147,15 +147,16 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 
     A folder of runs may gain runs, so it is followed until the user interrupts.
     """
-    from fedjax_sel.reporting.html import sources
-    from fedjax_sel.runs import following, settings
+    from fedjax_sel.reporting.html import content as settings
+    from fedjax_sel.reporting.html import content as sources
+    from fedjax_sel.runs import reading
 
     reader, before, last = sources.Reader(with_data, _say), None, None
     _say(f"following {', '.join(map(str, given))}; stop with Ctrl-C")
     try:
         while True:
             folders = _runs(given)
-            seen = {folder: following.so_far(folder) for folder in folders}
+            seen = {folder: reading.so_far(folder) for folder in folders}
             results = {folder: result for folder, (result, _) in seen.items() if result.num_rounds}
             with_cohorts = {folder: seen[folder][1] for folder in results}
             rounds = {folder: result.num_rounds for folder, result in results.items()}
@@ -183,9 +184,9 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 
 
 def _tables_and_pictures(found: list, out: Path) -> None:
-    from fedjax_sel.cli import show
+    from fedjax_sel.cli import preview
     from fedjax_sel.reporting import plots
-    from fedjax_sel.runs import settings
+    from fedjax_sel.reporting.html import content as settings
 
     for number, setting in enumerate(found, start=1):
         picture = out
@@ -196,7 +197,7 @@ def _tables_and_pictures(found: list, out: Path) -> None:
             if setting.differs:
                 print(f"Different setting: {setting.differs}\n")
         named = settings.named(setting)
-        print(show.markdown(named))
+        print(preview.markdown(named))
         plots.curves(named, picture)
         print(f"\nCurves in {picture}")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedjax_sel import config
 from fedjax_sel.cli import command_line
-from fedjax_sel.cli.parser import Parser
+from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Checks that a selection strategy satisfies the strategy contract (docs/add_a_strategy.md)."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fedjax_sel
 from fedjax_sel.cli import command_line, listing
-from fedjax_sel.cli.parser import Parser
+from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config
 from fedjax_sel.config.validation import validate
 from fedjax_sel.errors import UserError
@@ -52,9 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     if flags.dry_run and flags.log:
         raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     if flags.dry_run:
-        from fedjax_sel.cli import dry_run  # imports JAX, which --help does not need
+        from fedjax_sel.cli import preview  # imports JAX, which --help does not need
 
-        dry_run.dry_run(config, flags.verbose)
+        preview.dry_run(config, flags.verbose)
         return 0
     return train(config, flags.log)
 
@@ -78,7 +78,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         log: the external logging tools, a subset of `logs.NAMES`.
     """
     from fedjax_sel import logs
-    from fedjax_sel.cli import show
+    from fedjax_sel.cli import preview
     from fedjax_sel.devices import hosts
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import experiment, folder, interruption, resume, run_files
@@ -90,7 +90,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         if hosts.is_first():
             with contextlib.suppress(UserError):  # the folder may be read-only
                 plots.curves_if_lost({config.selection.algo: finished}, out / run_files.CURVES)
-            show.result(finished)
+            preview.result(finished)
             print(f"This run is already finished in {out}; give another --out to run it again.")
             for edited in resume.edited_plugins(out, config):
                 print(f"{edited}: these results are from the earlier code.")
@@ -106,7 +106,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         return 4
     if hosts.is_first():
         plots.curves_if_lost({config.selection.algo: result}, out / run_files.CURVES)
-        show.result(result)
+        preview.result(result)
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")
         else:

@@ -33,7 +33,7 @@ from fedjax_sel.config.settings import (
     only_with,
 )
 from fedjax_sel.config.typed import NamedSettings
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fedjax_sel.config.settings import OPEN, PAIRS, VALUES, flat_types
 from fedjax_sel.core import parsing
-from fedjax_sel.core.names import one_of, shown
+from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_sel.config import Config, concerns
-from fedjax_sel.core.names import shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 
 

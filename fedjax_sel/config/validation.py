@@ -2,7 +2,7 @@
 
 from fedjax_sel.config import Config, flat_types
 from fedjax_sel.core import parsing
-from fedjax_sel.core.names import shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 
 _LARGEST_SHARE = 1 - 2.0**-24  # float32's largest number below 1

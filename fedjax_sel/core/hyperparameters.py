@@ -1,10 +1,7 @@
-"""Hyperparameters of strategies and optimizers: a factory's parameters, and their values from a command line.
-
-A value is converted to the parameter's annotated type, or else to the type of its default. Without either, a numeric
-string becomes a number.
-"""
+"""Hyperparameters of factories: parsing, conversion, digests, and registries by name."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import inspect
@@ -12,10 +9,10 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from fedjax_sel.core import parsing
-from fedjax_sel.core.names import LONGEST, one_of, shown
+from fedjax_sel.core import parsing, plugins
+from fedjax_sel.core.parsing import LONGEST, one_of, shown
 from fedjax_sel.errors import UserError
 
 _WANTED = {int: "int, a whole number", float: "float, a number", bool: "bool, true or false", str: "str, a text"}
@@ -217,3 +214,62 @@ def _parts(value: Any) -> list[Any]:
         closure = inspect.getclosurevars(value).nonlocals
         return [value.__defaults__, value.__kwdefaults__, closure]
     return [vars(value)] if hasattr(value, "__dict__") else []
+
+
+Made = TypeVar("Made")
+
+
+@dataclasses.dataclass(frozen=True)
+class Registry(Generic[Made]):
+    """Factories by name, including plug-ins `mypackage.module:factory`.
+
+    Attributes:
+        flag: the flag that takes the name, e.g. "--algo"; `--algo-args` takes the parameters.
+        kind: the type that factories return.
+        factories: name -> factory; a factory's keyword arguments are its parameters.
+    """
+
+    flag: str
+    kind: type[Made]
+    factories: Mapping[str, Callable[..., Made]] = dataclasses.field(default_factory=dict)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the registered names, in the registry's order."""
+        return tuple(self.factories)
+
+    def make(self, name: str, **hyperparameters: Any) -> Made:
+        """Build an object by name.
+
+        Args:
+            name: one of `names()`, or `mypackage.module:factory`.
+            **hyperparameters: keyword arguments of the factory; values may be strings from a command line.
+
+        Raises:
+            UserError: If a name or parameter is unknown, a value has the wrong type or is out of range, or a plug-in
+                cannot be imported or returns another type.
+        """
+        factory = self.factory(name)
+        values = convert(f"{self.flag}-args", name, factory, hyperparameters)
+        return plugins.build(name, self._wanted, factory, values) if plugins.is_plugin(name) else factory(**values)
+
+    def parameters(self, name: str) -> dict[str, Parameter]:
+        """Return a factory's parameters: name -> (type, default).
+
+        Raises:
+            UserError: If the factory does not exist.
+        """
+        return of(self.factory(name))[0]
+
+    def factory(self, name: str) -> Callable[..., Made]:
+        """Return the factory of a name.
+
+        Raises:
+            UserError: If the factory does not exist.
+        """
+        if plugins.is_plugin(name):
+            return plugins.load(name, self._wanted)
+        return self.factories[one_of(self.flag, name, self.factories)]
+
+    @property
+    def _wanted(self) -> plugins.Wanted:
+        return plugins.Wanted(self.flag, self.kind)

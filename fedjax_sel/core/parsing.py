@@ -1,11 +1,95 @@
-"""Parsing of user input from a command line, JSON or Python, with one-line errors."""
+"""Texts: names with suggestions, parameters, numbers, lists, and table cells."""
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from fedjax_sel.core.names import shown
 from fedjax_sel.errors import UserError
+
+_LONGEST = 300  # maximum length of an error message, characters
+
+
+def cell(name: str) -> str:
+    """Escape a name for a cell of a Markdown table."""
+    return " ".join(name.split()).replace("|", r"\|")
+
+
+def label(name: str) -> str:
+    """Escape a name for Matplotlib: no math mode at dollars, no leading underscore, which legends hide."""
+    text = " ".join(name.split()).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
+def without_folders(text: str) -> str:
+    """Shorten every absolute path in a text to its last component, so that pages show no local folders."""
+    return re.sub(r"(?<![\w.])/(?:[^\s'\"/]*/)+", "", text)
+
+
+def reason(error: BaseException) -> str:
+    """Summarize a foreign error in one line: its type and the first line of its message, truncated."""
+    line = first_line(error)
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, truncated; "" if the message is empty."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # its own `__str__` raises
+        return ""
+    line = lines[0] if lines else ""
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+LONGEST = 80  # maximum length of a value in a message, characters
+
+
+def shown(value: Any) -> str:
+    """Format a value for a message: its repr, truncated."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer above Python's digit limit, or a type whose repr raises
+        return (
+            "a number of thousands of digits" if isinstance(value, int) else f"a value of type {type(value).__name__}"
+        )
+    text = " ".join(text.split()) if "\n" in text else text  # an array's repr has several lines
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}... ({len(text)} characters)"
+
+
+def did_you_mean(unknown: str, known: Iterable[str]) -> str:
+    """Return a phrase that suggests similar names, or lists all names if none is similar.
+
+    Args:
+        unknown: the unknown name.
+        known: the known names.
+
+    Returns:
+        "did you mean 'a' or 'b'?", or "choose from a, b, c".
+    """
+    known = sorted(set(known))
+    near = difflib.get_close_matches(unknown, known, n=2, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(repr(name) for name in near)}?"
+    return f"choose from {', '.join(known)}" if known else "no names are defined"
+
+
+def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
+    """Return a value if it is allowed.
+
+    Args:
+        what: the name of the flag or field, for the message.
+        value: the user's value.
+        allowed: the allowed values.
+
+    Raises:
+        UserError: If the value is not allowed; the message suggests similar values or lists all.
+    """
+    allowed = tuple(allowed)
+    if isinstance(value, Hashable) and value in allowed:
+        return value
+    raise UserError(f"{what}: unknown {shown(value)}; {did_you_mean(str(value), (str(name) for name in allowed))}")
+
 
 MOST_SEEDS = 10_000
 _COUNT = re.compile(r"0*[1-9][0-9]{0,8}")  # nine digits exceed any machine's devices

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.core import texts
-from fedjax_sel.core.names import shown
+from fedjax_sel.core import parsing
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 
 Tree = Any
@@ -281,7 +281,7 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
 
 def reason(problem: Exception) -> str:
     """Return the first sentence of a third-party exception, to quote in a message."""
-    return texts.first_line(problem).partition(". ")[0].rstrip(".") or type(problem).__name__
+    return parsing.first_line(problem).partition(". ")[0].rstrip(".") or type(problem).__name__
 
 
 def _pictures(part: str, value: Any) -> Any:

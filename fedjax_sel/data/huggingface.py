@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fedjax_sel.core.names import did_you_mean, shown
+from fedjax_sel.core.parsing import did_you_mean, shown
 from fedjax_sel.data import pytorch
 from fedjax_sel.data.examples import Tree, is_picture, reason
 from fedjax_sel.errors import UserError

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.core.names import did_you_mean, shown
+from fedjax_sel.core.parsing import did_you_mean, shown
 from fedjax_sel.data import cache, download
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError

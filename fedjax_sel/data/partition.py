@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.core.names import did_you_mean, shown
+from fedjax_sel.core.parsing import did_you_mean, shown
 from fedjax_sel.data import examples as trees
 from fedjax_sel.data import schemes
 from fedjax_sel.data.examples import Tree

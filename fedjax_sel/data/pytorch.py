@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.core.names import shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import examples
 from fedjax_sel.data.examples import Tree, as_array, is_picture, reason
 from fedjax_sel.errors import UserError

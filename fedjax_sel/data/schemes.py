@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core.names import did_you_mean
+from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.core.names import did_you_mean, shown
+from fedjax_sel.core.parsing import did_you_mean, shown
 from fedjax_sel.data import cache, download, leaf, tfds
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError

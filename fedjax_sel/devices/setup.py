@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from fedjax_sel.core import jax_settings, xla_flags
+from fedjax_sel.core import jax_settings
 from fedjax_sel.data import cache
 from fedjax_sel.errors import UserError
 
@@ -71,7 +71,7 @@ def be_deterministic() -> None:
         UserError: JAX has already started devices other than CPUs.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if DETERMINISTIC in flags or not xla_flags.known([DETERMINISTIC]):
+    if DETERMINISTIC in flags or not jax_settings.known([DETERMINISTIC]):
         return
     os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     cores = jax.config.values["jax_num_cpu_devices"]

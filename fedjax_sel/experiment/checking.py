@@ -12,7 +12,7 @@ from fedjax_sel import devices, strategies, tasks
 from fedjax_sel.config import Config
 from fedjax_sel.config.validation import validate
 from fedjax_sel.core import parsing
-from fedjax_sel.core.registry import Registry
+from fedjax_sel.core.hyperparameters import Registry
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import optimization

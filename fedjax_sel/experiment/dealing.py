@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_sel import data
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, plugins, texts
+from fedjax_sel.core import files, parsing, plugins
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
@@ -251,7 +251,7 @@ def _call(deal: Deal, config: Config, dataset: Dataset, seed: int) -> Any:
     except RAISED_BY_PLUGINS as error:
         name = config.partition.partition.removeprefix(VALUE)
         raise UserError(
-            f"--partition {name}: dealing with seed {seed} raised {texts.reason(error)}; fix the function"
+            f"--partition {name}: dealing with seed {seed} raised {parsing.reason(error)}; fix the function"
         ) from error
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedjax_sel import models, tasks
 from fedjax_sel.config import Config, ModelConfig
-from fedjax_sel.core import jax_settings, plugins, texts
+from fedjax_sel.core import jax_settings, parsing, plugins
 from fedjax_sel.data import examples
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
@@ -71,7 +71,7 @@ def _built(made: blueprint.Blueprint, inputs: Any, dataset: Dataset) -> Model:
 def cannot_take(name: str, dataset: Dataset, error: Exception) -> UserError:
     """Return the error for a model that cannot process the inputs of the data."""
     return UserError(
-        f"model {name}: cannot process inputs of shape {dataset.image_shape} ({texts.reason(error)}); "
+        f"model {name}: cannot process inputs of shape {dataset.image_shape} ({parsing.reason(error)}); "
         "choose another model or data set"
     )
 
@@ -151,7 +151,7 @@ def evaluate(task: Task, what: str, function: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         raise UserError(
-            f"--task {task.name}: {what} failed on the model's output ({texts.reason(error)}); fix it, or choose "
+            f"--task {task.name}: {what} failed on the model's output ({parsing.reason(error)}); fix it, or choose "
             "another task or model"
         ) from error
 

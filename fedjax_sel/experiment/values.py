@@ -15,7 +15,7 @@ import numpy as np
 from fedjax_sel.config import PAIRS, VALUE, Config, is_value
 from fedjax_sel.config.typed import Settings
 from fedjax_sel.core import hyperparameters
-from fedjax_sel.core.names import shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import Dataset, Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import blueprint

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 
 # Float64 computations inside a program with 32-bit types.
 #

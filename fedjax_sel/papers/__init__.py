@@ -1,7 +1,7 @@
 """The papers' experiments: presets by name."""
 
 from fedjax_sel.config import Config
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.papers import fedcor, fl_dp3s, gpfl
 
 PRESETS: dict[str, Config] = {"quickstart": Config(), **fedcor.PRESETS, **fl_dp3s.PRESETS, **gpfl.PRESETS}

@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel import callbacks, logs
-from fedjax_sel.core import frames, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
-from fedjax_sel.core.names import shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
-from fedjax_sel.reporting import comparison, comparison_pairs, comparison_plots, plots
-from fedjax_sel.reporting.comparison import Row
-from fedjax_sel.reporting.comparison_pairs import Pair
-from fedjax_sel.runs import jobs as jobs_of
+from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting.comparison import Pair, Row
 from fedjax_sel.runs import sweep
-from fedjax_sel.runs.jobs import Job, make_jobs
 from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.sweep import Job, make_jobs
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
@@ -64,7 +62,7 @@ class ComparisonResult:
         Raises:
             UserError: pandas is not installed.
         """
-        return {name: frames.of_csv(text) for name, text in self.as_csv().items()}
+        return {name: files.of_csv(text) for name, text in self.as_csv().items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the table of `comparison.csv`, one row per run.
@@ -93,11 +91,11 @@ class ComparisonResult:
 
     def as_csv(self) -> dict[str, str]:
         """Return the CSV tables as text, by file name without suffix."""
-        return {TABLE: comparison.as_csv(self.rows), PAIRS: comparison_pairs.as_csv(self.pairs)}
+        return {TABLE: comparison.as_csv(self.rows), PAIRS: comparison.pairs_as_csv(self.pairs)}
 
     def as_markdown(self) -> str:
         """Return the Markdown tables, each followed by its paired differences."""
-        return comparison.tables(self.rows, self.titles, comparison_pairs.by_conditions(self.pairs))
+        return comparison.tables(self.rows, self.titles, comparison.by_conditions(self.pairs))
 
 
 def run(
@@ -154,7 +152,7 @@ def of_settings(
     progress: bool,
 ) -> ComparisonResult:
     """Run a comparison from Python; see `fedjax_sel.run_comparison`."""
-    kinds = jobs_of.kinds()
+    kinds = sweep.kinds()
     chosen, named = _several("algos", algos, (str, kinds.strategy)), _named(settings, kinds.setting)
     servers = None if optimizers is None else _several("optimizers", optimizers, (str, kinds.optimizer))
     folder = Path(out)
@@ -216,17 +214,17 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
     row = comparison.row(job.setting, job.algo, result, done.selection_seconds, job.optimizer)
     rows, results = (*found.rows, row), (*found.results, result)
     titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}
-    pairs = tuple(comparison_pairs.pairs(rows, results))
+    pairs = tuple(comparison.pairs(rows, results))
     return dataclasses.replace(found, rows=rows, results=results, titles=titles, pairs=pairs)
 
 
 def _write(found: ComparisonResult, command: str) -> None:
-    differences = comparison_pairs.by_conditions(found.pairs)
+    differences = comparison.by_conditions(found.pairs)
     page = comparison.document(found.rows, found.titles, found.failed, found.planned, command, differences)
     texts = {f"{name}.csv": text for name, text in found.as_csv().items()}
     for name, text in {**texts, PAGE: page}.items():
         try:
-            whole_files.write(found.out / name, text.encode())
+            files.write(found.out / name, text.encode())
         except OSError as error:
             reason = error.strerror or error
             raise UserError(

@@ -1,29 +1,416 @@
-"""Plots of a comparison, with one panel for each setting and optimizer.
+"""Plots of a comparison: curves, amounts, and small multiples."""
 
-accuracy_by_round.png, accuracy_by_megabytes_down.png, accuracy_by_megabytes_up.png
-to_target.png              rounds and megabytes to the target accuracy; N/A if a seed never reaches it
-selection_counts.png       number of training rounds per client, in descending order
-clients_seen.png           clients that have trained at least once
-gemd.png                   GEMD of the cohorts
-selection_seconds.png      time of selection per round
-*_each.png                 one panel per strategy, for more than six strategies: the measure by rounds and by megabytes
-optimizers.png             final accuracy and rounds to the target, for several optimizers: strategies by optimizers
-
-Lines are means over seeds; bands are plus and minus one sample standard deviation.
-"""
-
-from collections.abc import Sequence
+import io
+import itertools
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedjax_sel.reporting import comparison_amounts as amounts_of
-from fedjax_sel.reporting import comparison_curves as curves
-from fedjax_sel.reporting import comparison_each
-from fedjax_sel.reporting import comparison_panels as panels_of
-from fedjax_sel.reporting.comparison import Row
-from fedjax_sel.reporting.comparison_panels import Panel
-from fedjax_sel.reporting.styles import styles_of
+import numpy as np
+
+from fedjax_sel import metrics
+from fedjax_sel.core import files, parsing
+from fedjax_sel.errors import UserError
+from fedjax_sel.reporting import plots
+from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread
+from fedjax_sel.reporting.plots import Style, styles_of
 from fedjax_sel.runs.records import Result
+
+# Small multiples: one small panel per strategy, for comparisons of many strategies.
+#
+# Many bands on one axis hide each other. Each panel highlights one strategy's line and band in front of the baseline's
+# line and the faint lines of all others. All panels share their axes.
+
+
+MANY = 6  # strategies that fit in one panel; more get small multiples in addition
+COLUMNS = 4
+PANEL = (2.6, 1.95)  # inches
+OTHERS = "#C8C8C8"
+
+
+class Curve(NamedTuple):
+    """One strategy's curve."""
+
+    x: np.ndarray  # [points]
+    values: np.ndarray  # [seeds, points]
+
+
+def size(num_curves: int) -> tuple[float, float]:
+    """Return the figure size in inches for a number of curves, including the baseline."""
+    panels = max(num_curves - 1, 1)
+    return PANEL[0] * min(COLUMNS, panels) + 0.4, PANEL[1] * -(-panels // COLUMNS) + 0.9
+
+
+def draw_multiples(
+    place: Any,
+    curves: Mapping[str, Curve],
+    styles: Mapping[str, Style],
+    baseline: str,
+    labels: tuple[str, str],
+    title: str = "",
+    largest: float = np.inf,
+    logarithmic_from: float | None = None,
+) -> None:
+    """Draw a panel for each strategy except the baseline.
+
+    Args:
+        place: a Matplotlib figure or subfigure.
+        curves: curves by strategy.
+        styles: styles by strategy.
+        baseline: the strategy whose line is drawn in all panels, if it is among the curves.
+        labels: labels of the horizontal and the vertical axis.
+        title: heading above all panels.
+        largest: upper limit of the measure.
+        logarithmic_from: start of a logarithmic horizontal axis; None for a linear one.
+    """
+    own = [name for name in curves if name != baseline] or list(curves)
+    columns = min(COLUMNS, len(own))
+    axes = place.subplots(-(-len(own) // columns), columns, sharex=True, sharey=True, squeeze=False)
+    means = {name: plots.band(one.values, largest, plots.window_of(one.x)).mean for name, one in curves.items()}
+    for axis, name in zip(axes.flat, own):
+        for other in own:
+            if other != name:
+                axis.plot(curves[other].x, means[other], color=OTHERS, linewidth=0.7, zorder=1)
+        if baseline in curves and baseline != name:
+            look = styles[baseline]
+            axis.plot(curves[baseline].x, means[baseline], color=look.color, linestyle=look.line, linewidth=1.1)
+        plots.draw(axis, curves[name].x, curves[name].values, name, styles[name], largest)
+        axis.set_title(parsing.label(name), fontsize="small")
+        axis.grid(alpha=0.25)
+    if logarithmic_from is not None:
+        axes.flat[0].set_xscale("log")
+        axes.flat[0].set_xlim(left=logarithmic_from)
+    for axis in axes.flat[len(own) :]:
+        axis.remove()
+    for column in range(columns):  # with shared axes, only the last row would have tick labels
+        axes[(len(own) - 1 - column) // columns, column].tick_params(labelbottom=True)
+    place.supxlabel(labels[0], fontsize="medium")
+    place.supylabel(labels[1], fontsize="medium")
+    place.suptitle("\n".join(filter(None, [title, _explanation(curves, baseline)])), fontsize="small")
+
+
+def _explanation(curves: Mapping[str, Curve], baseline: str) -> str:
+    with_band = any(len(one.values) > 1 for one in curves.values())
+    words = ["band: one standard deviation over seeds"] if with_band else []
+    if baseline in curves and len(curves) > 1:
+        words.append(f"thin line: {parsing.label(baseline)}")
+    words += ["faint lines: all other strategies"] if len(curves) > 2 else []
+    return "; ".join(words)
+
+
+def wanted(names: Sequence[Any]) -> bool:
+    """Return whether there are too many strategies for one panel."""
+    return len(names) > MANY
+
+
+PANELS_A_ROW = 3
+
+
+class Panel(NamedTuple):
+    """The runs under one setting and optimizer, which share a panel."""
+
+    conditions: str
+    rows: list[Row]
+    results: list[Result]
+
+
+def figure(width: float, height: float) -> Any:
+    """Return a figure of this size in inches."""
+    from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def headline(panel: Panel, width: float) -> str:
+    """Return the setting and the data source, wrapped to a width in inches."""
+    first = panel.results[0]
+    return "\n".join(
+        map(
+            parsing.label,
+            [panel.conditions, *textwrap.wrap(plots.title(first.config, first.data_source), round(10.5 * width))],
+        )
+    )
+
+
+def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
+    """Draw and save a figure of curves.
+
+    Args:
+        panels: the panels.
+        styles: styles of all strategies, by name.
+        painter: function (axis, panel, styles) -> None that draws one panel.
+        path: the PNG file.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    # With several optimizers, each setting gets its own row.
+    optimizers = {panel.rows[0].optimizer for panel in panels}
+    columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
+    rows = -(-len(panels) // columns)
+    legend_width = 0.8 + 0.085 * max(map(len, styles))
+    picture = figure(4.8 * columns + legend_width, 4.2 * rows)
+    axes = picture.subplots(rows, columns, squeeze=False)
+    for axis, panel in itertools.zip_longest(axes.flat, panels):
+        if panel is None:
+            axis.remove()
+            continue
+        painter(axis, panel, styles)
+        axis.set_title(headline(panel, 4.8), fontsize="small")
+    handles = {}
+    for axis in picture.axes:
+        for handle, label in zip(*axis.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    ordered = [name for name in map(parsing.label, styles) if name in handles]
+    picture.legend(
+        [handles[name] for name in ordered], ordered, loc="outside right upper", frameon=False, handlelength=3.5
+    )
+    save(picture, path)
+
+
+def save(picture: Any, path: Path) -> None:
+    """Write a figure.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        drawn = io.BytesIO()  # in memory first, so that the file is written atomically
+        picture.savefig(drawn, format=path.suffix.removeprefix("."), dpi=110)
+        files.write(path, drawn.getvalue())
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error
+
+
+def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
+    """Draw a heat map of strategies by optimizers for each setting; darker is better."""
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
+    targets = any(row.target_accuracy is not None for row in rows)
+    first = {setting: next(row for row in rows if row.setting == setting) for setting in settings}
+    width = 1.6 + 1.05 * len(optimizers)
+    columns = 2 if targets else 1
+    picture = figure(width * columns + 1.0, (1.3 + 0.5 * len(algos)) * len(settings))
+    axes = picture.subplots(len(settings), columns, squeeze=False)
+    for setting, line in zip(settings, axes):
+        found = {(row.algo, row.optimizer): row for row in rows if row.setting == setting}
+        for axis, (about, (field, form, better)) in zip(line, _numbers(first[setting], targets).items()):
+            values = np.full((len(algos), len(optimizers)), np.nan)
+            for place, key in enumerate(itertools.product(algos, optimizers)):
+                amount = getattr(found[key], field) if key in found else None
+                values.flat[place] = np.nan if amount is None else amount.mean
+                text = NOT_REACHED if np.isnan(values.flat[place]) else form.format(values.flat[place])
+                axis.text(place % len(optimizers), place // len(optimizers), text, ha="center", va="center")
+            reached = better * values[~np.isnan(values)]
+            low, high = (reached.min(), reached.max()) if reached.size else (0.0, 1.0)
+            # The best value gets the middle of the color map, so that black numbers stay readable.
+            axis.imshow(better * values, cmap="Greens", aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
+            axis.set_xticks(range(len(optimizers)), list(map(parsing.label, optimizers)), fontsize="small")
+            axis.set_yticks(range(len(algos)), list(map(parsing.label, algos)))
+            axis.set_title(parsing.label(f"{setting}: {about}"), fontsize="small")
+    save(picture, path)
+
+
+def _numbers(row: Row, target: bool) -> dict[str, tuple[str, str, float]]:
+    """Return the heat maps of a setting by title: field, format, and +1 if larger is better, else -1."""
+    better = 1.0 if row.higher_is_better else -1.0
+    title = f"mean test {row.measure} of the last {metrics.LAST_ROUNDS} rounds"
+    return {title: ("last_rounds", "{:.3f}", better)} | (
+        {"rounds to the target": ("rounds_to_target", "{:.0f}", -1.0)} if target else {}
+    )
+
+
+def amounts_of(
+    panels: list[Panel],
+    styles: dict[str, Style],
+    amounts: dict[str, str],
+    label_of: Callable[[Row, str], str],
+    path: Path,
+    logarithmic: bool = False,
+) -> None:
+    """Draw one row of panels per setting, one panel per amount, and one bar per strategy.
+
+    Whiskers are one standard deviation. A logarithmic axis has no zero to start a bar at, so it shows dots.
+    """
+    height = 1.3 + 0.27 * max(len(panel.rows) for panel in panels)
+    picture = figure(4.6 * len(amounts), height * len(panels))
+    for part, panel in zip(np.atleast_1d(picture.subfigures(len(panels), 1)), panels):
+        part.suptitle(headline(panel, 4.6 * len(amounts)), fontsize="small")
+        axes = part.subplots(1, len(amounts), sharey=True, squeeze=False)[0]
+        for axis, (label, field) in zip(axes, amounts.items()):
+            for place, row in enumerate(panel.rows):
+                _amount(axis, place, getattr(row, field), styles[row.algo].color, bar=not logarithmic)
+            axis.set_yticks(range(len(panel.rows)), [parsing.label(row.algo) for row in panel.rows])
+            axis.set_ylim(len(panel.rows) - 0.5, -0.5)  # the first strategy on top
+            axis.set_xlabel(label_of(panel.rows[0], label))
+            axis.grid(alpha=0.25, axis="both" if logarithmic else "x")
+            axis.margins(x=0.18)
+            if logarithmic and axis.lines:
+                axis.set_xscale("log")
+            else:
+                axis.set_xlim(left=0.0)  # whiskers may extend below zero
+    save(picture, path)
+
+
+def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar: bool) -> None:
+    """Draw one bar or dot with its value, or N/A; a float is in seconds and is shown in milliseconds."""
+    if isinstance(value, Spread):
+        mean, deviation, failed = value.mean, np.nan_to_num(value.deviation), value.reached < value.seeds
+        missing = f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
+    else:
+        mean, deviation = (np.nan if value is None else 1000 * value), 0.0
+        failed, missing = bool(np.isnan(mean)), NOT_REACHED
+    if failed:
+        axis.annotate(missing, (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
+        axis.update_datalim([(axis.dataLim.x0 if axis.has_data() else 0.0, place)])
+        return
+    if bar:
+        whisker = {"linewidth": 0.9, "capsize": 2.5}
+        axis.barh(
+            place, mean, color=color, alpha=0.8, xerr=deviation or None, error_kw=whisker
+        )  # transparent, so that the black whisker is visible on a black bar
+    else:
+        axis.plot([mean], [place], color=color, marker="o", linestyle="none")
+    axis.annotate(
+        f"{mean:.3g}" if mean < 100 else f"{mean:,.0f}",
+        (mean + deviation, place), xytext=(4 if bar else 7, 0), textcoords="offset points",
+        va="center", fontsize="small",
+    )  # fmt: skip
+
+
+LOGARITHMIC_ABOVE = 5.0  # ratio of the largest to the smallest total of megabytes
+
+
+def costs_differ_much(results: Sequence[Any], bytes_moved: str) -> bool:
+    """Return whether the runs' total megabytes differ so much that a linear axis would hide the cheapest run."""
+    totals = [getattr(result.ledger, bytes_moved).sum(axis=1).mean() for result in results]
+    return max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
+
+
+def draw_measure(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
+    """Return a painter of the task's measure over rounds, or over cumulative megabytes of a ledger field."""
+
+    def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
+        highest = largest_of(panel)
+        for row, result in zip(panel.rows, panel.results):
+            curve = curve_of(result, bytes_moved)
+            if curve is not None:
+                plots.draw(axis, *curve, row.algo, styles[row.algo], highest, together=len(panel.rows))
+        if logarithmic:
+            axis.set_xscale("log")
+            axis.set_xlim(left=logarithmic_start(panel.results, bytes_moved))
+        target = panel.rows[0].target_accuracy
+        if target is not None:
+            axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
+        name_axes(axis, *labels_of(panel, bytes_moved))
+
+    return paint
+
+
+def curve_of(result: Any, bytes_moved: str | None) -> Curve | None:
+    """Return a run's test measure over rounds or megabytes; None if no round has a value for all seeds."""
+    values = np.asarray(result.measured[result.test_measure], np.float64)
+    measured = ~np.isnan(values).any(axis=0)
+    return Curve(_x_of(result, bytes_moved)[measured], values[:, measured]) if measured.any() else None
+
+
+def _x_of(result: Any, bytes_moved: str | None) -> np.ndarray:
+    if bytes_moved is None:
+        return np.arange(1, result.num_rounds + 1.0)
+    return getattr(result.ledger, bytes_moved).cumsum(axis=1).mean(axis=0) / 1e6
+
+
+def largest_of(panel: Panel) -> float:
+    """Return the upper limit of the test measure."""
+    return 1.0 if "accuracy" in panel.rows[0].measure else np.inf
+
+
+def labels_of(panel: Panel, bytes_moved: str | None) -> tuple[str, str]:
+    """Return the labels of the horizontal and the vertical axis."""
+    direction = {None: "round", "bytes_down": "megabytes down", "bytes_up": "megabytes up"}[bytes_moved]
+    return direction, f"test {panel.rows[0].measure}"
+
+
+def logarithmic_start(results: Sequence[Any], bytes_moved: str | None) -> float:
+    """Return the start of a logarithmic axis: the earliest first round, or 1/100 of the smallest total if larger."""
+    xs = [_x_of(result, bytes_moved) for result in results]
+    return max(min(x[-1] for x in xs) / 100, min(x[0] for x in xs))
+
+
+def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
+    """Draw the number of training rounds per client, in descending order."""
+    for row, result in zip(panel.rows, panel.results):
+        counts = metrics.selection_counts(result.cohorts, result.config.partition.num_clients)
+        busiest_first = -np.sort(-counts, axis=1)
+        clients = np.arange(1, counts.shape[1] + 1.0)
+        plots.draw(axis, clients, busiest_first, row.algo, styles[row.algo], smooth=False, together=len(panel.rows))
+    name_axes(axis, "clients, most selected first", "rounds with training")
+
+
+def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
+    """Draw the number of clients that have trained at least once, after each round."""
+    for row, result in zip(panel.rows, panel.results):
+        num_clients = result.config.partition.num_clients
+        seen = metrics.clients_seen(result.cohorts, num_clients)
+        rounds = np.arange(1, seen.shape[1] + 1.0)
+        plots.draw(axis, rounds, seen, row.algo, styles[row.algo], num_clients, smooth=False, together=len(panel.rows))
+    axis.axhline(panel.results[0].config.partition.num_clients, color="gray", linewidth=0.8, linestyle="--")
+    if panel.results[0].num_rounds >= 100:
+        axis.set_xscale("log")
+    name_axes(axis, "round", "clients that have trained at least once")
+
+
+def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
+    """Draw the GEMD between the labels of the cohorts and of all clients."""
+    for row, result in zip(panel.rows, panel.results):
+        values = np.asarray(result.gemd, np.float64)
+        measured = ~np.isnan(values).all(axis=0)  # an empty cohort has no GEMD
+        if measured.any():
+            plots.draw(
+                axis,
+                np.flatnonzero(measured) + 1.0,
+                values[:, measured],
+                row.algo,
+                styles[row.algo],
+                together=len(panel.rows),
+            )
+    axis.set_ylim(bottom=0)
+    name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
+
+
+def name_axes(axis: Any, x: str, y: str) -> None:
+    """Label both axes and draw a grid."""
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(alpha=0.25)
+
+
+TITLE = 0.4  # height of a setting's heading, inches
+
+
+def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved: str | None, logarithmic: bool) -> Any:
+    """Return a figure with one panel per strategy; None if no setting has too many strategies for one panel."""
+    many = [panel for panel in panels if wanted(panel.rows)]
+    if not many:
+        return None
+    sizes = [size(len(panel.rows)) for panel in many]
+    picture = figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
+    places = picture.subfigures(len(many), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
+    for place, panel in zip(places.flat, many):
+        found = {row.algo: curve_of(result, bytes_moved) for row, result in zip(panel.rows, panel.results)}
+        draw_multiples(
+            place,
+            {name: curve for name, curve in found.items() if curve is not None},
+            styles,
+            BASELINE,
+            labels_of(panel, bytes_moved),
+            headline(panel, PANEL[0] * COLUMNS),
+            largest_of(panel),
+            logarithmic_start(panel.results, bytes_moved) if logarithmic else None,
+        )
+    return picture
+
 
 __all__ = ["draw", "styles_of"]
 
@@ -52,36 +439,34 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
     for name, moved in {"round": None, "megabytes_down": "bytes_down", "megabytes_up": "bytes_up"}.items():
         path = folder / f"{measure}_by_{name}.png"
-        logarithmic = moved is not None and curves.costs_differ_much(results, moved)
-        panels_of.lines(panels, styles, curves.measure(moved, logarithmic), path)
-        _draw_each(comparison_each.draw(panels, styles, moved, logarithmic), path.with_stem(f"{path.stem}_each"))
+        logarithmic = moved is not None and costs_differ_much(results, moved)
+        lines(panels, styles, draw_measure(moved, logarithmic), path)
+        _draw_each(draw_each_run(panels, styles, moved, logarithmic), path.with_stem(f"{path.stem}_each"))
     for name, painter in {
-        "selection_counts": curves.selection_counts,
-        "clients_seen": curves.clients_seen,
-        "gemd": curves.gemd,
+        "selection_counts": selection_counts,
+        "clients_seen": clients_seen,
+        "gemd": gemd,
     }.items():
-        panels_of.lines(panels, styles, painter, folder / f"{name}.png")
+        lines(panels, styles, painter, folder / f"{name}.png")
     amounts = {"rounds": "rounds_to_target", "megabytes down": "megabytes_down_to_target"}
     amounts |= {"megabytes up": "megabytes_up_to_target"}
     if any(row.target_accuracy is not None for row in rows):
-        amounts_of.amounts_of(panels, styles, amounts, _to_target_label, folder / "to_target.png")
+        amounts_of(panels, styles, amounts, _to_target_label, folder / "to_target.png")
     else:
         (folder / "to_target.png").unlink(missing_ok=True)  # from an earlier call with a target
     if any(row.optimizer for row in rows):
-        amounts_of.optimizers_by_strategies(rows, folder / "optimizers.png")
+        optimizers_by_strategies(rows, folder / "optimizers.png")
     else:
         (folder / "optimizers.png").unlink(missing_ok=True)  # from an earlier call with several optimizers
     seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
-    amounts_of.amounts_of(
-        panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True
-    )
+    amounts_of(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
 
 
 def _draw_each(picture: Any, path: Path) -> None:
     if picture is None:
         path.unlink(missing_ok=True)  # from an earlier call with more strategies
     else:
-        panels_of.save(picture, path)
+        save(picture, path)
 
 
 def _to_target_label(row: Row, label: str) -> str:

@@ -1,16 +1,184 @@
-"""Curves of runs, with their standard deviation over seeds."""
+"""Plots of runs as PNG: styles, curves with bands, and small file sizes."""
 
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_sel import metrics
 from fedjax_sel.config import VALUE, Config, is_value
-from fedjax_sel.core import texts, whole_files
+from fedjax_sel.core import files, parsing
 from fedjax_sel.errors import UserError
-from fedjax_sel.reporting import bands, styles
 from fedjax_sel.runs.records import Result
+
+DPI = 100
+PNG_COLORS = 256
+
+
+def of(figure: Any) -> bytes:
+    """Return the PNG of a Matplotlib figure.
+
+    Args:
+        figure: a figure with few colors; only the antialiasing of its edges loses quality.
+    """
+    from PIL import Image
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI)
+    picture = (
+        Image.open(drawn)
+        .convert("RGB")
+        .quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    )
+    picture.save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+COLORS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00",
+    "#56B4E9", "#882255", "#7F7F7F", "#6A3D9A", "#A6761D", "#B2182B",
+)  # fmt: skip
+"""The palette of Okabe and Ito, with darker colors in between; neighbors also differ in lightness."""
+ON_BLACK = (
+    "#4BA3E3", "#F07F2F", "#22C795", "#F0A3CC", "#F2F2F2", "#FFC233",
+    "#9AD8FF", "#D4559A", "#9AA0A6", "#AD8BE8", "#C79A4A", "#F2596B",
+)  # fmt: skip
+"""The same hues for dark backgrounds, in the same order."""
+LINES: tuple[tuple[Any, str], ...] = (
+    ("-", "solid"),
+    ((0, (5, 1.5)), "10px,3px"),
+    ((0, (1.2, 1.2)), "2.5px,2.5px"),
+    ((0, (6, 1.5, 1.2, 1.5)), "12px,3px,2.5px,3px"),
+    ((0, (9, 2, 1.2, 1.2, 1.2, 2)), "18px,4px,2.5px,2.5px,2.5px,4px"),
+)
+"""Line styles for Matplotlib, in multiples of the line width, and for browsers."""
+KNOWN = ("random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort")
+"""Strategies with a fixed style."""
+
+
+class Style(NamedTuple):
+    """One strategy's style."""
+
+    color: str  # for light backgrounds
+    line: Any  # Matplotlib line style
+    on_black: str  # color for dark backgrounds
+    dash: str  # line style for browsers
+
+
+def styles_of(names: Iterable[str]) -> dict[str, Style]:
+    """Return a style for each strategy; up to 48 styles are distinct.
+
+    A strategy of the package always has the same style. A variant with parameters or an optimizer
+    (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other strategies get the
+    remaining styles in order.
+
+    Args:
+        names: strategy names; appending names does not change the styles of earlier ones.
+    """
+    own = {name: (color, color % 4) for color, name in enumerate(KNOWN)}
+    # Starts after the first line style of each color, so that the first twelve other strategies get distinct colors.
+    steps = [*range(1, len(LINES)), 0]
+    free = [(color, (color % 4 + step) % len(LINES)) for step in steps for color in range(len(COLORS))]
+    free = [place for place in free if place not in own.values()]
+    chosen: dict[str, tuple[int, int]] = {}
+    for name in dict.fromkeys(names):
+        if name in own:
+            chosen[name] = own[name]
+            continue
+        base = own.get(re.split(r"[\[ ]", name, maxsplit=1)[0])
+        related = [] if base is None else [place for place in free if place[0] == base[0]]
+        chosen[name] = (related or free or [(len(chosen) % len(COLORS), len(chosen) % len(LINES))])[0]
+        if chosen[name] in free:
+            free.remove(chosen[name])
+    return {
+        name: Style(COLORS[color], LINES[line][0], ON_BLACK[color], LINES[line][1])
+        for name, (color, line) in chosen.items()
+    }
+
+
+SMOOTHING = 0.02  # window of the running mean, as a fraction of the points
+
+
+class Band(NamedTuple):
+    """A line and the limits of its band, [points] each."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
+    """Return the mean plus and minus one sample standard deviation, clipped to the measure's range.
+
+    Args:
+        values: a measure in [0, largest], [seeds, points]; NaN if missing.
+        largest: upper limit of the measure.
+        window: window of a running mean over mean and deviation, in points.
+    """
+    values = np.asarray(values, np.float64)
+    counts = (~np.isnan(values)).sum(axis=0)
+    mean = metrics.mean_of_measured(values, axis=0)
+    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
+    if window > 1:
+        mean, spread = running_mean(mean, window), running_mean(spread, window)
+    return Band(mean, np.maximum(mean - spread, 0.0), np.minimum(mean + spread, largest))
+
+
+def draw(
+    axis: Any,
+    x: np.ndarray,
+    values: np.ndarray,
+    name: str,
+    style: Style,
+    largest: float = np.inf,
+    smooth: bool = True,
+    raw: bool = False,
+    together: int = 1,
+) -> None:
+    """Draw one strategy's line and band, with a running mean over 2 % of the points if there are 100 or more.
+
+    Args:
+        axis: a Matplotlib axis.
+        x: horizontal coordinates, [points].
+        values: the measure, [seeds, points], see `band`.
+        name: the strategy's name, for the legend.
+        style: the strategy's style.
+        largest: upper limit of the measure.
+        smooth: whether to smooth with a running mean.
+        raw: whether to draw the unsmoothed mean faintly behind the running mean.
+        together: number of strategies with overlapping bands; more bands are drawn fainter.
+    """
+    window = window_of(x) if smooth else 1
+    found = band(values, largest, window)
+    if raw and window > 1:
+        axis.plot(x, band(values).mean, color=style.color, alpha=0.25, linewidth=0.7)
+    axis.plot(
+        x, found.mean, color=style.color, linestyle=style.line, linewidth=1.6, label=parsing.label(name),
+        marker="o" if len(x) == 1 else None,
+    )  # fmt: skip
+    if len(values) > 1:
+        axis.fill_between(x, found.low, found.high, color=style.color, alpha=shade(together), linewidth=0)
+
+
+def window_of(x: np.ndarray) -> int:
+    """Return the window of the running mean, in points."""
+    return max(1, round(SMOOTHING * len(x)))
+
+
+def shade(together: int) -> float:
+    """Return the opacity of each band, so that lines stay visible where all bands overlap."""
+    return min(0.15, 0.7 / together)
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Return the mean of the last `window` values, with a shorter window at the start."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    return (sums[ends] - sums[starts]) / (ends - starts)
 
 
 def title(config: Config, data_source: str) -> str:
@@ -57,7 +225,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     """
     from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
 
-    first, chosen = next(iter(results.values())), styles.styles_of(results)
+    first, chosen = next(iter(results.values())), styles_of(results)
     test, _, train, *_ = first.measured
     words = first.measure_in_words
     trained = any(not np.isnan(result.measured[train]).all() for result in results.values())
@@ -85,9 +253,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
             x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
             highest = 1.0 if "accuracy" in name else np.inf
-            bands.draw(
-                axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, together=len(results)
-            )
+            draw(axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, together=len(results))
         axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
@@ -101,11 +267,11 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     figure.legend(
         handles, names, loc="outside lower center", ncols=min(len(names), 3 * columns), frameon=False, handlelength=3.5
     )
-    figure.suptitle(texts.label(title(first.config, first.data_source)))
+    figure.suptitle(parsing.label(title(first.config, first.data_source)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         picture = io.BytesIO()  # in memory first, so that the file is written atomically
         figure.savefig(picture, format=path.suffix.removeprefix(".") or "png", dpi=110)
-        whole_files.write(path, picture.getvalue())
+        files.write(path, picture.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error

@@ -1,22 +1,14 @@
-"""Checkpoints: the state of all replicates after a round, with digests that reveal damage.
-
-    checkpoints/round-00000120/
-        arrays/         the state's leaves, as orbax writes them
-        manifest.json   the run that the state belongs to, and the SHA-256 of every file and array
-
-A checkpoint is written under a temporary name, manifest last, and renamed once it is synced to disk. If the process
-dies while saving, the previous checkpoint is still intact. Reading a checkpoint executes no code: orbax stores plain
-arrays, and the manifest is JSON.
-"""
+"""Checkpoints of a run's state, integrity checks of its files, and files of model weights."""
 
 import contextlib
 import errno
 import hashlib
+import io
 import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +16,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.core import whole_files
-from fedjax_sel.runs import manifest
-from fedjax_sel.runs.manifest import DamagedError, Manifest
+from fedjax_sel.config import Config
+from fedjax_sel.core import files
+from fedjax_sel.core import files as whole_files
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.values import VALUE
+from fedjax_sel.models import Weights
+from fedjax_sel.runs import run_files
+from fedjax_sel.runs.run_files import (
+    CHECKPOINTS,
+    COHORTS,
+    DATA,
+    METRICS,
+    MOST_BYTES,
+    PARAMS,
+    RESULT,
+    DamagedError,
+    Digests,
+    Manifest,
+    read_json,
+)
 
 MANIFEST, ARRAYS = "manifest.json", "arrays"
 _PREFIX = "round-"
@@ -102,7 +111,7 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
         DamagedError: a file is missing, truncated, changed or unreadable.
     """
     try:
-        about = manifest.read(place / MANIFEST)
+        about = run_files.read(place / MANIFEST)
         for name, digest in about["files"].items():
             if not (place / name).is_file():
                 raise DamagedError(f"{name} is missing")
@@ -227,7 +236,7 @@ def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]
         "arrays": {name: _description(array) for name, array in arrays.items()},
         "files": {path.relative_to(folder).as_posix(): _digest_of_file(path) for path in files},
     }
-    manifest.write(folder / MANIFEST, {**about, **arrays_and_files})
+    run_files.write(folder / MANIFEST, {**about, **arrays_and_files})
 
 
 def _digest_of_file(path: Path) -> str:
@@ -252,3 +261,315 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# Integrity checks of a run's files against its newest manifest.
+#
+# The newest manifest is `result.json` or a checkpoint's manifest. Rounds after it were written by a process that was
+# killed, and are ignored.
+
+
+UNREADABLE = (OSError, ValueError, KeyError)  # errors that readers of a damaged file raise
+
+
+class CutError(ValueError):
+    """An error for missing rounds that a manifest covers."""
+
+
+def newest(path: Path) -> Manifest | None:
+    """Return the newest manifest in a run's folder; None if there is no intact one."""
+    checkpoints = (place / MANIFEST for place in list_all(path / CHECKPOINTS))
+    found = [about for about in (_first([path / RESULT]), _first(checkpoints)) if about is not None]
+    return max(found, key=lambda about: about["rounds"], default=None)
+
+
+def is_sealed(path: Path, about: Manifest | None) -> bool:
+    """Return whether `result.json`, a run's last file, covers its newest rounds.
+
+    If only a checkpoint covers them, the process died before it wrote the files that follow a checkpoint.
+
+    Args:
+        path: the folder.
+        about: the manifest from `newest`.
+    """
+    if about is None:  # without a manifest, look for the weights, which are written just before result.json
+        return (path / PARAMS).exists()
+    sealed = _first([path / RESULT])
+    return sealed is not None and sealed["rounds"] == about["rounds"]
+
+
+def _first(manifests: Iterable[Path]) -> Manifest | None:
+    """Return the first intact manifest."""
+    for file in manifests:
+        with contextlib.suppress(DamagedError):
+            return run_files.read(file)
+    return None
+
+
+def made_from(path: Path, about: Manifest | None) -> Digests | None:
+    """Return digests of a run's data, from its manifest or else from `data.json`; None if neither has them.
+
+    Args:
+        path: the folder.
+        about: the manifest from `newest`.
+    """
+    if about is not None:
+        return about["data"]
+    data = read_json(path / DATA)
+    try:
+        partitions = {seed: own["sha256"] for seed, own in data["partitions"].items()}
+        found = {"dataset": data["sha256"], "partitions": partitions}
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return found | ({"available": data["available"]} if "available" in data else {})
+
+
+def higher_is_better(about: Manifest | None) -> bool:
+    """Return whether larger values of the run's measure are better; True if the manifest does not say."""
+    return True if about is None else about.get("higher_is_better", True)
+
+
+def source(path: Path, about: Manifest | None) -> str:
+    """Return the origin of a run's data, for titles.
+
+    Args:
+        path: the folder.
+        about: the manifest from `newest`.
+    """
+    if about is not None and "source" in about:
+        return about["source"]
+    data = read_json(path / DATA)
+    return str(data["source"]) if isinstance(data, dict) and "source" in data else "of unknown source"
+
+
+def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
+    """Read and verify the rows and the cohorts that a manifest covers.
+
+    Args:
+        path: the folder.
+        config: the run's configuration.
+        about: the manifest; None to read all rows and cohorts unverified.
+        whole: whether to reject rounds after the last round of the manifest.
+
+    Returns:
+        The rows as text, and the cohorts, int32 [seeds, rounds, K].
+
+    Raises:
+        CutError: rows or cohorts are missing at the end.
+        ValueError: rows or cohorts do not match the manifest.
+        OSError: a file cannot be read.
+    """
+    rows, cohorts = files.read_bytes(path / METRICS, MOST_BYTES), _cohorts(path, config)
+    if about is None:
+        return rows.decode(), cohorts
+    size, rounds = about["metrics"]["bytes"], about["rounds"]
+    for name, length, expected in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
+        if length < expected:
+            raise CutError(f"{name} was truncated")
+        if whole and length > expected:
+            raise ValueError(f"{name} has more rounds than the run")
+    if hashlib.sha256(rows[:size]).hexdigest() != about["metrics"]["sha256"]:
+        raise ValueError(f"{METRICS} was changed")
+    if digest_of_array(cohorts[:, :rounds]) != about["cohorts"]:
+        raise ValueError(f"{COHORTS} was changed")
+    return rows[:size].decode(), cohorts[:, :rounds]
+
+
+def _cohorts(path: Path, config: Config) -> np.ndarray:
+    try:
+        found = files.read_array(path / COHORTS, MOST_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{COHORTS}: {error}") from error
+    expected = len(config.run.seeds), config.selection.num_selected
+    if found.ndim != 3 or found.dtype != np.int32 or (len(found), found.shape[2]) != expected:
+        raise ValueError(f"{COHORTS} was changed")
+    return found
+
+
+SEPARATOR = "/"
+DIGEST_KEY = "params"
+"""The key of the file's SHA-256 in result.json."""
+_IN_A_STATE = ".params."
+_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
+
+
+def to_bytes(weights: Weights) -> bytes:
+    """Return the content of `params.npz`: names such as `trained/Dense_0/kernel`, leading axis seeds."""
+    by_name = _by_name(_nested(_by_name(weights)))  # in the order of a checkpoint, so that both give equal bytes
+    arrays = {name: np.asarray(leaf) for name, leaf in by_name.items()}
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]  # no leaf is named allow_pickle
+    return content.getvalue()
+
+
+def like(shapes: Weights, weights: Weights) -> Weights:
+    """Return weights in their module's pytree; weights from a file are nested dicts, sorted by name.
+
+    Args:
+        shapes: the module's pytree, with the same names; leaves have shapes.
+        weights: weights of one model, or of several models with one leading axis.
+
+    Raises:
+        UserError: the weights belong to a different module.
+    """
+    if (found := unlike(shapes, weights)) is not None:
+        raise UserError(f"the weights do not match this model: {found}")
+    given = _by_name(weights)
+    return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in _by_name(shapes)])
+
+
+def unlike(shapes: Weights, weights: Weights) -> str | None:
+    """Return the reason why `like` would reject the weights, or None."""
+    return difference(_by_name(shapes), _by_name(weights))
+
+
+def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+    """Return the first difference between weights and a model's shapes, or None.
+
+    Args:
+        wanted: the model's leaves by name; each has a shape.
+        given: the weights by name; all of them may have one more leading axis.
+    """
+    unmatched = sorted(given.keys() ^ wanted.keys())
+    if unmatched:
+        return f"{unmatched[0]!r} is missing in one of them"
+    leading = set()
+    for name, leaf in wanted.items():
+        shape = tuple(given[name].shape)
+        more = len(shape) - len(leaf.shape)
+        if more not in (0, 1) or shape[more:] != tuple(leaf.shape):
+            return f"{name!r} has shape {list(shape[more:])}, this model {list(leaf.shape)}"
+        leading.add(shape[:more])
+        if len(leading) > 1:
+            return f"{name!r} has shape {list(shape)}, with another number of seeds than the other weights"
+    return None
+
+
+def another_model(config: Config, difference: str) -> UserError:
+    """Return the error for a folder whose run has a different model with the same name."""
+    name = config.model.model.removeprefix(VALUE)
+    return UserError(
+        f"--out: the run in {config.run.out} has a different model named {name} ({difference}); change the name or "
+        "the folder"
+    )
+
+
+def read_weights(folder: Path) -> Weights | None:
+    """Return the weights of a run that ended, as nested dicts; None if there are none.
+
+    A lost file of a finished run is rewritten from its last checkpoint.
+
+    Raises:
+        UserError: the file cannot be read, or was changed.
+    """
+    file = folder / run_files.PARAMS
+    if not file.exists():
+        return _from_checkpoint(folder)
+    result = run_files.read_json(folder / run_files.RESULT)
+    digest = result.get(DIGEST_KEY) if isinstance(result, dict) else None
+    try:
+        content = files.read_bytes(file, run_files.MOST_BYTES)
+        if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError("its SHA-256 differs from the one in result.json")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return _nested(arrays)
+    except Exception as error:  # a damaged archive raises many types of errors
+        kept = list_all(folder / run_files.CHECKPOINTS)
+        advice = "to restore it from the last checkpoint" if kept else "and repeat the run with --resume never"
+        raise UserError(f"{file}: cannot read the weights ({error}); remove the file {advice}") from error
+
+
+def final(folder: Path, finished: bool) -> Weights | None:
+    """Return the weights of a run that ended, as `read` does; None if the run may continue.
+
+    Args:
+        folder: the run's folder.
+        finished: whether the last round is complete; else a callback may have ended the run.
+
+    Raises:
+        UserError: the file cannot be read, or was changed.
+    """
+    return read_weights(folder) if finished or (folder / run_files.PARAMS).exists() else None
+
+
+def latest(folder: Path) -> Weights:
+    """Return the weights of a run that ended, or else the weights of its newest checkpoint.
+
+    Raises:
+        UserError: the file cannot be read, or there is no intact checkpoint.
+    """
+    found = final(folder, finished=False) or of_newest_checkpoint(folder)[1]
+    if found is None:
+        raise UserError(
+            f'weights="latest": {folder} has no intact checkpoint and no {run_files.PARAMS}; set checkpoint_every in '
+            "the run, or read it without weights"
+        )
+    return found
+
+
+def restore(folder: Path) -> None:
+    """Rewrite a finished run's weights from its last checkpoint if their file is lost."""
+    if not (folder / run_files.PARAMS).exists():
+        _from_checkpoint(folder)
+
+
+def _from_checkpoint(folder: Path) -> Weights | None:
+    last = newest(folder)  # a process may have died between its last checkpoint and result.json
+    rounds, weights = of_newest_checkpoint(folder)
+    if weights is None or last is None or rounds != last["rounds"]:
+        return None
+    content = to_bytes(weights)
+    if last.get(DIGEST_KEY, digest := hashlib.sha256(content).hexdigest()) != digest:
+        return None  # a callback had chosen other weights, which are lost
+    with contextlib.suppress(OSError):  # if the disk is not writable, the next call tries again
+        files.write(folder / run_files.PARAMS, content)
+    return weights
+
+
+def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
+    """Return the number of rounds and the weights of a run's newest intact checkpoint; 0 and None without one.
+
+    Args:
+        folder: the run's folder.
+    """
+    for place in list_all(folder / run_files.CHECKPOINTS):
+        with contextlib.suppress(DamagedError):
+            about, arrays = read(place)
+            return about["rounds"], _nested(in_a_state(arrays))
+    return 0, None
+
+
+def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the weights among a state's leaves, by their names in `params.npz`.
+
+    Args:
+        leaves: leaves by their names in a checkpoint, where ".params.trained['fc1']['bias']" is trained/fc1/bias.
+    """
+    return {
+        SEPARATOR.join(a or b or c for a, b, c in _PART.findall(name.removeprefix(".params"))): leaf
+        for name, leaf in leaves.items()
+        if name.startswith(_IN_A_STATE)
+    }
+
+
+def _nested(arrays: Mapping[str, Any]) -> Weights:
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *parts, last = name.split(SEPARATOR)
+        node = found
+        for part in parts:
+            node = node.setdefault(part, {})
+        node[last] = array
+    return Weights(found.get("trained", {}), found.get("carried", ()))
+
+
+def _by_name(weights: Weights) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(weights)
+    return {SEPARATOR.join(_name(key) for key in path): leaf for path, leaf in leaves}
+
+
+def _name(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)

@@ -6,7 +6,7 @@
     metrics.csv        one row per replicate and round, appended after each chunk
     cohorts.npy        client IDs, int32 [seeds, rounds, K]
     checkpoints/       the newest states, for resuming the run (runs/checkpoint.py)
-    params.npz         weights of a run that ended (runs/weights.py)
+    params.npz         weights of a run that ended (runs/checkpoint.py)
     best.npz           each seed's best weights, if a callback keeps them (callbacks.EarlyStopping)
     result.json        SHA-256 of the rows, the cohorts, the data and the weights; the configuration
     curves.png         accuracy, loss and GEMD over rounds and over megabytes
@@ -33,13 +33,23 @@ import numpy as np
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config
-from fedjax_sel.core import commit, files, jax_settings, whole_files
+from fedjax_sel.core import commit, files, jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, manifest, provenance, rows, run_files, told
-from fedjax_sel.runs.manifest import Manifest
-from fedjax_sel.runs.provenance import Digests
-from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, CURVES, DATA, ENVIRONMENT, METRICS, PARAMS, RESULT
+from fedjax_sel.runs import checkpoint, provenance, run_files
+from fedjax_sel.runs.run_files import (
+    CHECKPOINTS,
+    COHORTS,
+    CONFIG,
+    CURVES,
+    DATA,
+    ENVIRONMENT,
+    METRICS,
+    PARAMS,
+    RESULT,
+    Digests,
+    Manifest,
+)
 from fedjax_sel.version import __version__
 
 SECONDS_TO_LOSE = 60.0
@@ -65,14 +75,14 @@ def refuse_other_data(path: Path, now: Digests) -> None:
     Raises:
         UserError: the digests of the data differ.
     """
-    made_from = told.made_from(path, told.newest(path))
+    made_from = checkpoint.made_from(path, checkpoint.newest(path))
     if made_from is not None:
         provenance.refuse_others(path, made_from, now)
 
 
-def made_from(path: Path) -> provenance.Digests | None:
+def made_from(path: Path) -> run_files.Digests | None:
     """Return digests of the data that the run in a folder used; None if they are not recorded."""
-    return told.made_from(path, told.newest(path))
+    return checkpoint.made_from(path, checkpoint.newest(path))
 
 
 def is_empty(path: Path) -> bool:
@@ -82,7 +92,7 @@ def is_empty(path: Path) -> bool:
 
 def holds_run(path: Path) -> bool:
     """Return whether a run was started in a folder."""
-    return (path / CONFIG).exists() or told.newest(path) is not None
+    return (path / CONFIG).exists() or checkpoint.newest(path) is not None
 
 
 def holds_rounds(path: Path) -> bool:
@@ -92,13 +102,13 @@ def holds_rounds(path: Path) -> bool:
 
 def shows_nothing(path: Path) -> bool:
     """Return whether a run has no complete round: it has just started, or ended in its first round."""
-    newest = told.newest(path)
+    newest = checkpoint.newest(path)
     return has_saved_nothing(path) if newest is None else not newest["rounds"]
 
 
 def has_saved_nothing(path: Path) -> bool:
     """Return whether a run was started in a folder and has not saved its first rounds yet."""
-    return (path / CONFIG).exists() and not (path / COHORTS).exists() and told.newest(path) is None
+    return (path / CONFIG).exists() and not (path / COHORTS).exists() and checkpoint.newest(path) is None
 
 
 def is_worth_keeping(path: Path) -> bool:
@@ -106,16 +116,16 @@ def is_worth_keeping(path: Path) -> bool:
     if any((path / CHECKPOINTS).glob("*")) or ((path / RESULT).exists() and _is_finished(path)):
         return True
     try:
-        return rows.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
+        return run_files.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
     except FileNotFoundError:
         return (path / COHORTS).exists()
-    except told.UNREADABLE:
+    except checkpoint.UNREADABLE:
         return True
 
 
 def _is_finished(path: Path) -> bool:
     """Return whether the newest manifest covers all rounds, or has no configuration to compare with."""
-    newest = told.newest(path)
+    newest = checkpoint.newest(path)
     return newest is None or "config" not in newest or newest["rounds"] >= Config.from_json(newest["config"]).run.rounds
 
 
@@ -125,7 +135,7 @@ def stored_config(path: Path) -> Config:
     Raises:
         UserError: the folder has no readable run.
     """
-    own, newest = _own_config(path), told.newest(path)
+    own, newest = _own_config(path), checkpoint.newest(path)
     if newest is not None and "config" in newest:
         written = Config.from_json(newest["config"])
         if own is None or own.fingerprint() != written.fingerprint() or own.run.rounds < newest["rounds"]:
@@ -216,7 +226,7 @@ def is_aside(path: Path) -> bool:
 def remove_unfinished(path: Path) -> None:
     """Remove partial files of processes that died while writing; no process may be writing there."""
     checkpoint.remove_unfinished(path / CHECKPOINTS)
-    for file in whole_files.unfinished(path):
+    for file in files.unfinished(path):
         file.unlink(missing_ok=True)
 
 
@@ -288,10 +298,10 @@ def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     """Write `cohorts.npy` atomically."""
     content = io.BytesIO()
     np.save(content, cohorts, allow_pickle=False)
-    whole_files.write(path / COHORTS, content.getvalue(), sync=True)
+    files.write(path / COHORTS, content.getvalue(), sync=True)
 
 
 def write_result(path: Path, about: Manifest) -> None:
     """Write `result.json`, the manifest of the folder's current files, atomically."""
-    manifest.write(path / RESULT, about)
+    run_files.write(path / RESULT, about)
     checkpoint.sync(path)

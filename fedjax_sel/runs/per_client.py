@@ -1,4 +1,4 @@
-"""Per-client evaluation of a run's final models."""
+"""Performance per client of a finished run, with its model rebuilt."""
 
 import dataclasses
 from typing import Any
@@ -8,18 +8,58 @@ import numpy as np
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config, DataConfig, ModelConfig, PartitionConfig
-from fedjax_sel.core import jax_settings
-from fedjax_sel.core.names import shown
+from fedjax_sel.core import jax_settings, plugins
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.runs import weights as weights_file
+from fedjax_sel.models import Model
+from fedjax_sel.runs import checkpoint
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.evaluation import evaluator
 from fedjax_sel.simulation.run import SPECS
+
+
+def with_model(result: Result, experiment_or_config: Experiment | Config) -> Result:
+    """Return a result with its model and with weights in the model's pytree.
+
+    Args:
+        result: a result that was read from a folder.
+        experiment_or_config: the experiment of the result; if its data cannot be read, the result is returned as is.
+
+    Raises:
+        UserError: the weights belong to a different model with the same name.
+    """
+    if result.weights is None or result.model is not None:
+        return result
+    try:
+        with plugins.contained(result.config.plugins()):
+            model = pose(experiment_or_config).model
+    except UserError:
+        return result
+    return with_this_model(result, model)
+
+
+def with_this_model(result: Result, model: Model) -> Result:
+    """Return a result with this model and with weights in the model's pytree; a result without weights as is.
+
+    Args:
+        result: a result that was read from a folder.
+        model: the model of the result's experiment.
+
+    Raises:
+        UserError: the weights belong to a different model with the same name.
+    """
+    if result.weights is None:
+        return result
+    shapes = jax.eval_shape(model.init, jax_settings.key(0))
+    if (found := checkpoint.unlike(shapes, result.weights)) is not None:
+        raise checkpoint.another_model(result.config, found)
+    return dataclasses.replace(result, model=model, weights=checkpoint.like(shapes, result.weights))
+
 
 # The settings that determine the clients' data and the measures; training settings do not matter here.
 _MATTER = tuple(
@@ -59,7 +99,7 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))
-    weights = weights_file.like(shapes, result.weights)
+    weights = checkpoint.like(shapes, result.weights)
     found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     return {**found.measures, "loss": found.loss}
 

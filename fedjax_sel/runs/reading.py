@@ -1,16 +1,17 @@
-"""Reading of a run's result from its folder, verified against the folder's manifests."""
+"""Reading of run folders, finished or still growing."""
 
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import folder, provenance, rows, told, verdict
-from fedjax_sel.runs.manifest import Manifest
-from fedjax_sel.runs.provenance import Digests
+from fedjax_sel.runs import checkpoint, folder, provenance, run_files, verdict
 from fedjax_sel.runs.records import Result
-from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT
+from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT, Digests, Manifest
 
 
 def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
@@ -47,20 +48,20 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
             f"--rounds: {config.run.rounds} is less than the {stored.run.rounds} rounds of the run in {path}; give at "
             f"least {stored.run.rounds}, or another folder"
         )
-    newest = told.newest(path)
+    newest = checkpoint.newest(path)
     done = stored.run.rounds if newest is None else newest["rounds"]
     if done < config.run.rounds or not (path / METRICS).exists() or not (path / COHORTS).exists():
         return None
     try:
         result = _read(path, config, newest)
-    except told.CutError:  # there may be a checkpoint before the missing rounds
+    except checkpoint.CutError:  # there may be a checkpoint before the missing rounds
         return None
-    except told.UNREADABLE as error:
+    except checkpoint.UNREADABLE as error:
         raise _damaged(path, error) from error
-    if not result.finished or not told.is_sealed(path, newest):
+    if not result.finished or not checkpoint.is_sealed(path, newest):
         return None
     verdict.refuse_what_was_skipped(result, config.replace(out=str(path)))
-    made_from = told.made_from(path, newest)
+    made_from = checkpoint.made_from(path, newest)
     if made_from is not None:
         try:
             now = digests_now(None if newest is None else newest.get("server_validation"))
@@ -80,8 +81,8 @@ def load(path: Path) -> Result:
     """
     config = _config(path)
     try:
-        return _read(path, config, told.newest(path))
-    except told.UNREADABLE as error:
+        return _read(path, config, checkpoint.newest(path))
+    except checkpoint.UNREADABLE as error:
         raise _damaged(path, error) from error
 
 
@@ -95,10 +96,10 @@ def load_whole(path: Path) -> Result | None:
     """
     config = _config(path)
     try:
-        return _read(path, config, told.newest(path))
-    except told.CutError:
+        return _read(path, config, checkpoint.newest(path))
+    except checkpoint.CutError:
         return None
-    except told.UNREADABLE as error:
+    except checkpoint.UNREADABLE as error:
         raise _damaged(path, error) from error
 
 
@@ -116,8 +117,8 @@ def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
             stacklevel=3,
         )
     whole = newest is not None and newest["rounds"] == config.run.rounds
-    text, cohorts = told.rows_and_cohorts(path, config, newest, whole)
-    return rows.parse(config, told.source(path, newest), text, cohorts, told.higher_is_better(newest))
+    text, cohorts = checkpoint.rows_and_cohorts(path, config, newest, whole)
+    return run_files.parse(config, checkpoint.source(path, newest), text, cohorts, checkpoint.higher_is_better(newest))
 
 
 def rounds_so_far(path: Path, config: Config, about: Manifest) -> Result:
@@ -132,8 +133,8 @@ def rounds_so_far(path: Path, config: Config, about: Manifest) -> Result:
         ValueError: the rounds do not match the checkpoint.
         OSError: the rounds cannot be read.
     """
-    text, cohorts = told.rows_and_cohorts(path, config, about, whole=False)
-    return rows.parse(config, told.source(path, about), text, cohorts, told.higher_is_better(about))
+    text, cohorts = checkpoint.rows_and_cohorts(path, config, about, whole=False)
+    return run_files.parse(config, checkpoint.source(path, about), text, cohorts, checkpoint.higher_is_better(about))
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
@@ -151,3 +152,47 @@ def _difference(stored: Config, wanted: Config) -> str:
         if old != new and name not in NOT_OF_THE_TRAJECTORY
     ]
     return "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
+
+
+def so_far(path: Path) -> tuple[Result, int]:
+    """Return all rounds with rows, and the number of rounds with cohorts.
+
+    Rows are written after each chunk, cohorts only with a checkpoint. Cohorts after the newest checkpoint are filled
+    with -1, as for a round in which no client trained. The last rows have no digest yet, so they are not verified.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The result, perhaps of zero rounds, and the number of rounds with cohorts.
+
+    Raises:
+        UserError: the folder has no run, or the run is damaged.
+    """
+    if not path.is_dir():
+        raise UserError(f"{path}: no such folder; give the --out of a run")
+    config = folder.stored_config(path)
+    seeds, selected = len(config.run.seeds), config.selection.num_selected
+    try:
+        text = _read_partial(path / run_files.METRICS)
+        try:
+            cohorts = files.read_array(path / run_files.COHORTS, run_files.MOST_BYTES)
+        except FileNotFoundError:
+            cohorts = np.zeros((seeds, 0, selected), np.int32)
+        rounds = max((text.count("\n") - 1) // seeds, 0)
+        missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), selected), -1, np.int32)
+        newest = checkpoint.newest(path)
+        padded = np.concatenate([cohorts, missing], axis=1)
+        result = run_files.parse(
+            config, checkpoint.source(path, newest), text, padded, checkpoint.higher_is_better(newest)
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: the run cannot be read ({error}); restore its files, or leave it out") from error
+    return result, min(result.num_rounds, cohorts.shape[1])
+
+
+def _read_partial(path: Path) -> str:
+    try:
+        return files.read_text(path, run_files.MOST_BYTES)
+    except FileNotFoundError:
+        return ""

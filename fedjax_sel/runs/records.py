@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_sel import metrics
 from fedjax_sel.config import Config
-from fedjax_sel.core import frames
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Weights
 from fedjax_sel.simulation.ledger import Ledger
@@ -130,7 +130,7 @@ class Result:
             CLOCK: np.repeat(self.elapsed_seconds, seeds),
             STEADY_CLOCK: np.repeat(self.round_seconds, seeds),
         }
-        return frames.pandas().DataFrame(columns)
+        return files.pandas().DataFrame(columns)
 
     @property
     def test_measure(self) -> str:

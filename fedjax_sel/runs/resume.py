@@ -1,23 +1,71 @@
-"""The start of a run in its folder: from scratch, or from the newest intact checkpoint."""
+"""Resuming: compatibility of a folder with an experiment, and the rounds that follow its checkpoint."""
 
 import contextlib
+import hashlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, jax_settings, plugin_sources, plugins
+from fedjax_sel.core import files, jax_settings, plugins
 from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, run_files, verdict, weights
-from fedjax_sel.runs.manifest import DamagedError, Manifest
+from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, run_files, verdict
 from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import DamagedError, Manifest
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.strategies import lookahead
+from fedjax_sel.strategies import contract
+from fedjax_sel.strategies.base import Strategy
+
+
+def depends_on_num_rounds(
+    strategy: Strategy, num_clients: int, num_selected: int, one: int, other: int, everyone_available: bool
+) -> bool:
+    """Return whether any hook of a strategy compiles to a different program in a run of another length.
+
+    Args:
+        strategy: the strategy.
+        num_clients: N.
+        num_selected: K.
+        one: number of rounds T.
+        other: another T.
+        everyone_available: as for `contract.traced`.
+    """
+
+    def programs(num_rounds: int) -> list[str]:
+        hooks = contract.traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+        texts = []
+        for name, (function, shapes) in hooks.items():
+            with enable_x64(name == "prepare"):  # as in a run
+                program = jax.make_jaxpr(function)(*shapes)
+            texts.append(f"{program} {sorted(_digests(program))}")
+        return [re.sub(r"0x[0-9a-f]+", "", text) for text in texts]  # addresses of functions differ between traces
+
+    return programs(one) != programs(other)
+
+
+def _digests(program: Any) -> Iterator[str]:
+    """Yield digests of a program's constant arrays at any depth, because its text omits their values."""
+    inner = program.jaxpr if isinstance(program, ClosedJaxpr) else program
+    arrays = list(program.consts) if isinstance(program, ClosedJaxpr) else []
+    for equation in inner.eqns:
+        arrays += [variable.val for variable in equation.invars if isinstance(variable, Literal)]
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda leaf: isinstance(leaf, ClosedJaxpr | Jaxpr)):
+            if isinstance(value, ClosedJaxpr | Jaxpr):
+                yield from _digests(value)
+    for array in arrays:
+        if hasattr(array, "dtype") and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+            array = jax.random.key_data(array)
+        yield hashlib.sha256(np.asarray(array).tobytes()).hexdigest()
 
 
 class Start(NamedTuple):
@@ -50,8 +98,8 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
     }
 
 
-def _plugins(config: Config) -> dict[str, plugin_sources.Sources]:
-    return {name: plugin_sources.sources(name) for name in config.plugins()}
+def _plugins(config: Config) -> dict[str, plugins.Sources]:
+    return {name: plugins.sources(name) for name in config.plugins()}
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:
@@ -67,7 +115,7 @@ def edited_plugins(out: Path, config: Config) -> list[str]:
             for name in before:
                 with contextlib.suppress(UserError):  # a result can be read without its plug-ins
                     plugins.load(name, plugins.Wanted("--algo", object))
-            return plugin_sources.edited(before, _plugins(config))
+            return plugins.edited(before, _plugins(config))
     return []
 
 
@@ -140,7 +188,7 @@ def _plans_ahead(problem: Problem, rounds: int) -> bool:
         return False
     sizes = config.partition.num_clients, config.selection.num_selected
     everyone = config.selection.available_share == 1
-    return lookahead.depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone)
+    return depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone)
 
 
 def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:
@@ -157,7 +205,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         messages.append(f"{run_files.CONFIG} was lost or changed, and is restored from the checkpoint")
     messages += [
         f"{sentence}: the remaining rounds use the edited code; give another --out to start over"
-        for sentence in plugin_sources.edited(manifest.get("plugins", {}), ours["plugins"])
+        for sentence in plugins.edited(manifest.get("plugins", {}), ours["plugins"])
     ]
     before, now = manifest["made_with"], ours["made_with"]
     if before != now:
@@ -175,9 +223,9 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
 def _refuse_another_model(config: Config, state: Any, arrays: dict[str, np.ndarray]) -> None:
     """Reject intact weights of other shapes; the configuration identifies a model by its name alone."""
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
-    found = weights.difference(*map(weights.in_a_state, (leaves, arrays)))
+    found = checkpoint.difference(*map(checkpoint.in_a_state, (leaves, arrays)))
     if found is not None:
-        raise weights.another_model(config, found)
+        raise checkpoint.another_model(config, found)
 
 
 def to_plain(start: Start) -> dict[str, Any]:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedjax_sel.config import RunConfig
-from fedjax_sel.core import files, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint, folder, rows, run_files
-from fedjax_sel.runs import weights as weights_file
+from fedjax_sel.runs import checkpoint, folder, run_files
+from fedjax_sel.runs import checkpoint as weights_file
 from fedjax_sel.runs.interruption import how_to_go_on
-from fedjax_sel.runs.manifest import Manifest
 from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Manifest
 from fedjax_sel.simulation.run import State
 
 
@@ -71,7 +71,7 @@ class Writer:
             UserError: the rows cannot be written, or the folder was replaced.
         """
         self._lock.check(self._out)
-        text = rows.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
+        text = run_files.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
         self._rounds += chunk.num_rounds
         if not self._rows_are_intact():
             self._rewrite_rows(so_far())
@@ -92,10 +92,10 @@ class Writer:
             raise self._cannot("metrics", error) from error
 
     def _rewrite_rows(self, so_far: Result) -> None:
-        content = rows.csv_text(so_far, 0, header=True, names=self._columns).encode()
+        content = run_files.csv_text(so_far, 0, header=True, names=self._columns).encode()
         file = self._out / run_files.METRICS
         try:
-            whole_files.write(file, content)
+            files.write(file, content)
         except OSError as error:
             raise self._cannot("metrics", error) from error
         self._rows, self._bytes = hashlib.sha256(content), len(content)
@@ -114,7 +114,7 @@ class Writer:
         self._lock.check(self._out)
         try:
             content = weights_file.to_bytes(weights)
-            whole_files.write(self._out / run_files.PARAMS, content)
+            files.write(self._out / run_files.PARAMS, content)
         except OSError as error:
             raise self._cannot("weights", error) from error
         self._about = {**self._about, weights_file.DIGEST_KEY: hashlib.sha256(content).hexdigest()}

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.core.names import shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import answers
 from fedjax_sel.selector.answers import Name

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel.core import files, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
 ABOUT = "about"  # entry with the JSON
@@ -40,7 +40,7 @@ def write(path: Path, about: dict[str, Any], tree: Any) -> None:
         for name, entry in entries.items():
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry)
     try:
-        whole_files.write(path, content.getvalue(), sync=True)
+        files.write(path, content.getvalue(), sync=True)
     except OSError as error:
         raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedjax_sel import strategies
 from fedjax_sel.core import hyperparameters, jax_settings, parsing
-from fedjax_sel.core.names import shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import answers
 from fedjax_sel.selector.answers import Clients, Name

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.core import jax_settings, texts
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core import jax_settings, parsing
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import protocol, subset_loss
 from fedjax_sel.strategies.base import (
@@ -64,7 +64,7 @@ def explained(name: str) -> Iterator[None]:
             "jnp for numpy, and Static for counts"
         ) from error
     except RAISED_BY_PLUGINS as error:
-        raise BrokenContractError(f"`{name}` cannot be traced: {texts.reason(error)}") from error
+        raise BrokenContractError(f"`{name}` cannot be traced: {parsing.reason(error)}") from error
 
 
 def selection(answer: Any, num_selected: int) -> None:

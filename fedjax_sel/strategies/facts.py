@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.core import jax_settings
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Fact, Information, Outcome, Selection, Strategy, keep_state
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, Counts, Request

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_sel.core import texts
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core import parsing
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
@@ -700,7 +700,7 @@ def examine(
         strategy = factory if isinstance(factory, Strategy) else factory()
     except RAISED_BY_PLUGINS as error:
         return _invalid_factory(
-            factory, f"calling it without arguments raises {texts.reason(error)}; bind its arguments in a lambda"
+            factory, f"calling it without arguments raises {parsing.reason(error)}; bind its arguments in a lambda"
         )
     if not isinstance(strategy, Strategy):
         return _invalid_factory(
@@ -743,7 +743,7 @@ def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collect
     except Violation as violation:
         return "failed", str(violation)
     except RAISED_BY_PLUGINS as error:
-        return "failed", f"it raises {texts.reason(error)}"
+        return "failed", f"it raises {parsing.reason(error)}"
 
 
 def _invalid_factory(factory: Any, why: str) -> Report:

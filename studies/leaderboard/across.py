@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.core.texts import cell
+from fedjax_sel.core.parsing import cell
 from studies.leaderboard.settings import BASELINE, SERVER_OPTIMIZER, SETTINGS
 from studies.leaderboard.standings import TESTED, Standings, plain
 

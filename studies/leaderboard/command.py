@@ -4,9 +4,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjax_sel.cli import on_a_page, paragraphs
-from fedjax_sel.cli.parser import Parser
-from fedjax_sel.core.names import one_of
+from fedjax_sel.cli import command_line, compare
+from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 from studies import flags as grid_flags
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
     failed, written = False, [] if chosen else pages.write(flags.out)
     for grid in chosen:
-        command = on_a_page.command("python -m studies leaderboard", arguments)
+        command = compare.quoted_command("python -m studies leaderboard", arguments)
         done = running.run(grid, flags.out, runs, scale, command, _say, algos, flags.data_dir, workers)
         written = pages.write(flags.out)
         if done.stopped:
@@ -117,7 +117,7 @@ def _list() -> None:
         )
         print(name)
         for text in (grid.title, amount):
-            print(paragraphs.fill(text, "    "))
+            print(command_line.fill(text, "    "))
 
 
 def _say(line: str) -> None:

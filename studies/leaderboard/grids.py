@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fedjax_sel.config import Config
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core.parsing import one_of
 from studies.leaderboard import information, settings, tuning
 from studies.leaderboard.settings import SETTINGS, Setting
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.core import texts
-from fedjax_sel.reporting import bands, multiples
-from fedjax_sel.reporting.multiples import Curve
-from fedjax_sel.reporting.styles import Style, styles_of
+from fedjax_sel.core import parsing
+from fedjax_sel.reporting import comparison_plots, plots
+from fedjax_sel.reporting.comparison_plots import Curve
+from fedjax_sel.reporting.plots import Style, styles_of
 from studies.leaderboard import measures
 from studies.leaderboard.across import SCORES, Together
 from studies.leaderboard.measures import Common
@@ -37,9 +37,9 @@ def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
     styles = _styles(panels)
     for axis, (title, rows) in zip(axes.flat, panels.items()):
         for name, series in rows.items():
-            bands.draw(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
+            plots.draw(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
         axis.set_xscale("log" if over == "megabytes" else "linear")
-        axis.set_title(texts.label(title))
+        axis.set_title(parsing.label(title))
         axis.set_xlabel(OVER[over])
         axis.set_ylabel("test accuracy")
         axis.grid(alpha=0.25)
@@ -58,15 +58,22 @@ def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
         rows: series by row.
         over: key of `OVER`.
     """
-    if not multiples.wanted(list(rows)):
+    if not comparison_plots.wanted(list(rows)):
         return together({title: rows}, over)
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=multiples.size(len(rows)), layout="constrained")
+    figure = Figure(figsize=comparison_plots.size(len(rows)), layout="constrained")
     curves = {name: _curve(series, over) for name, series in rows.items()}
     begins = min(curve.x[0] for curve in curves.values()) if over == "megabytes" else None
-    multiples.draw(
-        figure, curves, _styles({title: rows}), BASELINE, (OVER[over], "test accuracy"), texts.label(title), 1.0, begins
+    comparison_plots.draw_multiples(
+        figure,
+        curves,
+        _styles({title: rows}),
+        BASELINE,
+        (OVER[over], "test accuracy"),
+        parsing.label(title),
+        1.0,
+        begins,
     )
     return figure
 
@@ -96,12 +103,12 @@ def in_short(panels: Mapping[str, Mapping[str, Series]]) -> Any:
             if name not in rows:
                 continue
             megabytes, accuracy = _curve(rows[name], "megabytes")
-            mean = bands.band(accuracy, 1.0, bands.window_of(megabytes)).mean
+            mean = plots.band(accuracy, 1.0, plots.window_of(megabytes)).mean
             axis.plot(megabytes, mean, color=styles[name].color, linestyle=styles[name].line, label=words)
         if BASELINE in rows:
             axis.axvline(rows[BASELINE].megabytes.mean(axis=0)[-1], color="#808080", linewidth=0.8, linestyle=":")
         axis.set_xscale("log")
-        axis.set_title(texts.label(title), fontsize="medium")
+        axis.set_title(parsing.label(title), fontsize="medium")
         axis.set_xlabel(OVER["megabytes"])
         axis.grid(alpha=0.25)
     axes[0, 0].set_ylabel("test accuracy")
@@ -142,7 +149,9 @@ def profiles(found: Sequence[Together]) -> Any:
         axis.set_xlabel(f"tau: {words},\nover random selection")
         axis.set_ylabel("share of runs with more than tau")
         axis.grid(alpha=0.25)
-    figure.legend(drawn.values(), map(texts.label, drawn), loc="outside right center", frameon=False, handlelength=3.5)
+    figure.legend(
+        drawn.values(), map(parsing.label, drawn), loc="outside right center", frameon=False, handlelength=3.5
+    )
     return figure
 
 
@@ -185,7 +194,7 @@ def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
         axis.minorticks_off()
         axis.set_title(words)
         axis.set_xlabel("share of the equal megabytes")
-    axes[0].set_yticks(range(len(boards)), [texts.label(held.about["title"]) for held in boards.values()])
+    axes[0].set_yticks(range(len(boards)), [parsing.label(held.about["title"]) for held in boards.values()])
     axes[0].invert_yaxis()
-    figure.legend(shown.values(), map(texts.label, shown), loc="outside right center", frameon=False)
+    figure.legend(shown.values(), map(parsing.label, shown), loc="outside right center", frameon=False)
     return figure

@@ -10,7 +10,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import folder as run_folder
-from fedjax_sel.runs import origin, out_folder
+from fedjax_sel.runs import provenance, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import selection_cost
 from studies import grid as independent
@@ -105,7 +105,7 @@ def run(
     scale = _own(grid, scale)
     planned = _planned(grid, out, scale, data_dir)
     folder = out / grid.name
-    out_folder.make(folder)
+    run_files.make_out_folder(folder)
     with FolderLock() as lock:  # a write replaces all rows, so a concurrent writer would lose rows
         lock.take(folder)
         board = _board(folder, planned)
@@ -209,7 +209,7 @@ def _identity(config: Config) -> str:
 
 
 def _about_row(result: Result) -> dict[str, Any]:
-    config, place = result.config, origin.environment_of(result)
+    config, place = result.config, provenance.environment_of(result)
     arguments = dict(config.selection.algo_args)
     made_from = run_folder.made_from(Path(config.run.out)) if config.run.out else None
     return {
@@ -217,7 +217,7 @@ def _about_row(result: Result) -> dict[str, Any]:
         "algo_args": arguments,
         "data": (made_from or {}).get("dataset", ""),  # SHA-256
         "seconds": round(float(result.elapsed_seconds[-1]), 1),
-        "commit": origin.commit_of(result),
+        "commit": provenance.commit_of(result),
         "fedjax_sel": place.get("fedjax_sel", ""),
         "jax": place.get("packages", {}).get("jax", ""),
         "devices": " and ".join(place.get("devices", ())),

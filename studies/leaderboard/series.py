@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core import files, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import out_folder, run_files
+from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
 
 CURVES, ABOUT = "curves.csv.gz", "about.json"
@@ -85,9 +85,9 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
                 accuracies = (_cell(getattr(series, column)[place, index]) for column in _ACCURACIES)
                 counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
                 writer.writerow((name, seed, index + 1, *accuracies, *counts))
-    with out_folder.writing(folder):
+    with run_files.writing(folder):
         run_files.write_json(folder / ABOUT, dict(about))
-        whole_files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
+        files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
 
 
 def read(folder: Path) -> Setting | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.core.texts import cell
+from fedjax_sel.core.parsing import cell
 from fedjax_sel.statistics import Comparison
 from studies.leaderboard import measures
 from studies.leaderboard.measures import Common

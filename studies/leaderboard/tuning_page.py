@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.core.texts import cell
+from fedjax_sel.core.parsing import cell
 from fedjax_sel.statistics import Comparison
 from studies.leaderboard import measures, standings, tuning
 from studies.leaderboard.grids import DRAWS

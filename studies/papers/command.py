@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjax_sel.cli import on_a_page, paragraphs
-from fedjax_sel.cli.parser import Parser
-from fedjax_sel.core.names import one_of
+from fedjax_sel.cli import command_line, compare
+from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 from studies import flags as grid_flags
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     for entry in chosen:
         own = [argument for argument in arguments if argument == entry.name or argument not in flags.entries]
-        command = on_a_page.command("python -m studies reproduce", own)
+        command = compare.quoted_command("python -m studies reproduce", own)
         found = _reproduce(entry, part, Folders(flags.out, flags.runs), scale, command, workers)
         if found.stopped:
             return exit_code(found.stopped_by)
@@ -109,7 +109,7 @@ def _list(entries: "dict[str, Entry]") -> None:
         )
         print(name)
         for text in (f"{entry.published.title}. {entry.published.claim}", runs):
-            print(paragraphs.fill(text, "    "))
+            print(command_line.fill(text, "    "))
 
 
 def _reproduce(

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.core import texts
-from fedjax_sel.reporting import bands
-from fedjax_sel.reporting.styles import Style, styles_of
+from fedjax_sel.core import parsing
+from fedjax_sel.reporting import plots
+from fedjax_sel.reporting.plots import Style, styles_of
 from fedjax_sel.runs.records import Result
 from studies.papers.entry import Results
 
@@ -24,7 +24,7 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
     Returns:
         The figure.
     """
-    shade = bands.shade(_most_together(results))
+    shade = plots.shade(_most_together(results))
     # The window in rounds is the same for all runs, although some may have stopped early.
     averaged = max(1, round(window * max((result.config.run.rounds for result in results.values()), default=0)))
 
@@ -35,10 +35,10 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
         if not len(rounds):
             return
         places = max(1, round(averaged * len(rounds) / result.num_rounds))
-        found = bands.band(every, window=places)
+        found = plots.band(every, window=places)
         marker = "o" if len(rounds) == 1 else None
         axis.plot(
-            rounds, found.mean, color=style.color, linestyle=style.line, marker=marker, label=texts.label(name),
+            rounds, found.mean, color=style.color, linestyle=style.line, marker=marker, label=parsing.label(name),
             linewidth=1.4,
         )  # fmt: skip
         if len(every) > 1:
@@ -51,12 +51,12 @@ def by_round(results: Results, values: Callable[[Result], np.ndarray], label: st
 
 def selection_frequency(results: Results) -> Any:
     """Draw the sorted selection counts of the clients as a step curve, mean over seeds."""
-    shade = bands.shade(_most_together(results))
+    shade = plots.shade(_most_together(results))
 
     def draw(axis: Any, result: Result, name: str, style: Style) -> None:
-        found = bands.band(np.sort(result.selection_counts, axis=1)[:, ::-1])
+        found = plots.band(np.sort(result.selection_counts, axis=1)[:, ::-1])
         clients = np.arange(1, len(found.mean) + 1)
-        axis.step(clients, found.mean, where="mid", color=style.color, linestyle=style.line, label=texts.label(name))
+        axis.step(clients, found.mean, where="mid", color=style.color, linestyle=style.line, label=parsing.label(name))
         if len(result.seeds) > 1:
             axis.fill_between(clients, found.low, found.high, step="mid", color=style.color, alpha=shade, linewidth=0)
         axis.set_xlabel("clients, by how often they train")
@@ -81,14 +81,14 @@ def panels(results: Results, draw: Callable[[Any, Result, str, Style], None]) ->
 
     columns = list(dict.fromkeys(cell.column for cell in results))
     styles = styles_of(cell.row for cell in results)
-    legend_width = 0.8 + 0.085 * max((len(texts.label(name)) for name in styles), default=0)
+    legend_width = 0.8 + 0.085 * max((len(parsing.label(name)) for name in styles), default=0)
     figure = Figure(figsize=(4.8 * len(columns) + legend_width, 4.2), layout="constrained")
     axes = figure.subplots(1, len(columns), squeeze=False)[0]
     for axis, column in zip(axes, columns):
         for cell, result in results.items():
             if cell.column == column:
                 draw(axis, result, cell.row, styles[cell.row])
-        axis.set_title(texts.label(column))
+        axis.set_title(parsing.label(column))
         axis.grid(alpha=0.25)
     handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
     figure.legend(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedjax_sel.runs import origin
+from fedjax_sel.runs import provenance
 from studies.papers.entry import Cell, Entry, Part, Scale
 from studies.papers.page import PAGE
 from studies.papers.runner import Found
@@ -85,7 +85,7 @@ def lines(entry: Entry, scale: Scale, commands: Sequence[str], found: Found) -> 
         text += ["", f"Failed: {cell.column}, {cell.row}: {failure.why}"]
     sources = {result.data_source for result in found.results.values()}
     if sources:
-        made = origin.in_words(found.results.values())
+        made = provenance.in_words(found.results.values())
         text += ["", f"Data: {'; '.join(sorted(sources))}. {made}{_measuring(entry, scale, found)}"]
     return [*text, "", "```", *commands, "```"]
 
@@ -98,5 +98,5 @@ def _measuring(entry: Entry, scale: Scale, found: Found) -> str:
     seconds = [entry.measure.took(result, scale) for result in runs.values()]
     known = [one for one in seconds if not math.isnan(one)]
     without = f", {len(seconds) - len(known)} of the runs not counted" if known and len(known) < len(seconds) else ""
-    took = f"took {origin.duration(sum(known))} more{without}" if known else "is not counted in"
+    took = f"took {provenance.duration(sum(known))} more{without}" if known else "is not counted in"
     return f" What is judged was measured on them afterwards, which {took}."

@@ -20,13 +20,13 @@ from jax import lax
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.runs import checkpoint, out_folder, run_files
+from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import keys, layout, run
 from fedjax_sel.simulation.keys import Streams
@@ -262,8 +262,8 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
         begun = now
         np.savez(content, **arrays)
         place = _file(result, round, scale)
-        with out_folder.writing(place.parent):
-            whole_files.write(place, content.getvalue())
+        with run_files.writing(place.parent):
+            files.write(place, content.getvalue())
         yield f"loss changes of {cohorts(scale)} cohorts after round {round} ({every.index(round) + 1} of {len(every)})"
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedjax_sel.core.texts import cell
+from fedjax_sel.core.parsing import cell
 from studies.papers import heading, page, published, verdicts
 from studies.papers.entries import fedcor_variants
 from studies.papers.entry import Entry

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedjax_sel.core import whole_files
-from fedjax_sel.core.texts import cell
-from fedjax_sel.reporting import png
-from fedjax_sel.runs import out_folder
+from fedjax_sel.core import files
+from fedjax_sel.core.parsing import cell
+from fedjax_sel.reporting import plots
+from fedjax_sel.runs import run_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,12 +51,12 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     Raises:
         UserError: a file cannot be written.
     """
-    with out_folder.writing(folder):
+    with run_files.writing(folder):
         for name, text in csv_files(page).items():
-            whole_files.write(folder / name, text.encode())
+            files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
-            whole_files.write(folder / name, png.of(figure))
-        whole_files.write(folder / PAGE, as_markdown(heading, page).encode())
+            files.write(folder / name, plots.of(figure))
+        files.write(folder / PAGE, as_markdown(heading, page).encode())
 
 
 def csv_files(page: Page) -> dict[str, str]:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.core import files, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.errors import DamagedRunError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.runs import checkpoint, out_folder, run_files
-from fedjax_sel.runs.manifest import DamagedError
+from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import DamagedError
 from studies.papers.entry import Measure, Scale
 
 FILE = "states.npz"
@@ -77,8 +77,8 @@ def _keep(names: Sequence[str], result: Result, scale: Scale) -> Iterator[str]:
     content = io.BytesIO()
     # pyright cannot exclude that a key equals `file`, a parameter of savez.
     np.savez(content, **{**after(result), **{name: arrays[name] for name in names}})  # pyright: ignore[reportArgumentType]
-    with out_folder.writing(folder_of(result)):
-        whole_files.write(folder_of(result) / FILE, content.getvalue())
+    with run_files.writing(folder_of(result)):
+        files.write(folder_of(result) / FILE, content.getvalue())
     yield ""
 
 

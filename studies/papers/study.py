@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedjax_sel.core import frames
+from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import out_folder
+from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
 from studies.grid import Workers
 from studies.papers import heading, page, replacing, runner
@@ -68,7 +68,7 @@ class ReproductionResult:
         Raises:
             UserError: pandas is not installed.
         """
-        return {name.removesuffix(".csv"): frames.of_csv(text) for name, text in page.csv_files(self.page).items()}
+        return {name.removesuffix(".csv"): files.of_csv(text) for name, text in page.csv_files(self.page).items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the table of `rows.csv`, one row per published number or claim, with ours and the verdict.
@@ -111,7 +111,7 @@ def run(
         replacing.check(before, place, runs, entry, scale, known)
 
     def write(found: Found) -> tuple[Found, Page]:
-        out_folder.make(place)
+        run_files.make_out_folder(place)
         with FolderLock() as lock:  # with parallel processes, the last writer includes the runs of all
             lock.take(place, wait=True)
             found, before = runner.with_others(entry, runs, scale, found), heading.told(place)

@@ -16,7 +16,7 @@ from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strate
 from fedjax_sel.config import VALUES, Config
 from fedjax_sel.experiment import problem
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import weights, writer
+from fedjax_sel.runs import checkpoint, writer
 from fedjax_sel.simulation import run
 from fedjax_sel.strategies.base import ALL, Request, at_start
 from fedjax_sel.training import optimizers
@@ -137,12 +137,12 @@ def test_weights_find_their_places_by_name():
     """A file has them in the order of its text: "10" before "2"."""
     own = Weights([np.full(2, place) for place in range(12)], ())
     read = Weights({str(place): own.trained[place] for place in sorted(range(12), key=str)}, ())
-    found = weights.like(own, read)
+    found = checkpoint.like(own, read)
     assert isinstance(found.trained, list) and [int(leaf[0]) for leaf in found.trained] == list(range(12))
     with pytest.raises(
         UserError, match=r"^the weights do not match this model: 'trained/11' is missing in one of them"
     ):
-        weights.like(Weights(own.trained[:11], ()), read)
+        checkpoint.like(Weights(own.trained[:11], ()), read)
 
 
 def test_weights_that_are_lost_come_from_the_checkpoint(kept, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.numerics import gaussian_process as gp
 from fedjax_sel.numerics.gaussian_process import optimal_embeddings
 

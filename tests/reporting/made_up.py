@@ -6,9 +6,8 @@ import numpy as np
 
 import fedjax_sel
 from fedjax_sel import tasks
-from fedjax_sel.reporting.html import insides
-from fedjax_sel.reporting.html.insides import Inside
-from fedjax_sel.reporting.html.sources import Chapter, Run
+from fedjax_sel.reporting.html import content
+from fedjax_sel.reporting.html.content import Chapter, Inside, Run
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
 
@@ -42,7 +41,7 @@ def result(final=0.8, rounds=ROUNDS, **changes):
 
 def inside(algo):
     rng = np.random.default_rng(0)
-    view = insides.VIEWS[algo][0]
+    view = content.VIEWS[algo][0]
     shape = {"embeddings": (5, CLIENTS), "matrix": (CLIENTS, CLIENTS), "values": (CLIENTS,)}[view.kind]
     return Inside(view, ROUNDS, rng.normal(size=shape))
 
@@ -50,7 +49,7 @@ def inside(algo):
 def run(name, final, **changes):
     found = result(final, **{"algo": name.partition("[")[0], **changes})
     clients = np.random.default_rng(1).uniform(size=(SEEDS, CLIENTS))
-    own = [inside(name)] if name in insides.VIEWS else []
+    own = [inside(name)] if name in content.VIEWS else []
     return Run(name, Path("runs") / "nowhere", found, found.num_rounds, own, clients)
 
 

@@ -10,16 +10,16 @@ import fedjax_sel
 from fedjax_sel.cli import command_line, report
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import dealing
-from fedjax_sel.reporting.html import bundle
-from fedjax_sel.runs import following, label_counts, run_files, settings
-from fedjax_sel.runs.rows import csv_text
+from fedjax_sel.reporting.html import content, page
+from fedjax_sel.runs import reading, run_files
+from fedjax_sel.runs.run_files import csv_text
 from tests.reporting import made_up
 from tests.reporting.test_page import numbers_of
 
 
 @pytest.fixture(autouse=True)
 def _without_plotly(monkeypatch):
-    monkeypatch.setattr(bundle, "plotly", lambda: "/* plotly */")
+    monkeypatch.setattr(page, "plotly", lambda: "/* plotly */")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkey
 def test_labels_are_those_of_the_partition(real):
     config = fedjax_sel.load(str(real)).config
     data = dealing.load_data(config, 0.0)
-    found = label_counts.label_counts(real)
+    found = content.label_counts(real)
     assert found.shape == (2, made_up.CLIENTS, 10)
     for seed in (0, 1):
         own = dealing.deal(config, data, seed).indices
@@ -89,7 +89,7 @@ def test_labels_of_other_data_than_the_runs_are_not_shown(real, tmp_path):
     data["partitions"]["1"]["sha256"] = "0" * 64
     run_files.write_json(copied / run_files.DATA, data)
     with pytest.raises(UserError, match="SHA-256 mismatch"):
-        label_counts.label_counts(copied)
+        content.label_counts(copied)
 
 
 def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
@@ -107,23 +107,23 @@ def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         write(tmp_path / name, 1, 1)
     (tmp_path / "none").mkdir()
-    assert settings.runs_in(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "deeper" / "c"]
-    assert settings.runs_in(tmp_path / "a") == [tmp_path / "a"]
-    assert settings.runs_in(tmp_path / "none") == [tmp_path / "none"]  # whoever reads it says what is wrong
+    assert content.runs_in(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "deeper" / "c"]
+    assert content.runs_in(tmp_path / "a") == [tmp_path / "a"]
+    assert content.runs_in(tmp_path / "none") == [tmp_path / "none"]  # whoever reads it says what is wrong
 
 
 def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
     plain, gradient = made_up.result(algo="fl_dp3s"), made_up.result(algo="fl_dp3s", algo_args={"profile": "gradient"})
-    found = settings.Setting({tmp_path / "a": plain, tmp_path / "b": gradient}, "")
-    assert list(settings.named(found)) == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
-    found = settings.Setting({tmp_path / "a": plain, tmp_path / "b": plain}, "")
-    assert list(settings.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
+    found = content.Setting({tmp_path / "a": plain, tmp_path / "b": gradient}, "")
+    assert list(content.named(found)) == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
+    found = content.Setting({tmp_path / "a": plain, tmp_path / "b": plain}, "")
+    assert list(content.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
 @pytest.mark.parametrize("rows,cohorts", [(0, 0), (3, 0), (7, 4), (20, 20)])
 def test_a_run_is_read_as_far_as_it_got(tmp_path, rows, cohorts):
     whole = write(tmp_path / "run", rows, cohorts)
-    found, known = following.so_far(tmp_path / "run")
+    found, known = reading.so_far(tmp_path / "run")
     assert (found.num_rounds, known) == (rows, cohorts)
     np.testing.assert_allclose(found.test_accuracy, whole.test_accuracy[:, :rows], rtol=1e-6)
     np.testing.assert_array_equal(found.cohorts[:, :known], whole.cohorts[:, :known])
@@ -134,7 +134,7 @@ def test_half_a_row_is_not_yet_a_round(tmp_path):
     write(tmp_path / "run", 3, 0)
     table = tmp_path / "run" / run_files.METRICS
     table.write_text(table.read_text()[:-20])
-    assert following.so_far(tmp_path / "run")[0].num_rounds == 2
+    assert reading.so_far(tmp_path / "run")[0].num_rounds == 2
 
 
 def test_a_run_is_followed_to_its_end(tmp_path, monkeypatch, capsys):

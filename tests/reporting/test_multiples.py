@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedjax_sel.reporting import comparison, comparison_plots, multiples, png, styles
+from fedjax_sel.reporting import comparison, comparison_plots, plots
 from studies.leaderboard import pictures
 from studies.leaderboard.series import Series
 from tests.reporting import made_up
 
-NAMES = styles.KNOWN[: multiples.MANY + 1]
+NAMES = plots.KNOWN[: comparison_plots.MANY + 1]
 
 
 def compared(names, folder):
@@ -34,29 +34,31 @@ def test_a_comparison_of_many_has_such_pictures_and_one_of_few_takes_them_away(t
 @pytest.fixture
 def drawn():
     rng = np.random.default_rng(0)
-    curves = {name: multiples.Curve(np.arange(1.0, 41), rng.uniform(0, 1, (5, 40))) for name in NAMES}
-    figure = Figure(figsize=multiples.size(len(curves)), layout="constrained")
-    multiples.draw(figure, curves, styles.styles_of(NAMES), "random", ("round", "test accuracy"), "a setting", 1.0)
+    curves = {name: comparison_plots.Curve(np.arange(1.0, 41), rng.uniform(0, 1, (5, 40))) for name in NAMES}
+    figure = Figure(figsize=comparison_plots.size(len(curves)), layout="constrained")
+    comparison_plots.draw_multiples(
+        figure, curves, plots.styles_of(NAMES), "random", ("round", "test accuracy"), "a setting", 1.0
+    )
     return figure, curves
 
 
 def test_a_panel_shows_its_strategy_with_a_band_the_baseline_and_all_others(drawn):
     figure, curves = drawn
-    looks = styles.styles_of(NAMES)
+    looks = plots.styles_of(NAMES)
     assert [axis.get_title() for axis in figure.axes] == list(NAMES[1:])
     for axis in figure.axes:
         (own,) = [line for line in axis.lines if line.get_label() == axis.get_title()]
         assert own.get_color() == looks[axis.get_title()].color
         np.testing.assert_allclose(own.get_ydata(), curves[axis.get_title()].values.mean(axis=0))
         assert len(axis.collections) == 1
-        assert [line.get_color() for line in axis.lines].count(multiples.OTHERS) == len(NAMES) - 2
+        assert [line.get_color() for line in axis.lines].count(comparison_plots.OTHERS) == len(NAMES) - 2
         assert [line.get_color() for line in axis.lines].count(looks["random"].color) == 1
 
 
 def test_the_lowest_panel_of_every_column_has_numbers_and_no_words_overlap(drawn):
     figure, _ = drawn
     figure.canvas.draw()
-    lowest = figure.axes[-multiples.COLUMNS :]
+    lowest = figure.axes[-comparison_plots.COLUMNS :]
     assert all(axis.xaxis.get_ticklabels()[0].get_visible() for axis in lowest)
     places = [axis.title.get_window_extent() for axis in figure.axes] + [axis.get_window_extent() for axis in lowest]
     places += [text.get_window_extent() for text in (figure._suptitle, figure._supxlabel, figure._supylabel)]
@@ -75,16 +77,16 @@ def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimize
     accuracy, sent = np.full((2, 20), 0.5, np.float32), np.full((2, 20), 10**6)
     rows = dict.fromkeys(("random", "fedcor", "fedcor + fedyogi"), Series((0, 1), accuracy, accuracy, sent, sent))
     figure = pictures.of_setting("a setting", rows, "megabytes")
-    own = styles.styles_of(["fedcor"])["fedcor"]
+    own = plots.styles_of(["fedcor"])["fedcor"]
     assert looks["fedcor"] == (own.color, own.line)
     assert looks["fedcor + fedyogi"][0] == own.color and looks["fedcor + fedyogi"][1] != own.line
-    picture = Image.open(io.BytesIO(png.of(figure)))
-    assert picture.mode == "P" and len(picture.getcolors()) <= png.COLORS
+    picture = Image.open(io.BytesIO(plots.of(figure)))
+    assert picture.mode == "P" and len(picture.getcolors()) <= plots.PNG_COLORS
 
 
 def test_a_small_file_has_the_colours_of_the_styles(drawn):
     figure, _ = drawn
-    colors = [style.color for style in styles.styles_of(NAMES).values()]
+    colors = [style.color for style in plots.styles_of(NAMES).values()]
     wanted = np.array([[int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in colors])
-    there = np.asarray(Image.open(io.BytesIO(png.of(figure))).convert("RGB")).reshape(-1, 3).astype(int)
+    there = np.asarray(Image.open(io.BytesIO(plots.of(figure))).convert("RGB")).reshape(-1, 3).astype(int)
     assert all(np.abs(there - color).max(axis=1).min() <= 2 for color in wanted)

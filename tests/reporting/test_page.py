@@ -10,7 +10,7 @@ import pytest
 
 from fedjax_sel.cli import command_line, compare, report
 from fedjax_sel.config import flat_types
-from fedjax_sel.reporting.html import bundle, insides, page, selections, series, sources
+from fedjax_sel.reporting.html import content, page
 from tests.reporting import made_up
 
 NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
@@ -18,7 +18,7 @@ NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
 
 @pytest.fixture(autouse=True)
 def _without_plotly(monkeypatch):
-    monkeypatch.setattr(bundle, "plotly", lambda: "/* plotly */")
+    monkeypatch.setattr(page, "plotly", lambda: "/* plotly */")
 
 
 def numbers_of(text):
@@ -85,18 +85,18 @@ def test_unfinished_runs_are_not_held_against_others():
 
 def test_where_less_is_better_the_worst_served_have_most():
     run = made_up.run("random", 0.6)
-    ranked = selections.clients(run)["mean"]
+    ranked = content.clients(run)["mean"]
     assert ranked == sorted(ranked)
     run = run._replace(result=dataclasses.replace(run.result, higher_is_better=False))
-    assert selections.clients(run)["mean"] == ranked[::-1]
+    assert content.clients(run)["mean"] == ranked[::-1]
 
 
 def test_labels_are_of_the_data_that_a_run_was_made_from(monkeypatch, tmp_path):
     """Also where `data.json` is lost, and `result.json` alone tells."""
     told = {"a": {"dataset": "1"}, "b": {"dataset": "2"}, "c": None, "d": None}
-    monkeypatch.setattr(sources.folder, "made_from", lambda path: told[path.name])
-    monkeypatch.setattr(sources.label_counts, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
-    found = sources.Reader(with_data=True, say=lambda line: None)
+    monkeypatch.setattr(content.folder, "made_from", lambda path: told[path.name])
+    monkeypatch.setattr(content.label_counts, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
+    found = content.Reader(with_data=True, say=lambda line: None)
     assert [int(found._labels_of(tmp_path / name, [])[0, 0, 0]) for name in "abcd"] == list(map(ord, "abcd"))
 
 
@@ -116,18 +116,18 @@ def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
 
 def test_cohorts_survive_packing():
     run = made_up.run("random", 0.6)
-    found = selections.cohorts(run)
+    found = content.cohorts(run)
     ids = np.frombuffer(base64.b64decode(found["ids"]), "<u2").reshape(10, 20, 3)
     np.testing.assert_array_equal(ids, run.result.cohorts)
 
 
 def test_of_many_cohorts_a_page_holds_fewer_seeds_and_then_fewer_rounds(monkeypatch):
     run = made_up.run("random", 0.6)
-    monkeypatch.setattr(selections, "MOST_IDS", 130)  # two seeds of 60
-    found = selections.cohorts(run)
+    monkeypatch.setattr(content, "MOST_IDS", 130)  # two seeds of 60
+    found = content.cohorts(run)
     assert (found["seeds"], found["of"], found["every"], found["rounds"]) == ([0, 1], 10, 1, 20)
-    monkeypatch.setattr(selections, "MOST_IDS", 20)  # a third of a seed
-    found = selections.cohorts(run)
+    monkeypatch.setattr(content, "MOST_IDS", 20)  # a third of a seed
+    found = content.cohorts(run)
     assert (found["seeds"], found["every"], found["rounds"]) == ([0], 3, 7)
     ids = np.frombuffer(base64.b64decode(found["ids"]), "<u2").reshape(7, 3)
     np.testing.assert_array_equal(ids, run.result.cohorts[0, ::3])
@@ -135,31 +135,31 @@ def test_of_many_cohorts_a_page_holds_fewer_seeds_and_then_fewer_rounds(monkeypa
 
 def test_seconds_are_those_of_the_rounds_and_not_of_the_compiler():
     run = made_up.run("random", 0.6)
-    at = series.places(run.result)
+    at = content.places(run.result)
     assert at["steady"] and at["seconds"][0] == 0.5 and at["seconds"][-1] == 10
     np.testing.assert_allclose(at["megabytes"], 2.0 * np.arange(1, 21))
 
 
 def test_points_of_a_long_run_are_means_of_blocks(monkeypatch):
-    monkeypatch.setattr(series, "MOST_PLACES", 7)
+    monkeypatch.setattr(content, "MOST_PLACES", 7)
     values = np.arange(40.0).reshape(2, 20)
     values[0, 2] = np.nan
-    found = series.summary(values)
+    found = content.summary(values)
     assert len(found["mean"]) == 7  # of three rounds, the last of two
     assert found["low"][0] == 0.5 and found["high"][0] == 21 and found["mean"][-1] == (18.5 + 38.5) / 2
-    assert series.places(made_up.result())["round"] == [3, 6, 9, 12, 15, 18, 20]
+    assert content.places(made_up.result())["round"] == [3, 6, 9, 12, 15, 18, 20]
 
 
 def test_a_single_seed_has_no_deviation():
-    found = series.summary(np.array([[0.5, np.nan]]))
+    found = content.summary(np.array([[0.5, np.nan]]))
     assert found == {"mean": [0.5, None], "sd": [None, None], "low": [0.5, None], "high": [0.5, None]}
 
 
 def test_embeddings_are_shown_in_the_two_directions_that_differ_most():
     points = np.zeros((3, 8))
     points[0], points[2] = np.arange(8), 0.1 * (-1.0) ** np.arange(8)
-    view = insides.VIEWS["fedcor"][0]
-    found = insides.as_json(insides.Inside(view, 5, points))
+    view = content.VIEWS["fedcor"][0]
+    found = content.as_json(content.Inside(view, 5, points))
     np.testing.assert_allclose(np.abs(np.diff(found["x"])), 1, atol=0.05)
     assert found["shares"][0] > 0.99 and found["matrix"]["high"] == pytest.approx(49.01, rel=1e-3)
 

@@ -5,26 +5,26 @@ import pytest
 from matplotlib.axes import Axes
 
 from fedjax_sel import strategies
-from fedjax_sel.reporting import comparison, comparison_plots, plots, styles
+from fedjax_sel.reporting import comparison, comparison_plots, plots
 from tests.reporting import made_up
 
 
 def test_every_strategy_of_the_package_has_a_style_of_its_own():
-    assert set(styles.KNOWN) == set(strategies.TABLE)
-    assert len(set(styles.styles_of(styles.KNOWN).values())) == len(styles.KNOWN)
+    assert set(plots.KNOWN) == set(strategies.TABLE)
+    assert len(set(plots.styles_of(plots.KNOWN).values())) == len(plots.KNOWN)
 
 
 def test_a_strategy_has_one_style_among_whatever_others():
-    alone = styles.styles_of(["fedcor"])["fedcor"]
-    others = styles.styles_of(["mine:factory", "fedcor[warmup=3]", "oort", "fedcor"])
+    alone = plots.styles_of(["fedcor"])["fedcor"]
+    others = plots.styles_of(["mine:factory", "fedcor[warmup=3]", "oort", "fedcor"])
     assert others["fedcor"] == alone and len(set(others.values())) == 4
     related = others["fedcor[warmup=3]"]
     assert (related.color, related.on_black) == (alone.color, alone.on_black) and related.line != alone.line
 
 
 def test_styles_do_not_end():
-    names = [*styles.KNOWN, *(f"mine{i}:factory" for i in range(100))]
-    assert list(styles.styles_of(names)) == names
+    names = [*plots.KNOWN, *(f"mine{i}:factory" for i in range(100))]
+    assert list(plots.styles_of(names)) == names
 
 
 @pytest.fixture
@@ -68,6 +68,6 @@ def test_a_run_has_the_same_colour_in_its_own_picture(tmp_path, monkeypatch):
     for results in ({"oort": result}, {"random": result, "oort": result}):
         plots.curves(results, tmp_path / "curves.png")
     found = {(one["color"], one["linestyle"]) for one in drawn if one["label"] == "oort"}
-    style = styles.styles_of(["oort"])["oort"]
+    style = plots.styles_of(["oort"])["oort"]
     assert found == {(style.color, style.line)}
     assert np.unique([one["label"] for one in drawn]).tolist() == ["oort", "random"]

@@ -8,7 +8,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, callbacks
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import weights
+from fedjax_sel.runs import checkpoint
 from tests.experiment.test_values import of
 
 
@@ -64,18 +64,18 @@ def test_the_same_model_goes_on_and_fits(folder):
 
 def test_weights_are_of_equally_many_seeds():
     own, two = (Weights({"a": np.zeros(shape), "b": np.zeros(shape)}, ()) for shape in ((3,), (2, 3)))
-    assert weights.unlike(own, two) is None
+    assert checkpoint.unlike(own, two) is None
     for other in ((3,), (1, 3)):
         two.trained["b"] = np.zeros(other)
-        assert "'trained/b' has shape [" in weights.unlike(own, two) and "another number of seeds" in weights.unlike(
+        assert "'trained/b' has shape [" in checkpoint.unlike(
             own, two
-        )
+        ) and "another number of seeds" in checkpoint.unlike(own, two)
 
 
 def test_weights_have_the_shapes_of_their_places():
     own = Weights({"a": np.zeros((3, 2))}, ())
     for shape in ((3, 2), (5, 3, 2)):
-        assert weights.like(own, Weights({"a": np.ones(shape)}, ())).trained["a"].shape == shape
+        assert checkpoint.like(own, Weights({"a": np.ones(shape)}, ())).trained["a"].shape == shape
     for shape in ((2, 3), (5, 2, 3), (4, 5, 3, 2), (2,)):
         with pytest.raises(UserError, match=r"^the weights do not match this model: 'trained/a' has shape \["):
-            weights.like(own, Weights({"a": np.ones(shape)}, ()))
+            checkpoint.like(own, Weights({"a": np.ones(shape)}, ()))

@@ -23,7 +23,8 @@ from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots
-from fedjax_sel.runs import jobs, reading, sweep
+from fedjax_sel.runs import reading, sweep
+from fedjax_sel.runs import sweep as jobs
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
 

@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import statistics, tasks
-from fedjax_sel.reporting import comparison, comparison_pairs
+from fedjax_sel.reporting import comparison
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
 
@@ -37,7 +37,7 @@ def paired(results, optimizers=None):
     """The rows and pairs of named results."""
     labels = optimizers or [""] * len(results)
     rows = [comparison.row("s", name, result, optimizer=label) for (name, result), label in zip(results, labels)]
-    return rows, comparison_pairs.pairs(rows, [result for _, result in results])
+    return rows, comparison.pairs(rows, [result for _, result in results])
 
 
 def test_strategies_are_compared_with_random_in_words():
@@ -57,7 +57,7 @@ def test_strategies_are_compared_with_random_in_words():
         np.testing.assert_allclose(
             pair.found[:7], one[:7], atol=1e-6
         )  # rounding decides which resampled means are tied
-    text = comparison_pairs.by_conditions(pairs)["s"]
+    text = comparison.by_conditions(pairs)["s"]
     assert "| test accuracy, mean of the last 10 rounds | difference | interval | p after Holm | verdict |" in text
     line = next(line for line in text.splitlines() if line.startswith("| good minus random |"))
     good = expected[0]
@@ -77,11 +77,11 @@ def test_rounds_to_a_target_are_restricted_to_all_rounds_and_fewer_are_better():
     here, there = [2, 3, 2, 2, 3, 2, 4, 2, 3, 2], [9, 8, None, 10, 9, None, 12, 7, 8, 9]
     low = np.full(10, 0.1)
     _, pairs = paired([("random", made_up(low, arrival=there)), ("quick", made_up(low, arrival=here))])
-    (pair,) = [one for one in pairs if one.measure == comparison_pairs.RESTRICTED_ROUNDS]
+    (pair,) = [one for one in pairs if one.measure == comparison.RESTRICTED_ROUNDS]
     assert pair.horizon == 12 and (pair.arrived, pair.baseline_arrived) == (1.0, 0.8)
     assert pair.found.difference == np.mean(here) - np.mean([12 if at is None else at for at in there])
     assert pair.found.verdict == "better" and pair.found.high < 0
-    assert "rounds to 60% test accuracy, restricted to 12" in comparison_pairs.by_conditions(pairs)["s"]
+    assert "rounds to 60% test accuracy, restricted to 12" in comparison.by_conditions(pairs)["s"]
 
 
 @pytest.mark.parametrize("seeds,strategies,least", [(5, 1, 6), (6, 2, 7)])
@@ -90,7 +90,7 @@ def test_too_few_seeds_say_so(seeds, strategies, least):
     results += [(f"s{place}", made_up(0.5 + NOISE[:seeds], target=None)) for place in range(strategies)]
     _, pairs = paired(results)
     assert {one.found.verdict for one in pairs} == {"too few seeds"}
-    text = comparison_pairs.by_conditions(pairs)["s"]
+    text = comparison.by_conditions(pairs)["s"]
     assert f"Too few seeds ({seeds}): " in text and f"with fewer than {least} seeds" in text
 
 
@@ -98,7 +98,7 @@ def test_each_optimizer_has_its_own_baseline_and_family():
     results = [(name, made_up(0.3 + NOISE + 0.001 * place)) for place, name in enumerate(["random", "a"] * 2)]
     _, pairs = paired(results, ["o", "o", "p", "p"])
     assert [(one.conditions, one.algo) for one in pairs] == [("s, o", "a")] * 2 + [("s, p", "a")] * 2
-    assert set(comparison_pairs.by_conditions(pairs)) == {"s, o", "s, p"}
+    assert set(comparison.by_conditions(pairs)) == {"s, o", "s, p"}
 
 
 def test_a_seed_that_was_not_measured_leaves_the_family():
@@ -114,17 +114,17 @@ def test_a_seed_that_was_not_measured_leaves_the_family():
         ]
     )
     assert pairs[0].found is None and pairs[1].found.level == 0.95
-    text = comparison_pairs.by_conditions(pairs)["s"]
+    text = comparison.by_conditions(pairs)["s"]
     assert "| missing minus random | N/A | N/A | N/A | not measured |" in text
-    lines = list(csv.DictReader(io.StringIO(comparison_pairs.as_csv(pairs))))
+    lines = list(csv.DictReader(io.StringIO(comparison.pairs_as_csv(pairs))))
     assert lines[0]["difference"] == lines[0]["verdict"] == "N/A" and lines[1]["verdict"] == "better"
 
 
 def test_a_single_strategy_or_seed():
     _, pairs = paired([("a", made_up(NOISE))])
-    assert pairs == [] and comparison_pairs.by_conditions(pairs) == {}
+    assert pairs == [] and comparison.by_conditions(pairs) == {}
     _, pairs = paired([(name, made_up([0.3], target=None)) for name in ("random", "a|b")])
-    text = comparison_pairs.by_conditions(pairs)["s"]
+    text = comparison.by_conditions(pairs)["s"]
     assert r"| a\|b minus random | +0.0000 |  | 1 | too few seeds |" in text
-    (line,) = csv.DictReader(io.StringIO(comparison_pairs.as_csv(pairs)))
+    (line,) = csv.DictReader(io.StringIO(comparison.pairs_as_csv(pairs)))
     assert (line["low"], line["high"], line["seeds"], line["horizon"]) == ("", "", "1", "")

@@ -9,7 +9,8 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, NonFiniteUpdateError, UserError
-from fedjax_sel.runs import experiment, folder, reading, rows
+from fedjax_sel.runs import experiment, folder, reading
+from fedjax_sel.runs import run_files as rows
 
 SMALL = Config().replace(rounds=5, chunk=2, seeds="3 1", num_clients=20, num_selected=4, target_accuracy=0.2)
 

@@ -11,7 +11,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, UserError
 from fedjax_sel.core import folder_lock
-from fedjax_sel.runs import checkpoint, experiment, folder, manifest, reading, records, writer
+from fedjax_sel.runs import checkpoint, experiment, folder, reading, records, run_files, writer
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -255,7 +255,7 @@ def test_weights_of_a_run_that_died_before_it_could_tell_that_it_was_done(whole,
     else:
         manifests = [checkpoint.read(place)[0] for place in checkpoint.list_all(out / "checkpoints")]
         older = next(one for one in manifests if one["rounds"] < 7)
-        manifest.write(out / "result.json", {name: value for name, value in older.items() if name != "sha256"})
+        run_files.write(out / "result.json", {name: value for name, value in older.items() if name != "sha256"})
     for again in (fedjax_sel.load(out), fedjax_sel.run(SMALL.replace(out=str(out)))):
         assert again.finished
         for ours, theirs in zip(jax.tree.leaves(again.weights), jax.tree.leaves(whole[1].weights), strict=True):
@@ -284,6 +284,6 @@ def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
     {"cohorts": 1}, {"config": []}, {"data": "x"}, {"source": None},
 ])  # fmt: skip
 def test_a_manifest_with_values_of_other_types_is_damaged(tmp_path, edited):
-    manifest.write(tmp_path / "result.json", edited)  # with a digest that fits
-    with pytest.raises(manifest.DamagedError):
-        manifest.read(tmp_path / "result.json")
+    run_files.write(tmp_path / "result.json", edited)  # with a digest that fits
+    with pytest.raises(run_files.DamagedError):
+        run_files.read(tmp_path / "result.json")

@@ -9,7 +9,7 @@ import pytest
 import rich.console
 
 import fedjax_sel
-from fedjax_sel.runs import notebook_output
+from fedjax_sel.runs import progress
 from fedjax_sel.runs.progress import Reporter
 
 IPython = pytest.importorskip("IPython")
@@ -45,7 +45,7 @@ def cell(monkeypatch):
     """A cell of a notebook, as far as Reporter can tell."""
     shown = Cell()
     monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
-    monkeypatch.setattr(notebook_output, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN", 0.0)
     monkeypatch.setattr(IPython.display, "display", shown.display)
     return shown
 

@@ -9,7 +9,7 @@ from fedjax_sel import testing
 from fedjax_sel.cli import command_line, compare, train
 from fedjax_sel.cli import data as data_
 from fedjax_sel.cli import test as kit
-from fedjax_sel.core.plugin_sources import sources
+from fedjax_sel.core.plugins import sources
 
 QUICK = [
     "--dataset", "synthetic:train_size=200,test_size=40", "--num-clients", "8", "--num-selected", "2", "--batch-size",

@@ -11,7 +11,7 @@ from jax import export
 
 import fedjax_sel
 from fedjax_sel import data, devices, strategies
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.experiment import problem
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.strategies import protocol

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel import metrics, strategies
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.base import NEVER, Env, Fact, Information, UndeclaredFactError
 from fedjax_sel.strategies.fl_dp3s import known_or_mean, similarity_of_profiles

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import gpfl as rewards
 from fedjax_sel.strategies.base import (

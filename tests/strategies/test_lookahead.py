@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel import strategies
+from fedjax_sel.runs.resume import depends_on_num_rounds
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.lookahead import depends_on_num_rounds
 
 
 @pytest.mark.parametrize("name", strategies.TABLE)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import strategies
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.strategies.afl import known_or_largest
 from fedjax_sel.strategies.base import NEVER, Env, Fact, Information, Outcome, Selection
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import fedjax_sel
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import optimization
 from fedjax_sel.training import client, optimizers, server

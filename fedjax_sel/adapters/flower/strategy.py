@@ -19,7 +19,7 @@ from fedjax_sel.adapters.clients import Arrays
 from fedjax_sel.adapters.flower import messages
 from fedjax_sel.adapters.flower.messages import Nodes, Sizes, in_order
 from fedjax_sel.adapters.rounds import Reported
-from fedjax_sel.core import files, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Ask, Selector, storage, terms
@@ -78,7 +78,7 @@ def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
     listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
     make(folder)
     try:
-        whole_files.write(path, listed.encode())
+        files.write(path, listed.encode())
     except OSError as error:
         raise UserError(f"folder: {path} cannot be written ({error.strerror}); choose another folder") from error
 

@@ -1,18 +1,146 @@
-"""The HTML page: one self-contained file with its data, scripts and styles."""
+"""The self-contained HTML page of one or several runs."""
 
+import base64
 import datetime
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib import resources
 from typing import Any
 
-from fedjax_sel.reporting import comparison, comparison_pairs
-from fedjax_sel.reporting.comparison_pairs import Pair
-from fedjax_sel.reporting.html import again, bundle, insides, selections, series, tables
-from fedjax_sel.reporting.html.numbers import short
-from fedjax_sel.reporting.html.sources import Chapter, Run
-from fedjax_sel.reporting.styles import Style, styles_of
+from fedjax_sel.errors import UserError
+from fedjax_sel.reporting import comparison
+from fedjax_sel.reporting.comparison import Pair
+from fedjax_sel.reporting.html import content as insides
+from fedjax_sel.reporting.html import content as selections
+from fedjax_sel.reporting.html import content as series
+from fedjax_sel.reporting.html.content import Chapter, Run, short
+from fedjax_sel.reporting.plots import Style, styles_of
+from fedjax_sel.runs import run_files
 from fedjax_sel.version import __version__
+
+STYLES = ("page.css",)
+SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "inside.js", "controls.js")
+"""The scripts in execution order."""
+
+
+def plotly() -> str:
+    """Return the full plotly.js, since the package has no smaller bundle.
+
+    Raises:
+        UserError: plotly is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError("--html: the package plotly is missing; run pip install 'fedjax-sel[html]'") from error
+    return get_plotlyjs()
+
+
+def own_file(names: tuple[str, ...]) -> str:
+    """Return the concatenated files from this package's `static` folder."""
+    place = resources.files("fedjax_sel.reporting.html") / "static"
+    return "\n".join((place / name).read_text(encoding="utf-8") for name in names)
+
+
+def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], caption: str) -> str:
+    """Return a table with one strategy per line, so that the page can hide a strategy's lines.
+
+    Args:
+        head: column headings.
+        lines: strategy and cells of each line.
+        caption: the table's caption.
+    """
+    cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
+    body = "".join(
+        f'<tr data-run="{escape(run)}"><th scope="row">{escape(first)}</th>'
+        + "".join(f"<td>{escape(text)}</td>" for text in others)
+        + "</tr>"
+        for run, (first, *others) in lines
+    )
+    return (
+        f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> str:
+    """Return the table of results and costs, without empty columns.
+
+    Args:
+        rows: rows of one setting, at least one.
+        unfinished: completed rounds of each unfinished strategy, as text.
+    """
+    columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
+    if unfinished:
+        columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
+    lines = [(row.algo, [row.algo, *cells]) for row, cells in zip(rows, zip(*columns.values()))]
+    return table(["strategy", *columns], lines, "Results and costs per strategy: mean ± standard deviation over seeds")
+
+
+def differences(pairs: Sequence[Pair]) -> str:
+    """Return the table of paired differences in one measure.
+
+    Args:
+        pairs: pairs with one measure and one baseline, at least one.
+    """
+    head = [f"strategy minus {pairs[0].baseline}", "difference", "interval", "p after Holm", "verdict"]
+    lines = [(pair.algo, [pair.algo, *comparison.texts_of(pair)]) for pair in pairs]
+    few = comparison.too_few_seeds(pairs)
+    return table(head, lines, pairs[0].words) + (f"<p>{escape(few)}</p>" if few else "")
+
+
+def section(chapter: Chapter) -> str:
+    """Return the HTML of the section for one setting."""
+    config = chapter.runs[0].result.config.to_json()
+    config["selection"].pop("algo")
+    config["selection"].pop("algo_args")
+    config["run"].pop("out")
+    text = json.dumps(config, indent=2)
+    link = "data:application/json;base64," + base64.b64encode((text + "\n").encode()).decode()
+    algos = shlex.join(_algo(run.result.config.selection) for run in chapter.runs)
+    command = f"fedjax-sel compare --config config.json --algos {algos} --out runs/again"
+    return (
+        "<p>To repeat these runs, save the configuration as <code>config.json</code> "
+        f'(<a download="config.json" href="{link}">download</a>), and run:</p>'
+        f'<pre class="command">{escape(command)}</pre>'
+        f"<details><summary>config.json</summary><pre>{escape(text)}</pre></details>" + _origins(chapter)
+    )
+
+
+def _algo(selection: Any) -> str:
+    values = ",".join(f"{key}={value}" for key, value in selection.algo_args)
+    return f"{selection.algo}[{values}]" if values else selection.algo
+
+
+def _origins(chapter: Chapter) -> str:
+    """Return each run's folder, command, versions, devices and commit as HTML."""
+    parts = []
+    for run in chapter.runs:
+        environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
+        environment = environment if isinstance(environment, dict) else {}
+        command, devices = environment.get("command"), environment.get("devices")
+        lines = {
+            "folder": str(run.path),
+            "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
+            "versions": _versions(environment),
+            "devices": ", ".join(map(str, devices)) if isinstance(devices, list) else "",
+            "commit": str(environment.get("commit") or ""),
+        }
+        listed = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in lines.items() if text)
+        parts.append(
+            f'<details data-run="{escape(run.name)}"><summary>{escape(run.name)}</summary><dl>{listed}</dl></details>'
+        )
+    return "<h4>Provenance of each run</h4>" + "".join(parts)
+
+
+def _versions(environment: dict[str, Any]) -> str:
+    packages = environment.get("packages")
+    versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
+    versions |= packages if isinstance(packages, dict) else {}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+
 
 MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
 
@@ -48,13 +176,13 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{bundle.own(bundle.STYLES)}</style></head><body>"
+        f"<title>{escape(title)}</title><style>{own_file(STYLES)}</style></head><body>"
         f"<header><h1>{escape(title)}</h1><p>Created {made} by fedjax_sel {escape(__version__)}"
         f"{_names_of_settings(chapters)}</p></header>"
         f'<nav id="controls" aria-label="Display options"></nav><main>{sections}</main>'
         "<noscript><p>The plots need JavaScript; the tables do not.</p></noscript>"
         f'<script type="application/json" id="report">{_inlined(json.dumps(about, separators=(",", ":")))}</script>'
-        f"<script>{bundle.plotly()}</script><script>{bundle.own(bundle.SCRIPTS)}</script></body></html>\n"
+        f"<script>{plotly()}</script><script>{own_file(SCRIPTS)}</script></body></html>\n"
     )
 
 
@@ -125,7 +253,7 @@ def _pairs(chapter: Chapter) -> list[list[Pair]]:
         return []
     rows = [comparison.row("", run.name, run.result) for run in done]
     found: dict[str, list[Pair]] = {}
-    for pair in comparison_pairs.pairs(rows, [run.result for run in done]):
+    for pair in comparison.pairs(rows, [run.result for run in done]):
         found.setdefault(pair.measure, []).append(pair)
     return list(found.values())
 
@@ -143,10 +271,10 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
         ("Curves", f"<p>{escape(ABOUT_CURVES)}</p>" + _plots(number, "curves", "curves")),
         (
             "Results and costs",
-            tables.results(rows, unfinished)
+            results(rows, unfinished)
             + f'<p class="note">{escape(comparison.NOTES)}</p>'
             + _plots(number, "pairs", "two" if pairs else "")
-            + "".join(map(tables.differences, pairs))
+            + "".join(map(differences, pairs))
             + (f'<p class="note">{escape(comparison.NOTES_ON_PAIRS)}</p>' if pairs else "")
             + _no_pairs(chapter, pairs),
         ),
@@ -158,7 +286,7 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
         parts.append(("Performance per client", _plots(number, "served", "")))
     if any(run.insides for run in chapter.runs):
         parts.append(("Strategy state", _plots(number, "inside", "")))
-    parts.append(("Reproduction", again.section(chapter)))
+    parts.append(("Reproduction", section(chapter)))
     if chapter.left_out:
         parts.append(("Left out", "".join(f"<p>{escape(text)}</p>" for text in chapter.left_out)))
     body = "".join(f"<section><h3>{heading}</h3>{content}</section>" for heading, content in parts)

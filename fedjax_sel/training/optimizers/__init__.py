@@ -7,8 +7,7 @@ of the form `mypackage.module:factory` refers to a user's own optimizer.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedjax_sel.core.hyperparameters import Parameter
-from fedjax_sel.core.registry import Registry
+from fedjax_sel.core.hyperparameters import Parameter, Registry
 from fedjax_sel.training.optimizers.base import FederatedOptimizer
 from fedjax_sel.training.optimizers.methods import (
     fedadagrad,

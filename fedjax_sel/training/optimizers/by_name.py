@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel.core import hyperparameters as hyper
-from fedjax_sel.core import texts
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core import hyperparameters, parsing
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
 # lbfgs needs the loss of a step; noisy_sgd draws noise from its own key; sm3 has no state for a scalar
@@ -49,7 +48,7 @@ def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: floa
     factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
     if "learning_rate" in arguments:
         raise UserError(f"{flag}-args of {name}: learning_rate has its own flag; remove it here")
-    values = hyper.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
+    values = hyperparameters.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
     for key, value in values.items():
         if isinstance(value, int | float) and key in _SHARES and (value < 0 or value >= 1):
             raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0 and below 1")
@@ -63,7 +62,7 @@ def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: floa
             raise ValueError("its step from a gradient of ones is not finite")
     except Exception as error:
         raise UserError(
-            f"{flag} {name}: this optimizer cannot be used here ({texts.reason(error)}); "
+            f"{flag} {name}: this optimizer cannot be used here ({parsing.reason(error)}); "
             f"correct {flag}-args, or choose another optimizer such as sgd or adam"
         ) from error
     return made

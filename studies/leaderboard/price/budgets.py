@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.core.texts import cell
+from fedjax_sel.core.parsing import cell
 from studies.leaderboard import measures
 from studies.leaderboard.price import wording
 from studies.leaderboard.series import Setting as Held

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedjax_sel import statistics
-from fedjax_sel.core.texts import cell
+from fedjax_sel.core.parsing import cell
 from studies.leaderboard import across, measures
 from studies.leaderboard.price import wording
 from studies.leaderboard.series import Setting as Held

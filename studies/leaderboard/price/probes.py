@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.core.texts import cell
+from fedjax_sel.core.parsing import cell
 from studies.leaderboard import information, measures, standings
 from studies.leaderboard.price import as_many, wording
 from studies.leaderboard.series import Setting as Held

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.reporting.styles import COLORS
+from fedjax_sel.reporting.plots import COLORS
 from fedjax_sel.strategies import fedcor_model
 from studies.papers import state, tables, verdicts
 from studies.papers.entries.fedcor import about, configuration

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.core.jax_versions import enable_x64
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.numerics import gaussian_process as gp
 from studies.papers import verdicts
 from studies.papers.entry import Entry, Results, Scale

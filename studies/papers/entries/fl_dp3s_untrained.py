@@ -13,11 +13,11 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel import metrics, statistics, strategies
-from fedjax_sel.core import files, whole_files
+from fedjax_sel.core import files
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model, Weights
 from fedjax_sel.papers import preset
-from fedjax_sel.runs import out_folder, run_files
+from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import keys
 from fedjax_sel.strategies import protocol
@@ -166,8 +166,8 @@ def _measure(result: Result, scale: Scale) -> Iterator[str]:
         content = io.BytesIO()
         np.savez(content, **{name: np.float32(values) for name, values in found._asdict().items()})  # pyright: ignore[reportArgumentType]
         place = _file(result, result.seeds[number], scale)
-        with out_folder.writing(place.parent):
-            whole_files.write(place, content.getvalue())
+        with run_files.writing(place.parent):
+            files.write(place, content.getvalue())
         yield f"seed {result.seeds[number]} at the initial model ({number + 1} of {len(result.seeds)})"
 
 

@@ -1,6 +1,6 @@
 """The numbers that the four papers print, as data: one entry for each table and figure that an experiment produced."""
 
-from fedjax_sel.core.names import one_of
+from fedjax_sel.core.parsing import one_of
 from studies.papers.published import fedcor, fedgp, fl_dp3s, gpfl
 from studies.papers.published.entry import LONGEST_QUOTE, PICTURE, Cell, Numbers, Published, Row, Stated
 

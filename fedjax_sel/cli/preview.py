@@ -1,20 +1,24 @@
-"""`fedjax-sel train --dry-run`: a run's settings, traffic, memory and time, estimated before it starts."""
+"""Output of the train command: the plan of a dry run, and the table of a finished run."""
 
 import json
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from fedjax_sel import devices
-from fedjax_sel.cli import catalogue, paragraphs
+from fedjax_sel.cli import catalogue, command_line
 from fedjax_sel.config import Config
-from fedjax_sel.core import jax_settings
+from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.devices import setup
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.reporting import plots
 from fedjax_sel.runs import folder, progress
+from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import layout, memory_budget, run
 from fedjax_sel.simulation.layout import padded_share
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
@@ -89,7 +93,7 @@ def measure(config: Config) -> Timed:
 def _print(lines: dict[str, str]) -> None:
     column = max(map(len, lines)) + 2
     for name, text in lines.items():
-        print(paragraphs.hanging(name, text, column))
+        print(command_line.hanging(name, text, column))
 
 
 def _in_short(timed: Timed) -> dict[str, str]:
@@ -149,3 +153,40 @@ def _steps(timed: Timed) -> np.ndarray:
     low, high = work.epochs or (0, 0)
     passes = jax.random.randint(jax_settings.key(0), sizes.shape, low, high + 1)
     return np.asarray(schedule.num_steps(work, sizes, passes))
+
+
+def _console() -> Console:
+    # Print names literally: no emoji for ":ok:", no style for brackets.
+    return Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
+
+
+def result(outcome: Result) -> None:
+    """Print a run's result table: mean and standard deviation over seeds."""
+    table = Table(
+        "", "mean", "sd", title=f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, values in outcome.summary():
+        table.add_row(name, *_mean_and_deviation(name, values))
+    _console().print(table)
+
+
+def markdown(results: Mapping[str, Result]) -> str:
+    """Return a Markdown table of several runs: mean and standard deviation over seeds, N/A if any seed is NaN."""
+    tables = {name: dict(result.summary()) for name, result in results.items()}
+    rows = list(dict.fromkeys(row for table in tables.values() for row in table))
+    lines = ["| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
+    for name, table in tables.items():
+        cells = [" ± ".join(_mean_and_deviation(row, table[row])) if row in table else "" for row in rows]
+        lines.append(f"| {parsing.cell(name)} | " + " | ".join(cell.removesuffix(" ± ") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
+    """Format the mean and the sample standard deviation; the latter is empty for a single seed."""
+    failed = int(np.isnan(values).sum())
+    if failed:
+        return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
+    digits = 1 if "megabytes" in name or "rounds" in name else 4
+    return f"{values.mean():.{digits}f}", f"{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""

@@ -384,6 +384,7 @@ def __getattr__(name: str) -> Any:
     """Return TensorBoard, WandB, MLflow or Trackio from `fedjax_sel.logs`, which is imported lazily."""
     from fedjax_sel import logs
 
-    if name in logs.NAMES.values():
-        return getattr(logs, name)
+    classes = {kind.__name__: kind for kind in logs.NAMES.values()}
+    if name in classes:
+        return classes[name]
     raise AttributeError(f"module 'fedjax_sel.callbacks' has no attribute {name!r}")

@@ -4,14 +4,13 @@ import contextlib
 import importlib
 import itertools
 import json
+import math
 import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
@@ -162,13 +161,13 @@ def steps(rounds: Any, first: int) -> list[Step]:
     for index in range(rounds.num_rounds):
         values: dict[str, float] = {}
         for name, table in {**rounds.measured, **moved}.items():
-            column = np.asarray(table)[:, index]
+            column = table[:, index]
             values |= {
-                f"{name}/seed_{seed}": float(one) for seed, one in zip(rounds.seeds, column) if not np.isnan(one)
+                f"{name}/seed_{seed}": float(one) for seed, one in zip(rounds.seeds, column) if not math.isnan(one)
             }
-            if len(column) > 1 and not np.isnan(column).any():
+            if len(column) > 1 and not any(map(math.isnan, column)):
                 values[f"{name}/mean"] = float(column.mean())
-        if not np.isnan(rounds.round_seconds[index]):
+        if not math.isnan(rounds.round_seconds[index]):
             values["round_seconds"] = float(rounds.round_seconds[index])
         found.append((first + index + 1, values))
     return found
@@ -347,10 +346,8 @@ class WandB(Log):
         self._run.finish(exit_code=0 if finished else 1)
 
 
-__all__ = ["NAMES", "MLflow", "TensorBoard", "Trackio", "WandB", "make"]
-
-NAMES = {"tensorboard": "TensorBoard", "wandb": "WandB", "mlflow": "MLflow", "trackio": "Trackio"}
-"""Values of `--log`, and the class of each callback."""
+NAMES: dict[str, type[Log]] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow, "trackio": Trackio}
+"""Values of `--log`, and their callbacks."""
 
 
 def make(names: str | Sequence[str], out: Path) -> list[Any]:
@@ -366,14 +363,4 @@ def make(names: str | Sequence[str], out: Path) -> list[Any]:
     names = [names] if isinstance(names, str) else names
     out = out.absolute()  # `Path(".").name` is empty
     folder = out.with_name(f"{out.name}-log")
-    return [_callback(NAMES[one_of("--log", name, NAMES)])(folder) for name in dict.fromkeys(names)]
-
-
-def _callback(name: str) -> Any:
-    return getattr(importlib.import_module(f"fedjax_sel.logs.{name.lower()}"), name)
-
-
-def __getattr__(name: str) -> Any:
-    if name in NAMES.values():
-        return _callback(name)
-    raise AttributeError(f"module 'fedjax_sel.logs' has no attribute {name!r}")
+    return [NAMES[one_of("--log", name, NAMES)](folder) for name in dict.fromkeys(names)]

@@ -444,7 +444,7 @@ def test_ten_thousand_clients_take_seconds(scheme, options):
 
 
 def preview(tmp_path, *flags):
-    command = [sys.executable, "-m", "fedjax_sel.data", "--out", str(tmp_path / "figure.png"), *flags]
+    command = [sys.executable, "-m", "fedjax_sel", "data", "--out", str(tmp_path / "figure.png"), *flags]
     return subprocess.run(command, capture_output=True, text=True)
 
 

@@ -45,7 +45,7 @@ def _at_home(tmp_path, monkeypatch, _trackio):
             monkeypatch.setenv(name, value)
 
 
-class Kept(logs.base.Log):
+class Kept(logs.Log):
     """A tool of one's own, with what the page asks for: it forgets nothing, and does not answer in one round."""
 
     silent_in: int | None = None
@@ -131,7 +131,7 @@ def test_a_missing_package_is_one_sentence_before_anything_runs(name, monkeypatc
         assert command_line.guarded(main, [*arguments, "--log", name, "--out", str(out)]) == 2
         assert capsys.readouterr() == ("", f"error: {said}") and not out.exists()
     with pytest.raises(UserError, match=re.escape(said.strip())):
-        getattr(callbacks, logs.NAMES[name])(str(tmp_path / "log"))
+        getattr(callbacks, logs.NAMES[name].__name__)(str(tmp_path / "log"))
 
 
 def test_a_tool_that_is_not_there_is_one_sentence(capsys):

@@ -35,9 +35,7 @@ def preset_numbers(strategy: str) -> dict[str, dict[str, Any]]:
                 found[shown if task == "fmnist" else f"{shown}, cifar10"] = module._TABLE[name, task]._asdict()
         return found
     if strategy in ("gpfl", "oort"):
-        module = importlib.import_module(
-            f"fedjax_sel.strategies.{strategy}" + (".presets" if strategy == "gpfl" else "")
-        )
+        module = importlib.import_module(f"fedjax_sel.strategies.{strategy}")
         return {name: numbers._asdict() for name, numbers in module._TABLE.items()}
     return {}
 

@@ -202,7 +202,7 @@ warm_up_rounds | 20         | 20                  | script/test.sh
 
 
 def test_the_numbers_of_gpfl():
-    assert read(GPFL) == {name: numbers._asdict() for name, numbers in gpfl.presets._TABLE.items()}
+    assert read(GPFL) == {name: numbers._asdict() for name, numbers in gpfl._TABLE.items()}
     tent = [float(rewards.exploration("tent", 1.0, jnp.float32(t), 500)) for t in (1, 50, 99, 100, 150, 300)]
     assert tent == pytest.approx([0.01, 0.5, 0.99, 1.0, 0.8, 0.5])  # gpfl.py
     linear = [float(rewards.exploration("linear", 1.0, jnp.float32(t), 500)) for t in (1, 250, 500)]
@@ -212,7 +212,7 @@ def test_the_numbers_of_gpfl():
 
 
 @pytest.mark.parametrize(
-    "module,factory", [(fedcor_model, "fedcor"), (fedcor_model, "fedgp"), (gpfl.presets, "gpfl"), (oort, "oort")]
+    "module,factory", [(fedcor_model, "fedcor"), (fedcor_model, "fedgp"), (gpfl, "gpfl"), (oort, "oort")]
 )
 def test_presets_are_typed_in_one_way(module, factory):
     """A NamedTuple called Numbers, whose types are those of the parameters that None leaves to the preset."""

@@ -448,7 +448,7 @@ def test_eager_and_compiled_cohorts_are_compared(monkeypatch):
 
 def test_batched_and_single_cohorts_are_compared(monkeypatch):
     real = bench.play_rounds
-    monkeypatch.setattr(bench, "play", lambda s, n, c, key, w: real(s, n, c, jax.random.fold_in(key, 7), w))
+    monkeypatch.setattr(bench, "play_rounds", lambda s, n, c, key, w: real(s, n, c, jax.random.fold_in(key, 7), w))
     report = testing.examine(made(uniform), run=False, skip=all_but("scan and vmap"))
     assert report.failed == ("scan and vmap",)
 

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
@@ -12,7 +13,9 @@ from fedjax_sel.config import Config, flat_types
 from fedjax_sel.config.validation import validate
 from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs.sweep import Job, make_jobs
+
+if TYPE_CHECKING:
+    from fedjax_sel.runs.sweep import Job
 
 PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
@@ -93,6 +96,8 @@ def main(arguments: Sequence[str]) -> int:
         _give_one_of(arguments, "--optimizer-args", "--optimizers")
     for config in settings.values():
         validate(config)
+    from fedjax_sel.runs.sweep import make_jobs
+
     jobs = make_jobs(settings, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
     command_line.refuse_idle(flags, (job.config for job in jobs))
     return compare(jobs, flags.out, arguments, flags.log)
@@ -137,7 +142,7 @@ def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
         raise UserError(f"{one} and {several}: give one of them")
 
 
-def compare(jobs: Sequence[Job], out: Path, arguments: Sequence[str], log: Sequence[str] = ()) -> int:
+def compare(jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Sequence[str] = ()) -> int:
     """Run jobs, write tables and pictures, and print the tables; return the exit code."""
     from fedjax_sel import logs
     from fedjax_sel.reporting import compared

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd  # pyright: ignore[reportMissingImports]
 
 
@@ -153,7 +152,7 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> np.ndarray:
+def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> "np.ndarray":
     """Read an array from a .npy file; reject Python objects and .npz archives.
 
     Args:
@@ -174,6 +173,8 @@ def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -
             raise ValueError("it does not hold an array in NumPy's .npy format")
     try:
         # Map before reading: otherwise NumPy allocates the size that the header claims, even if the file is shorter.
+        import numpy as np  # imported here, because --help must stay fast
+
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         return array if mapped else np.array(array)
     except OSError:

@@ -93,7 +93,7 @@ def test_what_a_page_says_of_costs_comes_from_the_code(tool, monkeypatch):
     )
     entry = strategies.TABLE["random"]
     monkeypatch.setitem(strategies.TABLE, "random", entry._replace(factory=strategies.TABLE["afl"].factory))
-    assert "1 / sqrt(n<sub>k</sub>) times the loss of a client" in made.differs(pages.ROOT, "random")
+    assert "1 / sqrt(n<sub>k</sub>) times a client's loss" in made.differs(pages.ROOT, "random")
 
 
 def test_a_strategy_without_results_says_so(tool, tmp_path):

@@ -95,11 +95,11 @@ class Watched(NamedTuple):
 def watch(config: Any, seconds: float) -> Watched:
     """Run for a number of seconds after the first chunk, then stop as in a crash."""
     import fedjax_sel
-    from fedjax_sel.runs import experiment, resume, writer
+    from fedjax_sel.runs import experiment, resume
 
     opening, rows, checkpoints, ends = [0.0], [], [], []
 
-    class TimedWriter(writer.Writer):
+    class TimedWriter(experiment.Writer):
         def chunk(self, *arguments: Any) -> None:
             rows.append(timed(super().chunk, *arguments)[0])
             ends.append(time.monotonic())

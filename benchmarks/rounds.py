@@ -12,7 +12,6 @@ from timing import FEWEST
 import fedjax_sel
 from fedjax_sel import devices, models
 from fedjax_sel.config import Config
-from fedjax_sel.devices import setup
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import run
 
@@ -102,7 +101,7 @@ def time_rounds(
         ceiling_seconds.append(time.perf_counter() - started)
     return Timed(
         program.plan.trainer.work, seeds * length, compile_seconds, np.array(chunk_seconds), np.array(ceiling_seconds),
-        flops, setup.of_program(compiled),
+        flops, devices.of_program(compiled),
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def steady(
     """
     import jax
 
-    from fedjax_sel.devices import setup
+    from fedjax_sel import devices
 
     started = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
@@ -53,5 +53,5 @@ def steady(
     return {
         "compile_seconds": round(compile_seconds, 2),
         "milliseconds": spread(1e3 * np.array(times), 4),
-        "program_megabytes": round(setup.of_program(compiled) / 1e6, 1),
+        "program_megabytes": round(devices.of_program(compiled) / 1e6, 1),
     }

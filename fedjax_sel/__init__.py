@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedjax_sel.runs.records import Result
     from fedjax_sel.selector import Selector
     from fedjax_sel.strategies.base import Strategy
-    from fedjax_sel.training.optimizers.base import FederatedOptimizer
+    from fedjax_sel.training.optimizers import FederatedOptimizer
 
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
@@ -68,23 +68,22 @@ def run(
     from pathlib import Path
 
     from fedjax_sel import callbacks as given
-    from fedjax_sel import logs
-    from fedjax_sel.devices import hosts
+    from fedjax_sel import devices, logs
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import interruption
     from fedjax_sel.runs.experiment import run_experiment
-    from fedjax_sel.runs.per_client import with_model
+    from fedjax_sel.runs.reading import with_model
 
     experiment = experiment_of(experiment)
     with_folder = experiment if out is None else experiment.replace(out=out)
     folder = with_folder.config.run.out
     if log and folder is None:
         raise UserError("log: loggers write beside the run folder; give out= as well")
-    watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and hosts.is_first() else ()))
+    watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and devices.is_first() else ()))
     with interruption.with_result():
         result = with_model(run_experiment(with_folder, progress, watching), with_folder)
-    if folder is not None and hosts.is_first():
+    if folder is not None and devices.is_first():
         plots.curves_if_lost({result.config.selection.algo: result}, Path(folder) / "curves.png")
     interruption.end_script(result, result.stopped_by, progress)
     return result
@@ -182,7 +181,7 @@ def per_client(result: "Result", experiment: "Experiment | Config | None" = None
     Raises:
         UserError: the result has no weights, the data cannot be read, or the experiment is another one.
     """
-    from fedjax_sel.runs import per_client
+    from fedjax_sel.runs import reading as per_client
 
     return per_client.per_client(result, experiment)
 

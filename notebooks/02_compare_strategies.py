@@ -79,7 +79,7 @@ import fedjax_sel
 from IPython.display import Markdown, display
 
 from fedjax_sel import strategies
-from fedjax_sel.strategies.costs import buys, costs
+from fedjax_sel.cli.catalogue import buys, costs
 
 STRATEGIES = ("random", "pow_d", "fl_dp3s", "divfl", "fedcor")
 

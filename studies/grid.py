@@ -17,7 +17,7 @@ from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.experiment import experiment_of
-from fedjax_sel.runs import checkpoint, folder, provenance, reading, run_files, verdict
+from fedjax_sel.runs import checkpoint, folder, reading, run_files, verdict
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.interruption import Interruption
 from fedjax_sel.runs.records import Result
@@ -61,7 +61,7 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     if result is None or not result.num_rounds or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)
-    data = provenance.of_experiment(experiment_of(config), newest.get("server_validation"))
+    data = folder.of_experiment(experiment_of(config), newest.get("server_validation"))
     folder.refuse_other_data(path, data)
     verdict.refuse_what_was_skipped(result, config)
     return result

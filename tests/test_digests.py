@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import UserError, strategies
-from fedjax_sel.core.hyperparameters import digest
+from fedjax_sel.core.plugins import digest
 from fedjax_sel.training import optimizers
 
 MADE_BY = {"strategies": strategies, "optimizers": optimizers}
@@ -111,7 +111,7 @@ def test_what_is_shared_or_nested_a_thousand_times():
 
 def test_the_same_in_every_process():
     code = (
-        "from fedjax_sel import strategies; from fedjax_sel.core.hyperparameters import digest; "
+        "from fedjax_sel import strategies; from fedjax_sel.core.plugins import digest; "
         "print(digest(strategies.make('oort')), digest(({'b', 'a', 'c'}, {2: (object,)})), end=' ')\n"
         "import dataclasses\n"
         "@dataclasses.dataclass\n"

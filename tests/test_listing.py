@@ -5,11 +5,11 @@ import typing
 
 import pytest
 
-from fedjax_sel import data, models, strategies, tasks
+from fedjax_sel import data, models, papers, strategies, tasks
 from fedjax_sel.cli import command_line, listing
 from fedjax_sel.config import ModelConfig, PartitionConfig
 from fedjax_sel.data import partition
-from fedjax_sel.papers import PRESETS, about
+from fedjax_sel.papers import PRESETS
 from fedjax_sel.training import optimizers
 
 NAMES = {
@@ -43,11 +43,11 @@ def test_nothing_is_cut_and_all_is_wrapped(monkeypatch, width):
             allowed = ", ".join(dict.fromkeys(values))
             assert f"{key}={default} ({allowed}" in words, (name, key)
     for name in PRESETS:
-        assert one_line(f"{name} {about.sentence(name)}") in words
+        assert one_line(f"{name} {papers.sentence(name)}") in words
 
 
 def test_a_presets_sentence_names_dropout_hold_out_and_what_comes_from_code():
-    fedcor, gpfl, dp3s = map(about.sentence, ("fedcor/fmnist-1spc", "gpfl/cifar10-dir", "fl_dp3s/mnist-xi1"))
+    fedcor, gpfl, dp3s = map(papers.sentence, ("fedcor/fmnist-1spc", "gpfl/cifar10-dir", "fl_dp3s/mnist-xi1"))
     assert "model mlp with dropout 0.5;" in fedcor and "20 % of each client's data held out" in fedcor
     assert "dropout, hold-out and epochs come from the released code" in fedcor
     assert "flsim's code" in dp3s and not {"dropout", "held out", "code"} & set(gpfl.split())

@@ -10,9 +10,9 @@ import pytest
 import fedjax_sel
 from fedjax_sel.cli import command_line, compare
 from fedjax_sel.config import Config, flat_types
+from fedjax_sel.experiment import checking
 from fedjax_sel.experiment.checking import check
 from fedjax_sel.training import optimizers
-from fedjax_sel.training.optimizers import by_name
 
 PAGE = (Path(__file__).parent.parent / "docs" / "optimizers.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
@@ -77,4 +77,4 @@ def test_the_help_names_every_optimizer():
 
 
 def test_any_of_optax_can_be_named():
-    assert {"adam", "lion", "sgd", "yogi"} <= set(by_name.names())
+    assert {"adam", "lion", "sgd", "yogi"} <= set(checking.names())

@@ -58,9 +58,9 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
     from timing import steady
 
     from fedjax_sel.numerics import decompositions, gaussian_process, kdpp
-    from fedjax_sel.strategies import fedcor_model
+    from fedjax_sel.strategies import fedcor
 
-    numbers = fedcor_model.look_up("fedcor", "paper", "fmnist")
+    numbers = fedcor.look_up("fedcor", "paper", "fmnist")
     dimension, cohort = 15, min(10, clients // 2)
     keys = jax.random.split(jax.random.key(0), 3)
 

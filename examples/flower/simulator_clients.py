@@ -8,15 +8,15 @@ import numpy as np
 import setting as settings
 from setting import Examples, Setting
 
-from fedjax_sel.adapters.clients import Order, Question, Report
 from fedjax_sel.adapters.jax_client import arrays_of, params_of
+from fedjax_sel.adapters.rounds import Order, Question, Report
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import facts, keys, run
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.run import Program
 from fedjax_sel.strategies.facts import ALL, Request, always
 from fedjax_sel.training import client as training
-from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED
+from fedjax_sel.training.optimizers import NOTHING_REMEMBERED
 
 PROFILE_SIZE = 64
 FIRST = jnp.int32(0)  # the only seed

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.adapters.clients import Arrays, Order, Question, Report
+from fedjax_sel.adapters.rounds import Arrays, Order, Question, Report
 from fedjax_sel.errors import UserError
 
 Passes = Sequence[Sequence[Any]]  # per pass over the data and per mini-batch, an array of per-example losses

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from fedjax_sel import logs
-from fedjax_sel.config import PAIRS, Config, concerns, files, flat_types, only_with, other_names
+from fedjax_sel import config, logs
+from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with, other_names
 from fedjax_sel.core import parsing, terminal
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
@@ -262,7 +262,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
         names["seeds"] = text
     base = preset(parsed.preset)
     if parsed.config is not None:
-        base = files.read(parsed.config, base)
+        base = config.read(parsed.config, base)
     return base.replace(**names), parsed
 
 

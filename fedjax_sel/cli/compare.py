@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
-from fedjax_sel.config import Config, flat_types
-from fedjax_sel.config.validation import validate
+from fedjax_sel.config import Config, flat_types, validate
 from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
 

@@ -1,20 +1,210 @@
-"""`fedjax-sel data`: a preview of a partition, before training on it."""
+"""The command `fedjax-sel data`: statistics and a picture of a partition before training."""
+
+from __future__ import annotations
 
 import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
-from fedjax_sel.config import Config, DataConfig, PartitionConfig
-from fedjax_sel.config.validation import validate
+from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
+from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from fedjax_sel.data.dataset import Dataset
     from fedjax_sel.data.partition import Partition
-    from fedjax_sel.data.preview import Summary
+
+
+_SHADES = " ░▒▓█"
+_MAX_BARS = 120
+_MAX_LEGEND = 20
+_GEMD_COHORTS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Summary numbers of a partition.
+
+    Attributes:
+        sizes: smallest, median and largest number of examples per client.
+        labels_per_client: smallest, mean and largest number of distinct labels per client.
+        total_variation: mean total-variation distance (0 to 1) between the label distributions of a client and of all
+            data.
+        random_gemd: expected GEMD of a uniformly random cohort (0 to 2, lower is more diverse).
+        num_selected: size of that cohort.
+    """
+
+    sizes: tuple[int, float, int]
+    labels_per_client: tuple[int, float, int]
+    total_variation: float
+    random_gemd: float
+    num_selected: int
+
+
+def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: int, seed: int) -> Summary:
+    """Compute the summary numbers of a partition.
+
+    Args:
+        label_counts: int ``[N, C]``, number of examples per client and label.
+        population: int ``[C]``, number of examples per label in the whole training set.
+        num_selected: clients in a cohort.
+        seed: seed of the random cohorts.
+
+    Returns:
+        The summary. The expected GEMD (FL-DP3S Eq. 15) is a mean over 2,000 random cohorts.
+    """
+    sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
+    reference = population / population.sum()
+    shares = label_counts / np.maximum(sizes, 1)[:, None]
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    distances = []
+    for _ in range(_GEMD_COHORTS):
+        cohort = label_counts[rng.choice(len(sizes), num_selected, replace=False, shuffle=False)].sum(axis=0)
+        distances.append(np.abs(cohort / max(cohort.sum(), 1) - reference).sum())
+    return Summary(
+        sizes=(int(sizes.min()), float(np.median(sizes)), int(sizes.max())),
+        labels_per_client=(int(num_labels.min()), float(num_labels.mean()), int(num_labels.max())),
+        total_variation=float(np.abs(shares - reference).sum(axis=1).mean() / 2),
+        random_gemd=float(np.mean(distances)),
+        num_selected=num_selected,
+    )
+
+
+def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
+    """Draw a heat map of labels (columns) by client (rows); darker means a larger share of the client's data.
+
+    Args:
+        label_counts: int ``[N, C]``.
+        max_clients: largest number of rows; a larger federation shows evenly spaced clients.
+
+    Returns:
+        Several lines of text.
+    """
+    num_clients, num_classes = label_counts.shape
+    shown = np.unique(np.linspace(0, num_clients - 1, min(num_clients, max_clients)).astype(int))
+    width = max(1, min(3, 62 // num_classes))
+    heading = "share of each label (columns) in each client (rows): blank 0 % to █ 100 %"
+    if len(shown) < num_clients:
+        heading += f"; {len(shown)} of {num_clients} clients"
+    margin = max(6, len(str(num_clients - 1)))
+    # The last digit of each label suffices to count columns.
+    lines = [heading, " " * margin + " " + "".join(f"{label % 10:>{width}}" for label in range(num_classes))]
+    for client in shown:
+        size = label_counts[client].sum()
+        shares = label_counts[client] / max(size, 1)
+        # Round up, so that a blank always means a share of zero.
+        shades = np.minimum(np.ceil(shares * (len(_SHADES) - 1) - 1e-12).astype(int), len(_SHADES) - 1)
+        lines.append(f"{client:>{margin}} " + "".join(_SHADES[shade] * width for shade in shades) + f" {size}")
+    return "\n".join(lines)
+
+
+def figure(label_counts: np.ndarray, title: str) -> Figure:
+    """Draw the labels of each client, as stacked bars or (for many clients) a heat map, and the client sizes.
+
+    Args:
+        label_counts: int ``[N, C]``.
+        title: title of the figure.
+
+    Returns:
+        A matplotlib figure, not attached to a window.
+    """
+    drawing = _drawing((11, 4.5), title)
+    left, right = drawing.subplots(1, 2, width_ratios=(3.2, 1))
+    if len(label_counts) <= _MAX_BARS and label_counts.shape[1] <= _MAX_LEGEND:
+        _draw_bars(left, label_counts)
+    else:
+        _draw_heat_map(drawing, left, label_counts)
+    _draw_sizes(right, label_counts.sum(axis=1))
+    return drawing
+
+
+def figure_of_sizes(sizes: np.ndarray, title: str) -> Figure:
+    """Draw only the client sizes, for data without labels.
+
+    Args:
+        sizes: int ``[N]``, number of examples per client.
+        title: title of the figure.
+
+    Returns:
+        A matplotlib figure, not attached to a window.
+    """
+    drawing = _drawing((5, 4.5), title)
+    _draw_sizes(drawing.subplots(), sizes)
+    return drawing
+
+
+def save(drawing: Figure, path: Path) -> None:
+    """Write a figure to a file.
+
+    Args:
+        drawing: the figure.
+        path: path of the file; its suffix chooses the format.
+
+    Raises:
+        UserError: the file cannot be written, or the format is unknown.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawing.savefig(path, dpi=150)
+    except (OSError, ValueError) as problem:
+        raise UserError(f"cannot write the figure to {path} ({problem}): choose another --out") from problem
+
+
+def _drawing(size: tuple[float, float], title: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(drawing)
+    drawing.suptitle(title)
+    return drawing
+
+
+def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
+    axes.hist(sizes, bins=min(30, max(5, int(np.ptp(sizes)) + 1)), color="0.45")
+    axes.set(xlabel="examples per client", ylabel="clients", title="client sizes")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _colors(num_classes: int) -> Any:
+    import matplotlib
+
+    return matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors[:num_classes]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
+    num_clients, num_classes = label_counts.shape
+    bottoms = np.zeros(num_clients)
+    for label, color in enumerate(_colors(num_classes)):
+        axes.bar(np.arange(num_clients), label_counts[:, label], 0.9, bottoms, color=color, label=str(label))
+        bottoms += label_counts[:, label]
+    axes.set(xlabel="client", ylabel="examples", title="examples of each label", xlim=(-0.6, num_clients - 0.4))
+    # By default the axis ends at the tallest bar, which then looks cut off.
+    axes.set_ylim(0, 1.03 * max(bottoms.max(), 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(title="label", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, reverse=True)
+
+
+def _draw_heat_map(drawing: Any, axes: Any, label_counts: np.ndarray) -> None:
+    shares = label_counts / np.maximum(label_counts.sum(axis=1, keepdims=True), 1)
+    # Sort clients by main label: in ID order, thousands of clients look like noise.
+    order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
+    image = axes.imshow(shares[order].T, aspect="auto", interpolation="nearest", cmap="viridis", vmin=0, vmax=1)
+    axes.set(xlabel="client, sorted by main label", ylabel="label", title="share of each label in each client")
+    if label_counts.shape[1] <= _MAX_LEGEND:
+        axes.set_yticks(range(label_counts.shape[1]))
+    drawing.colorbar(image, ax=axes, label="share of the client's examples")
+
 
 DESCRIPTION = "Shows each client's examples and labels under a partition: a table, a text heat map and a plot."
 EPILOG = """examples:
@@ -62,9 +252,9 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     import numpy as np
 
     from fedjax_sel import strategies
-    from fedjax_sel.data import partition, preview
+    from fedjax_sel.data import partition
     from fedjax_sel.experiment.checking import server_validation
-    from fedjax_sel.experiment.dealing import deal, load_data  # the partition of a run with this seed
+    from fedjax_sel.experiment.problem import deal, load_data  # the partition of a run with this seed
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -74,19 +264,19 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
     if dataset.has_classes:
-        preview.save(preview.figure(counts, title), flags.picture)
+        save(figure(counts, title), flags.picture)
         population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
-        about_labels = _about_labels(preview.summarise(counts, population, config.selection.num_selected, seed))
+        about_labels = _about_labels(summarise(counts, population, config.selection.num_selected, seed))
     else:
-        preview.save(preview.figure_of_sizes(parts.sizes, title), flags.picture)
+        save(figure_of_sizes(parts.sizes, title), flags.picture)
         about_labels = {}
     _print(dataset, parts, seed, about_labels, held_out)
     if dataset.has_classes:
-        print(f"\n{preview.text_heat_map(counts)}")
+        print(f"\n{text_heat_map(counts)}")
     print(f"\npicture: {flags.picture}", flush=True)
 
 
-def _about_labels(summary: "Summary") -> dict[str, str]:
+def _about_labels(summary: Summary) -> dict[str, str]:
     """Return the table rows that require class targets."""
     fewest, mean, largest = summary.labels_per_client
     return {
@@ -96,7 +286,7 @@ def _about_labels(summary: "Summary") -> dict[str, str]:
     }
 
 
-def _print(dataset: "Dataset", parts: "Partition", seed: int, about_labels: dict[str, str], held_out: int) -> None:
+def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str, str], held_out: int) -> None:
     import numpy as np
     from rich.console import Console
 

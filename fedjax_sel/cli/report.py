@@ -184,7 +184,7 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 
 
 def _tables_and_pictures(found: list, out: Path) -> None:
-    from fedjax_sel.cli import preview
+    from fedjax_sel.cli import catalogue
     from fedjax_sel.reporting import plots
     from fedjax_sel.reporting.html import content as settings
 
@@ -197,7 +197,7 @@ def _tables_and_pictures(found: list, out: Path) -> None:
             if setting.differs:
                 print(f"Different setting: {setting.differs}\n")
         named = settings.named(setting)
-        print(preview.markdown(named))
+        print(catalogue.markdown(named))
         plots.curves(named, picture)
         print(f"\nCurves in {picture}")
 

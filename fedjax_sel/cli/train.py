@@ -8,8 +8,7 @@ from pathlib import Path
 import fedjax_sel
 from fedjax_sel.cli import command_line, listing
 from fedjax_sel.cli.command_line import Parser
-from fedjax_sel.config import Config
-from fedjax_sel.config.validation import validate
+from fedjax_sel.config import Config, validate
 from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Trains a federated model with a client-selection strategy, all seeds at once."
@@ -52,9 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     if flags.dry_run and flags.log:
         raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     if flags.dry_run:
-        from fedjax_sel.cli import preview  # imports JAX, which --help does not need
+        from fedjax_sel.cli import catalogue  # imports JAX, which --help does not need
 
-        preview.dry_run(config, flags.verbose)
+        catalogue.dry_run(config, flags.verbose)
         return 0
     return train(config, flags.log)
 
@@ -77,9 +76,8 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         config: the run's configuration.
         log: the external logging tools, a subset of `logs.NAMES`.
     """
-    from fedjax_sel import logs
-    from fedjax_sel.cli import preview
-    from fedjax_sel.devices import hosts
+    from fedjax_sel import devices, logs
+    from fedjax_sel.cli import catalogue
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import experiment, folder, interruption, resume, run_files
 
@@ -87,16 +85,16 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     out = Path(config.run.out) if config.run.out else folder.default_path(config)
     finished = experiment.finished(out, config)
     if finished is not None:
-        if hosts.is_first():
+        if devices.is_first():
             with contextlib.suppress(UserError):  # the folder may be read-only
                 plots.curves_if_lost({config.selection.algo: finished}, out / run_files.CURVES)
-            preview.result(finished)
+            catalogue.result(finished)
             print(f"This run is already finished in {out}; give another --out to run it again.")
             for edited in resume.edited_plugins(out, config):
                 print(f"{edited}: these results are from the earlier code.")
         return 0
     try:
-        watching = logs.make(log, out) if hosts.is_first() else []
+        watching = logs.make(log, out) if devices.is_first() else []
         result = experiment.run_experiment(config.replace(out=str(out)), True, watching)
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds before it are in {out}", file=sys.stderr)
@@ -104,9 +102,9 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     except fedjax_sel.DamagedRunError as error:
         print(f"error: {error}", file=sys.stderr)
         return 4
-    if hosts.is_first():
+    if devices.is_first():
         plots.curves_if_lost({config.selection.algo: result}, out / run_files.CURVES)
-        preview.result(result)
+        catalogue.result(result)
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")
         else:

@@ -1,16 +1,18 @@
-"""The configuration of an experiment: frozen dataclasses, one per concern.
-
-Each field's flat name is a command-line flag and a keyword of `Config.replace`. `settings.py` defines fields and help.
-"""
+"""Configurations: settings by name, conversion of values, files, and rules between settings."""
 
 import dataclasses
 import hashlib
 import json
+import numbers
+import os
+import tomllib
+import types
+import typing
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from fedjax_sel.config import other_names
-from fedjax_sel.config.conversion import convert
 from fedjax_sel.config.settings import (
     CONCERNS,
     NOT_OF_THE_TRAJECTORY,
@@ -33,8 +35,64 @@ from fedjax_sel.config.settings import (
     only_with,
 )
 from fedjax_sel.config.typed import NamedSettings
-from fedjax_sel.core.parsing import one_of
+from fedjax_sel.core import parsing
+from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedjax_sel.config.typed import Flat
+
+
+def convert(name: str, value: Any) -> Any:
+    """Convert user input to a field's type.
+
+    Args:
+        name: the field's flat name.
+        value: a Python or JSON value, or a string from a command line.
+
+    Returns:
+        The value in the field's type.
+
+    Raises:
+        UserError: If the value cannot be converted.
+    """
+    if name == "seeds":
+        return parsing.seeds(value)
+    if name in PAIRS:
+        return parsing.pairs("--" + name.replace("_", "-"), value)
+    if name == "local_epochs":
+        return parsing.epochs(value)
+    if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
+        return parsing.availability(value)
+    flag = "--" + name.replace("_", "-")
+    if name in ("out", "data_dir"):
+        if not (value is None or isinstance(value, str | os.PathLike)):
+            raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
+        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):  # Python's code points for non-UTF-8 bytes
+            raise UserError(f"{flag}: {str(value)!a} is not UTF-8, so it cannot be written to a file; rename it")
+    kind = flat_types()[name]
+    if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
+        raise UserError(
+            f"{flag}: a value of type {type(value).__name__} is not a name; pass it to fedjax_sel.Experiment.of("
+            f"{name}=...)"
+        )
+    if isinstance(kind, types.UnionType):
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
+            return None
+        kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
+    if typing.get_origin(kind) is Literal:
+        if name in OPEN and isinstance(value, str) and ":" in value:
+            return value  # a plug-in, or the placeholder of a Python value
+        if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
+            value = f"{value:g}"
+        return one_of(flag, value, typing.get_args(kind))
+    if typing.get_origin(kind) is tuple:
+        items = parsing.as_list(value)
+        if items == ["none"]:
+            return ()
+        return tuple(parsing.scalar(flag, item, typing.get_args(kind)[0]) for item in items)
+    return parsing.scalar(flag, value, kind)
+
 
 if TYPE_CHECKING:
     from fedjax_sel.config.typed import Flat
@@ -186,3 +244,130 @@ def _is_plugin(name: str) -> bool:
 
 
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
+
+
+def read(path: Path, base: Config) -> Config:
+    """Return a configuration updated from a file.
+
+    Args:
+        path: the .json or .toml file.
+        base: the configuration that provides all other values.
+
+    Raises:
+        UserError: If the file cannot be read, or contains an unknown name or a wrong value.
+    """
+    from fedjax_sel.core import files  # imports NumPy, which --help does not need
+
+    try:
+        content: Any = tomllib.loads(files.read_text(path)) if path.suffix == ".toml" else files.read_json(path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"--config: cannot read {path} ({error}); give a .json or .toml file") from error
+    if not isinstance(content, dict):
+        raise UserError(f"--config: {path} contains {shown(content)} instead of settings; give names and values")
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        flat.update(value if name in concerns() and isinstance(value, dict) else {name: value})
+    try:
+        return base.replace(**flat)
+    except UserError as error:
+        raise UserError(f"--config {path}: {error}") from error
+
+
+_LARGEST_SHARE = 1 - 2.0**-24  # float32's largest number below 1
+
+
+def validate(config: Config) -> None:
+    """Reject invalid values before any data are read.
+
+    Raises:
+        UserError: If a value is invalid; the message names the flag, the value and a remedy.
+    """
+    config = config.replace(**config.flat())  # rejects values of the wrong type
+    values = config.flat()
+
+    def need(name: str, allowed: bool, advice: str) -> None:
+        if not allowed:
+            raise UserError(f"--{name.replace('_', '-')}: {shown(values[name])} {advice}")
+
+    counts = ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "min_client_size")
+    for name in (*counts, "eval_every", "chunk"):
+        need(name, values[name] >= 1, "is below 1; give a positive integer")
+    steps, epochs = values["local_steps"], config.training.epochs
+    need("local_steps", steps is None or 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")
+    fine = epochs is None or (epochs[0] >= 1 and epochs[1] <= 10_000)
+    need("local_epochs", fine, "is not a whole number from 1 to 10000, or a range of them such as 1:5")
+    for name in ("alpha", "learning_rate", "learning_rate_decay"):
+        need(name, 0 < values[name] < float("inf"), "is not a positive number")
+    rate = values["server_learning_rate"]
+    need("server_learning_rate", rate is None or 0 < rate < float("inf"), "is not a positive number")
+    for name in ("holdout", "model_dropout", "momentum", "report_failure_rate"):
+        need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
+        need(name, values[name] <= _LARGEST_SHARE, "is 1 in float32, which runs use; give a smaller value")
+    part = config.selection.available_share
+    need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
+    named = values["available"].endswith((".csv", ".npy", ".txt")) or values["available"].startswith("value:")
+    need("available", part is not None or named, "is neither a fraction such as 0.5 nor a .csv, .txt or .npy file")
+    every = values["checkpoint_every"]
+    need("checkpoint_every", every is None or every >= 1, "is below 1; remove it to save by time only")
+    need("checkpoint_seconds", values["checkpoint_seconds"] > 0, "is not a positive number")
+    need("keep", values["keep"] >= 0, "is negative; give 0 to save no checkpoints")
+    share = values["server_validation"]
+    need("server_validation", share is None or 0 <= share < 1, "is outside 0 (included) to 1 (excluded)")
+    need("weight_decay", 0 <= values["weight_decay"] < float("inf"), "is negative or infinite; give 0 or more")
+    need("train_metrics_every", values["train_metrics_every"] >= 0, "is negative; give 0 for never")
+    need("cohort_batch", (values["cohort_batch"] or 0) >= 0, "is negative; give 0 for all clients at once")
+    target = values["target_accuracy"]
+    need("target_accuracy", target is None or target > 0, "is not positive")
+    if values["task"] == "classification":
+        need("target_accuracy", target is None or target <= 1, "is not a fraction between 0 and 1, such as 0.62")
+    for name in flat_types():
+        need(name, (reason := parsing.misfit(values[name])) is None, reason or "")
+    need(
+        "seeds",
+        len(values["seeds"]) <= parsing.MOST_SEEDS,
+        f"exceed the maximum of {parsing.MOST_SEEDS} seeds; give fewer",
+    )
+    need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
+    for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
+        need(name, values[name] is None or 0 <= values[name] < 2**31, "is outside 0 to 2147483647")
+    need("seeds", all(0 <= seed < 2**31 for seed in values["seeds"]), "has a seed outside 0 to 2147483647")
+    milestones = values["learning_rate_milestones"]
+    need(
+        "learning_rate_milestones",
+        all(1 <= m < 2**31 for m in milestones) and list(milestones) == sorted(set(milestones)),
+        "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
+    )
+    need(
+        "num_selected",
+        values["num_selected"] <= values["num_clients"],
+        f"exceeds the {values['num_clients']} clients of --num-clients; choose at most {values['num_clients']}",
+    )
+    if (values["local_steps"] is None) == (values["local_epochs"] is None):
+        raise UserError(
+            f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
+            "give exactly one of them"
+        )
+    reached = 1.0 if part is None else part * values["num_clients"] * values["rounds"]
+    need(
+        "available",
+        reached >= 1,
+        f"of {values['num_clients']} clients leaves none available in {values['rounds']} rounds; give more",
+    )
+    for name in ("out", "data_dir"):
+        need(name, values[name] != "", "is empty; name a folder, or remove the flag")
+    need(
+        "out",
+        not (values["out"] or "").startswith("~"),
+        "starts with ~, which the shell did not expand; write the full path",
+    )
+    if values["mesh"] is not None:
+        parsing.mesh_shape(values["mesh"])
+    together, count = values["seeds_at_once"], len(values["seeds"])
+    if together is not None and (together < 1 or count % together):
+        near = max(size for size in range(1, count + 1) if count % size == 0 and size <= max(together, 1))
+        raise UserError(
+            f"--seeds-at-once: {together} does not divide the {count} seeds into equal groups; "
+            f"give {near}, or remove the flag"
+        )
+    if values["loss_on"] == "holdout" and values["holdout"] == 0:
+        raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")

@@ -1,20 +1,25 @@
-"""Plug-ins by `module:name`, and the digests of their source files."""
+"""Plug-ins and factories: import by name, sources, hyperparameters, digests, and registries."""
 
 import ast
 import contextlib
+import dataclasses
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import sysconfig
+import types
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from fedjax_sel.core import parsing
-from fedjax_sel.core.parsing import did_you_mean
+from fedjax_sel.core.parsing import LONGEST, did_you_mean, one_of, shown
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
 
@@ -230,3 +235,263 @@ def _imports(module_name: str, content: bytes) -> Iterator[str]:
         for name in names:
             parts = name.split(".")
             yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+_WANTED = {int: "int, a whole number", float: "float, a number", bool: "bool, true or false", str: "str, a text"}
+
+
+class Parameter(NamedTuple):
+    """A factory's keyword parameter."""
+
+    kind: Any  # the type; Any if neither annotation nor default gives one
+    default: Any  # inspect.Parameter.empty if required
+
+
+def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
+    """Return the keyword parameters of a factory.
+
+    Args:
+        factory: any callable.
+
+    Returns:
+        Name -> parameter, and whether the factory also accepts other keywords (`**options`).
+    """
+    hints = _hints(factory)
+    try:
+        items = inspect.signature(factory).parameters.items()
+    except (TypeError, ValueError):  # some callables written in C
+        return {}, True
+    parameters = {
+        name: Parameter(hints.get(name, _kind_of(item.default)), item.default)
+        for name, item in items
+        if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+    }
+    return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
+
+
+def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotated types of a factory's parameters; for a class, include `__init__`'s."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    annotated = (factory, factory.__init__) if isinstance(factory, type) else (factory,)
+    return {name: kind for one in annotated for name, kind in _hints_of(one).items()}
+
+
+def _hints_of(annotated: Any) -> dict[str, Any]:
+    # Evaluating a plug-in's annotations may raise anything, and some objects have no annotations.
+    with contextlib.suppress(Exception):
+        return typing.get_type_hints(annotated)
+    found = {}
+    for name, annotation in getattr(annotated, "__annotations__", {}).items():
+        with contextlib.suppress(Exception):  # one by one: some names exist for type checkers only (TYPE_CHECKING)
+            namespace = getattr(annotated, "__globals__", None) or vars(sys.modules[annotated.__module__])
+            kind = eval(annotation, namespace) if isinstance(annotation, str) else annotation
+            found[name] = kind
+    return found
+
+
+def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert hyperparameters to a factory's types.
+
+    Args:
+        flag: the flag that sets them, for messages.
+        owner: the name of the strategy or optimizer, for messages.
+        factory: the factory that accepts them.
+        arguments: name -> value; values may be strings.
+
+    Returns:
+        Keyword arguments for the factory.
+
+    Raises:
+        UserError: If a name is unknown, a value has the wrong type, or a required value is missing.
+    """
+    parameters, open_ended = of(factory)
+    values = {}
+    for name, value in arguments.items():
+        if not open_ended or name in parameters:
+            one_of(f"{flag} of {owner}", name, parameters)
+        kind = parameters[name].kind if name in parameters else Any
+        argument = _Argument(flag, owner, name)
+        values[name] = _convert(argument, value, kind)
+        if (reason := parsing.misfit(values[name])) is not None:
+            raise UserError(f"{argument.prefix(value)}: {shown(value)} {reason}")
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in values:
+            raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
+    return values
+
+
+def _kind_of(default: Any) -> Any:
+    return type(default) if type(default) in _WANTED else Any
+
+
+class _Argument(NamedTuple):
+    """A hyperparameter's flag, owner and name, for messages."""
+
+    flag: str
+    owner: str
+    name: str
+
+    def prefix(self, value: Any) -> str:
+        """Return the start of a message, e.g. "--algo-args steps=many of fedcor"."""
+        text = value if isinstance(value, str) else shown(value)
+        return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
+
+
+def _convert(argument: _Argument, value: Any, kind: Any) -> Any:
+    if typing.get_origin(kind) is Literal:
+        by_text = {str(choice): choice for choice in typing.get_args(kind)}
+        text = value if isinstance(value, str) or value not in by_text.values() else str(value)
+        return by_text[one_of(f"{argument.flag} {argument.name} of {argument.owner}", text, by_text)]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return _first_that_fits(argument, value, typing.get_args(kind))
+    try:
+        return parsing.as_kind(value, kind) if kind in _WANTED else _number(value)
+    except (TypeError, ValueError, OverflowError, KeyError) as error:
+        raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {_WANTED[kind]}") from error
+
+
+def _first_that_fits(argument: _Argument, value: Any, kinds: tuple[Any, ...]) -> Any:
+    """Convert a value to the first matching type of a union such as `int | None`."""
+    if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
+        return None
+    failures = []
+    for kind in kinds:
+        if kind is types.NoneType:
+            continue
+        try:
+            return _convert(argument, value, kind)
+        except UserError as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
+    raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {wanted}")
+
+
+def _number(value: Any) -> Any:
+    """Convert a numeric string to a number; return any other value unchanged."""
+    if isinstance(value, str):
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+    return value
+
+
+def digest(value: Any) -> str:
+    """Return a short digest of the parameters inside a value composed of functions, equal in every process.
+
+    The digest covers numbers, strings, and arrays that functions close over, take as defaults, or keep as attributes.
+    It does not cover code: give a value another name when its code changes.
+
+    Args:
+        value: a Strategy, an optimizer, or any nested structure of functions, arrays, and plain values.
+    """
+    summary, pending, visited = hashlib.sha256(), [value], {}
+    while pending:
+        part = pending.pop()
+        summary.update(f"{type(part).__qualname__} {_leaf(part)}\n".encode())
+        if id(part) not in visited:  # functions may refer to themselves
+            visited[id(part)] = part
+            pending += _parts(part)
+    return summary.hexdigest()[:6]
+
+
+def _leaf(value: Any) -> str:
+    """Return an array's content, the text of a value without parts, or a function's name."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        import jax  # imported here, because listing hyperparameters must stay fast
+        import jax.numpy as jnp
+        import numpy as np
+
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        array = np.asarray(value)
+        return f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+    if hasattr(value, "__qualname__"):
+        return value.__qualname__
+    text = "" if _parts(value) else repr(value)
+    return "" if " at 0x" in text else text
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the parameters inside a container, a function, or an instance; classes and modules have none."""
+    if isinstance(value, str | bytes | type | types.ModuleType) or hasattr(value, "dtype"):
+        return []
+    if isinstance(value, Mapping):
+        return [part for pair in value.items() for part in pair]
+    if isinstance(value, tuple | list):
+        return list(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if hasattr(value, "__wrapped__"):  # jax.jit, functools.lru_cache
+        return [inspect.unwrap(value)]
+    if isinstance(value, types.FunctionType):
+        closure = inspect.getclosurevars(value).nonlocals
+        return [value.__defaults__, value.__kwdefaults__, closure]
+    return [vars(value)] if hasattr(value, "__dict__") else []
+
+
+Made = TypeVar("Made")
+
+
+@dataclasses.dataclass(frozen=True)
+class Registry(Generic[Made]):
+    """Factories by name, including plug-ins `mypackage.module:factory`.
+
+    Attributes:
+        flag: the flag that takes the name, e.g. "--algo"; `--algo-args` takes the parameters.
+        kind: the type that factories return.
+        factories: name -> factory; a factory's keyword arguments are its parameters.
+    """
+
+    flag: str
+    kind: type[Made]
+    factories: Mapping[str, Callable[..., Made]] = dataclasses.field(default_factory=dict)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the registered names, in the registry's order."""
+        return tuple(self.factories)
+
+    def make(self, name: str, **hyperparameters: Any) -> Made:
+        """Build an object by name.
+
+        Args:
+            name: one of `names()`, or `mypackage.module:factory`.
+            **hyperparameters: keyword arguments of the factory; values may be strings from a command line.
+
+        Raises:
+            UserError: If a name or parameter is unknown, a value has the wrong type or is out of range, or a plug-in
+                cannot be imported or returns another type.
+        """
+        factory = self.factory(name)
+        values = convert(f"{self.flag}-args", name, factory, hyperparameters)
+        return build(name, self._wanted, factory, values) if is_plugin(name) else factory(**values)
+
+    def parameters(self, name: str) -> dict[str, Parameter]:
+        """Return a factory's parameters: name -> (type, default).
+
+        Raises:
+            UserError: If the factory does not exist.
+        """
+        return of(self.factory(name))[0]
+
+    def factory(self, name: str) -> Callable[..., Made]:
+        """Return the factory of a name.
+
+        Raises:
+            UserError: If the factory does not exist.
+        """
+        if is_plugin(name):
+            return load(name, self._wanted)
+        return self.factories[one_of(self.flag, name, self.factories)]
+
+    @property
+    def _wanted(self) -> Wanted:
+        return Wanted(self.flag, self.kind)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.data import examples, huggingface, pytorch
+from fedjax_sel.data import examples, frameworks
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.errors import UserError
 
@@ -309,7 +309,7 @@ class Dataset:
         Raises:
             UserError: a split or column is missing, or values have an unsupported dtype or shape.
         """
-        columns = huggingface.read(data, inputs, targets, client_column, channels_first)
+        columns = frameworks.read_huggingface(data, inputs, targets, client_column, channels_first)
         classes = columns.num_classes if num_classes is None else num_classes
         return cls.from_arrays(
             train=columns.train, test=columns.test, client_ids=columns.client_ids, num_classes=classes, name=name
@@ -343,8 +343,11 @@ class Dataset:
         Raises:
             UserError: an argument is no such data set, or values have an unsupported dtype or shape.
         """
-        pytorch.check_classes(train, test)
-        pairs = {part: pytorch.read(part, split, channels_first) for part, split in (("train", train), ("test", test))}
+        frameworks.check_classes(train, test)
+        pairs = {
+            part: frameworks.read_pytorch(part, split, channels_first)
+            for part, split in (("train", train), ("test", test))
+        }
         return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
 
 

@@ -1,6 +1,7 @@
-"""Checks of an experiment's parts, alone and together, before data are read."""
+"""Checks of an experiment's parts before data are read, and its optimizers by name."""
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -9,20 +10,154 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_sel import devices, strategies, tasks
-from fedjax_sel.config import Config
-from fedjax_sel.config.validation import validate
-from fedjax_sel.core import parsing
-from fedjax_sel.core.hyperparameters import Registry
+from fedjax_sel.config import Config, TrainingConfig, validate
+from fedjax_sel.core import parsing, plugins
+from fedjax_sel.core.parsing import one_of
+from fedjax_sel.core.plugins import Registry
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import optimization
-from fedjax_sel.experiment.optimization import Optimizers
 from fedjax_sel.experiment.values import Experiment, experiment_of
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.contract import BrokenContractError
 from fedjax_sel.tasks import Task
-from fedjax_sel.training.optimizers.base import FederatedOptimizer, Finished, Memory, Report
+from fedjax_sel.training import client, optimizers
+from fedjax_sel.training.optimizers import FederatedOptimizer, Finished, Memory, Report
+
+# lbfgs needs the loss of a step; noisy_sgd draws noise from its own key; sm3 has no state for a scalar
+_NOT_HERE = ("lbfgs", "noisy_sgd", "sm3")
+# Parameters whose range Optax does not check: [0, 1), and at least 0.
+_SHARES = ("b1", "b2", "b3", "decay", "momentum", "rho")
+_NOT_NEGATIVE = ("eps", "eps_root", "weight_decay")
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the Optax functions that take a learning rate and return a gradient transformation."""
+    return tuple(sorted(name for name in vars(optax) if _is_optimizer(name)))
+
+
+def _is_optimizer(name: str) -> bool:
+    candidate = getattr(optax, name)
+    if name.startswith(("_", "scale_by_")) or name in _NOT_HERE or not inspect.isfunction(candidate):
+        return False
+    signature = inspect.signature(candidate)
+    return "learning_rate" in signature.parameters and "GradientTransformation" in str(signature.return_annotation)
+
+
+def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
+    """Build an Optax optimizer, and test it on a small pytree.
+
+    Args:
+        flag: command-line flag that names the optimizer, for messages; `{flag}-args` takes the parameters.
+        name: name of the function in Optax, e.g. "adam".
+        arguments: parameters of that function; values may be strings.
+        learning_rate: learning rate.
+
+    Raises:
+        UserError: the optimizer or a parameter does not exist, is out of range, or needs more than gradients and
+            weights.
+    """
+    factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
+    if "learning_rate" in arguments:
+        raise UserError(f"{flag}-args of {name}: learning_rate has its own flag; remove it here")
+    values = plugins.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
+    for key, value in values.items():
+        if isinstance(value, int | float) and key in _SHARES and (value < 0 or value >= 1):
+            raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0 and below 1")
+        if isinstance(value, int | float) and key in _NOT_NEGATIVE and value < 0:
+            raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0")
+    try:
+        made = factory(**values)
+        params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,)), "scale": jnp.ones(())}
+        step, _ = made.update(params, made.init(params), params)
+        if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(step)):
+            raise ValueError("its step from a gradient of ones is not finite")
+    except Exception as error:
+        raise UserError(
+            f"{flag} {name}: this optimizer cannot be used here ({parsing.reason(error)}); "
+            f"correct {flag}-args, or choose another optimizer such as sgd or adam"
+        ) from error
+    return made
+
+
+SGD = "sgd"
+NOT_PROPORTIONAL = ("fromage", "rprop")
+"""Optax optimizers whose step is not proportional to the learning rate."""
+NOT_PROPORTIONAL_WITH = {"adafactor": "weight_decay_rate", "optimistic_adam": "optimism"}
+_FLAG = {"client": "--client-optimizer", "server": "--server-optimizer"}
+
+
+class Optimizers(NamedTuple):
+    """The optimizers of a run."""
+
+    federated: FederatedOptimizer
+    client: optax.GradientTransformation  # at learning rate 1; the round's learning rate scales its step
+    server: optax.GradientTransformation  # its gradient is minus the mean update
+
+
+def of(training: TrainingConfig, federated: FederatedOptimizer | None = None) -> Optimizers:
+    """Build the configured optimizers.
+
+    Args:
+        training: the configuration.
+        federated: federated optimizer given as a value; None: the configured one.
+
+    Raises:
+        UserError: an optimizer or one of its parameters is invalid.
+    """
+    if federated is None:
+        federated = optimizers.make(training.optimizer, **dict(training.optimizer_args))
+    return Optimizers(federated, _client(training), _server(training, federated))
+
+
+def keeps_client_states(training: TrainingConfig) -> bool:
+    """Return whether a client's own optimizer keeps its state between the rounds in which the client trains."""
+    has_state = training.momentum > 0 or training.client_optimizer != SGD
+    return has_state and training.momentum_buffer == "persistent"
+
+
+def _client(training: TrainingConfig) -> optax.GradientTransformation:
+    name, arguments = training.client_optimizer, dict(training.client_optimizer_args)
+    if name == SGD:
+        if arguments:
+            listed = " ".join(f"{key}={value}" for key, value in arguments.items())
+            raise UserError(
+                f"--client-optimizer-args {listed}: sgd takes no arguments here; use --momentum and --weight-decay"
+            )
+        return client.sgd(training.momentum, training.weight_decay)
+    for flag, value in (("momentum", training.momentum), ("weight-decay", training.weight_decay)):
+        if value:
+            raise UserError(
+                f"--client-optimizer {name}: --{flag} {value:g} applies to sgd only; add --{flag} 0, and set the "
+                f"parameters of {name} with --client-optimizer-args"
+            )
+    if name in NOT_PROPORTIONAL or NOT_PROPORTIONAL_WITH.get(name, "") in arguments:
+        raise UserError(
+            f"--client-optimizer {name}: its step is not proportional to the learning rate, which changes per round "
+            "here; choose another optimizer, such as adam"
+        )
+    optimizer = make(_FLAG["client"], name, arguments, learning_rate=1.0)
+    return optax.chain(optimizer, optax.scale(-1.0))  # clients subtract the direction, as they do a gradient
+
+
+def _server(training: TrainingConfig, federated: FederatedOptimizer) -> optax.GradientTransformation:
+    name, arguments = training.server_optimizer, dict(training.server_optimizer_args)
+    rate = training.server_learning_rate
+    if name is None:
+        if arguments:
+            raise UserError(
+                "--server-optimizer-args: no --server-optimizer is given; add one, or remove these arguments"
+            )
+        return federated.server(federated.server_learning_rate if rate is None else rate)
+    if federated.server is not optax.sgd:
+        raise UserError(
+            f"--server-optimizer {name}: {federated.name} has its own server optimizer; use only one of the two, for "
+            "example with --optimizer fedavg"
+        )
+    if rate is None and name != SGD:
+        raise UserError(f"--server-optimizer {name}: its learning rate is missing; add --server-learning-rate 0.01")
+    return make(_FLAG["server"], name, arguments, 1.0 if rate is None else rate)
+
 
 TASKS: Registry[Task] = Registry("--task", Task, tasks.TABLE)
 DATASETS: Registry[Dataset] = Registry("--dataset", Dataset)  # plug-ins only; `data.load` reads named data sets
@@ -176,7 +311,7 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     if strategy is None:
         strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     task = TASKS.make(config.model.task, **dict(config.model.task_args)) if experiment.task is None else experiment.task
-    optimizers = optimization.of(config.training, experiment.optimizer)
+    optimizers = of(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
     contract.requests(strategy)
     base.check(strategy, config.data.holdout, server_validation(config, strategy))

@@ -14,14 +14,14 @@ import numpy as np
 
 from fedjax_sel.config import PAIRS, VALUE, Config, is_value
 from fedjax_sel.config.typed import Settings
-from fedjax_sel.core import hyperparameters
+from fedjax_sel.core import plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import Dataset, Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import blueprint
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
-from fedjax_sel.training.optimizers.base import FederatedOptimizer
+from fedjax_sel.training.optimizers import FederatedOptimizer
 
 Deal = Callable[[Dataset, int, int], Any]
 """Function (data set, number of clients, seed) -> a Partition, or a list of example positions per client."""
@@ -209,7 +209,7 @@ def _check_type(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[An
 def _with_digest(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
     def take(value: Any) -> tuple[Any, str | None]:
         taken, name = _check_type(field, kind, wanted)(value)
-        return taken, f"{name}-{hyperparameters.digest(taken)}"  # the name alone does not identify the parameters
+        return taken, f"{name}-{plugins.digest(taken)}"  # the name alone does not identify the parameters
 
     return take
 

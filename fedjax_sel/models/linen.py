@@ -12,8 +12,16 @@ from flax import errors
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import modules
-from fedjax_sel.models.flax_convolutions import faster_convolutions
-from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.modules import (
+    Apply,
+    Flags,
+    PureModule,
+    faster_convolutions,
+    left_alone,
+    shapes_of,
+    stream_key,
+    zeros_of,
+)
 
 # The output of one layer inside an unmodified `flax.linen` module, by the layer's path.
 #

@@ -12,8 +12,7 @@ from flax import nnx
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import linen, modules
-from fedjax_sel.models.flax_convolutions import make_faster
-from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, make_faster, shapes_of, stream_key, zeros_of
 
 # The output of one layer inside an unmodified NNX module, by the layer's path.
 #

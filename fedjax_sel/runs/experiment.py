@@ -1,6 +1,8 @@
-"""Execution of an experiment in a run folder."""
+"""Execution of an experiment in a run folder, with its files written after every chunk."""
 
 import dataclasses
+import hashlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,30 +14,201 @@ import jax
 import numpy as np
 
 from fedjax_sel import callbacks, devices, tasks
-from fedjax_sel.config import Config
-from fedjax_sel.core import plugins
+from fedjax_sel.config import Config, RunConfig
+from fedjax_sel.core import files, plugins
 from fedjax_sel.core.folder_lock import FolderLock
-from fedjax_sel.devices import hosts
+from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, resume
+from fedjax_sel.runs import checkpoint, folder, reading, records, resume, run_files
 from fedjax_sel.runs import checkpoint as weights
+from fedjax_sel.runs import checkpoint as weights_file
 from fedjax_sel.runs import interruption as interruptions
 from fedjax_sel.runs import verdict as verdicts
-from fedjax_sel.runs.interruption import Interruption
+from fedjax_sel.runs.interruption import Interruption, how_to_go_on
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Result
-from fedjax_sel.runs.run_files import Digests
-from fedjax_sel.runs.writer import Timer, Writer
-from fedjax_sel.simulation import facts, layout, memory_budget, run
+from fedjax_sel.runs.run_files import Digests, Manifest
+from fedjax_sel.simulation import facts, layout, run
+from fedjax_sel.simulation import run as memory_budget
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
 from fedjax_sel.simulation.state import Records
 from fedjax_sel.strategies.protocol import Known
 from fedjax_sel.tasks import Task
+
+
+class Timer:
+    """Checkpoint schedule: by rounds or seconds, whichever comes first."""
+
+    def __init__(self, run: RunConfig, rounds: int):
+        self._run, self._rounds, self._since = run, rounds, time.monotonic()
+
+    def due(self, rounds: int) -> bool:
+        """Return whether to save the state after this number of rounds."""
+        every = self._run.checkpoint_every
+        enough = every is not None and rounds - self._rounds >= every
+        return self._run.keep > 0 and (enough or time.monotonic() - self._since >= self._run.checkpoint_seconds)
+
+    def saved(self, rounds: int) -> None:
+        """Record that the state after this number of rounds will be saved."""
+        self._rounds, self._since = rounds, time.monotonic()
+
+
+class Writer:
+    """Writes to a run folder that this process has locked.
+
+    Before each write the lock is checked, because a second run may have replaced the folder by another one.
+    """
+
+    def __init__(
+        self, out: Path, run: RunConfig, about: Manifest, rounds: int, lock: FolderLock, say: Callable[[str], None]
+    ):
+        """Create the writer of a run with `rounds` completed rounds, whose rows and no others are in the folder."""
+        self._out, self._run, self._about, self._rounds = out, run, about, rounds
+        self._lock, self._say = lock, say
+        self._rows = hashlib.sha256()
+        self._bytes = 0
+        self._columns = None
+        if rounds:
+            content = files.read_bytes(out / run_files.METRICS, run_files.MOST_BYTES)
+            self._count(content)
+            self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have fewer
+
+    def _count(self, content: bytes) -> None:
+        self._rows.update(content)
+        self._bytes += len(content)
+
+    def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
+        """Append a chunk's rows; rewrite all rows if another process removed or changed the earlier ones.
+
+        Args:
+            chunk: the next rounds.
+            so_far: function that returns all rounds, including these.
+
+        Raises:
+            UserError: the rows cannot be written, or the folder was replaced.
+        """
+        self._lock.check(self._out)
+        text = run_files.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
+        self._rounds += chunk.num_rounds
+        if not self._rows_are_intact():
+            self._rewrite_rows(so_far())
+            return
+        try:
+            with (self._out / run_files.METRICS).open("ab") as file:
+                file.write(text)
+        except OSError as error:
+            raise self._cannot("metrics", error) from error
+        self._count(text)
+
+    def _rows_are_intact(self) -> bool:
+        """Return whether the size of `metrics.csv` equals the number of bytes written."""
+        file = self._out / run_files.METRICS
+        try:
+            return (file.stat().st_size if file.exists() else 0) == self._bytes
+        except OSError as error:
+            raise self._cannot("metrics", error) from error
+
+    def _rewrite_rows(self, so_far: Result) -> None:
+        content = run_files.csv_text(so_far, 0, header=True, names=self._columns).encode()
+        file = self._out / run_files.METRICS
+        try:
+            files.write(file, content)
+        except OSError as error:
+            raise self._cannot("metrics", error) from error
+        self._rows, self._bytes = hashlib.sha256(content), len(content)
+        self._say(f"{file} was removed or changed by another process, and has been rewritten")
+
+    def end(self, weights: Weights, result: Result) -> None:
+        """Write the final models' weights, and then `result.json`, which completes the run.
+
+        Args:
+            weights: the weights, leading axis [seeds].
+            result: the result of all rounds, whose rows and cohorts are already written.
+
+        Raises:
+            UserError: a file cannot be written, or the folder was replaced.
+        """
+        self._lock.check(self._out)
+        try:
+            content = weights_file.to_bytes(weights)
+            files.write(self._out / run_files.PARAMS, content)
+        except OSError as error:
+            raise self._cannot("weights", error) from error
+        self._about = {**self._about, weights_file.DIGEST_KEY: hashlib.sha256(content).hexdigest()}
+        self._seal(result)
+
+    def results(self, result: Result) -> None:
+        """Write the cohorts of all rounds so far and `result.json`; the rows must already be written.
+
+        Raises:
+            UserError: a file cannot be written, or the folder was replaced.
+        """
+        self._rows_and_cohorts(result)
+        self._seal(result)
+
+    def _rows_and_cohorts(self, result: Result) -> None:
+        self._lock.check(self._out)
+        if not self._rows_are_intact():
+            self._rewrite_rows(result)
+        try:
+            folder.write_cohorts(self._out, result.cohorts)
+        except OSError as error:
+            raise self._cannot("cohorts", error) from error
+
+    def _seal(self, result: Result) -> None:
+        self._lock.check(self._out)
+        try:
+            checkpoint.sync(self._out / run_files.METRICS)
+            folder.write_result(self._out, {**self._about, **self._digests(result), "rounds": result.num_rounds})
+        except OSError as error:
+            raise self._cannot(run_files.RESULT, error) from error
+
+    def _digests(self, result: Result) -> Manifest:
+        """Return the manifest entries for the rows and cohorts in the folder."""
+        return {
+            "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
+            "cohorts": checkpoint.digest_of_array(result.cohorts),
+        }
+
+    def checkpoint(self, state: State, result: Result, ends: bool) -> None:
+        """Save the state and the cohorts; the rows must already be written.
+
+        Args:
+            state: the state, in host memory.
+            result: the result of all rounds so far.
+            ends: whether `end` follows. Then `result.json` is left to `end`: the run must not count as finished before
+                its weights are written.
+
+        Raises:
+            UserError: the state cannot be saved, or the folder was replaced; earlier checkpoints stay intact.
+        """
+        self._rows_and_cohorts(result)
+        if self._run.keep > 0:
+            self._save(state, {**self._about, **self._digests(result)})
+        if not ends:
+            self._seal(result)  # last, because it describes the other files
+
+    def _save(self, state: State, about: Manifest) -> None:
+        self._lock.check(self._out)
+        try:
+            checkpoint.sync(self._out / run_files.METRICS)
+            checkpoint.save(self._out / run_files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
+        except (OSError, ValueError, RuntimeError) as error:  # orbax raises each of them for a full disk
+            raise self._cannot("a checkpoint", error) from error
+
+    def _cannot(self, what: str, error: Exception) -> UserError:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of TensorStore's long message
+        reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
+        return UserError(
+            f"--out: cannot write {what} to {self._out} ({reason}); free disk space or fix the permissions: "
+            + how_to_go_on(self._run, self._out, where="the last checkpoint")
+        )
 
 
 class Collector:
@@ -170,7 +343,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         callbacks.report_errors(watching),
         _reporter(config, started_at, progress) as reporter,
         Interruption(
-            progress and hosts.is_first() and not reporter.in_notebook, at_once=config.run.distributed
+            progress and devices.is_first() and not reporter.in_notebook, at_once=config.run.distributed
         ) as interruption,
         FolderLock() as lock,
     ):
@@ -193,7 +366,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         view = _view(watching)
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
-            ending.requested = hosts.anybody(callbacks.call(watching, "resume", start.earlier))
+            ending.requested = devices.anybody(callbacks.call(watching, "resume", start.earlier))
             if ending.requested or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
@@ -260,7 +433,7 @@ def _call_view_callbacks(
 def _reporter(config: Config, started_at: float, shown: bool) -> Reporter:
     run = config.run
     about = config.selection.algo.removeprefix(VALUE)
-    return Reporter(run.rounds, len(run.seeds), started_at, shown and hosts.is_first(), about)
+    return Reporter(run.rounds, len(run.seeds), started_at, shown and devices.is_first(), about)
 
 
 class _Ending:
@@ -278,7 +451,7 @@ def start_jax(config: Config) -> None:
     if config.run.deterministic:
         devices.be_deterministic()
     if config.run.distributed:
-        hosts.start()
+        devices.start()
     devices.use_every_core()
     if config.run.deterministic:
         devices.check_that_jax_starts()
@@ -299,14 +472,14 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         return None
 
     def look() -> dict | None:
-        done = reading.finished_result(out, config, lambda share: data or provenance.of_experiment(experiment, share))
+        done = reading.finished_result(out, config, lambda share: data or folder.of_experiment(experiment, share))
         if done is None:
             return None
         folder.restore_config(out)
         weights.restore(out)
         return records.to_plain(done)
 
-    plain = hosts.on_first(look)
+    plain = devices.on_first(look)
     return None if plain is None else records.from_plain(plain)
 
 
@@ -318,9 +491,9 @@ def _open(
         return resume.Start([]), None
     ours = resume.about(problem, laid_out)
     state = run.shapes_of_state(problem, laid_out)
-    plain = hosts.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
+    plain = devices.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
     start = resume.from_plain(plain)
-    if not hosts.is_first():
+    if not devices.is_first():
         return start, None
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
 
@@ -364,10 +537,10 @@ def _one_ahead(
             yield _fetch(*waiting)
         rounds = chunk.first + len(chunk.records.cohort)
         # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
-        ending.requested = hosts.anybody(ending.requested)
-        last = hosts.anybody(interruption.asked > 0) or ending.requested
+        ending.requested = devices.anybody(ending.requested)
+        last = devices.anybody(interruption.asked > 0) or ending.requested
         state = None
-        if last or rounds == num_rounds or (timer is not None and hosts.anybody(timer.due(rounds))):
+        if last or rounds == num_rounds or (timer is not None and devices.anybody(timer.due(rounds))):
             state = chunk.copy_state()
             if timer is not None:
                 timer.saved(rounds)

@@ -1,29 +1,12 @@
-"""A run's folder: its files, when they are written, and what happens if the folder exists.
-
-    config.json        the resolved configuration
-    environment.json   versions, the commit, devices, the command
-    data.json          the origin of the data; SHA-256 of the data and of each replicate's partition
-    metrics.csv        one row per replicate and round, appended after each chunk
-    cohorts.npy        client IDs, int32 [seeds, rounds, K]
-    checkpoints/       the newest states, for resuming the run (runs/checkpoint.py)
-    params.npz         weights of a run that ended (runs/checkpoint.py)
-    best.npz           each seed's best weights, if a callback keeps them (callbacks.EarlyStopping)
-    result.json        SHA-256 of the rows, the cohorts, the data and the weights; the configuration
-    curves.png         accuracy, loss and GEMD over rounds and over megabytes
-
-`result.json` is written last. A run without it is unfinished even after its last round, and the next start writes the
-missing files. A finished run with the same configuration is read, an unfinished one is resumed, and a run that cannot
-be resumed is set aside.
-
-Rows and cohorts are verified against the newest manifest, which is `result.json` or a checkpoint's. The manifest also
-restores a lost configuration.
-"""
+"""The run folder: creation, fingerprint, locks, and provenance."""
 
 import contextlib
 import io
+import json
 import platform
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,12 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import devices
+from fedjax_sel import devices, version
 from fedjax_sel.config import Config
-from fedjax_sel.core import commit, files, jax_settings
+from fedjax_sel.core import files, jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, provenance, run_files
+from fedjax_sel.experiment import Experiment, checking, experiment_of, problem
+from fedjax_sel.experiment.problem import Given, Problem
+from fedjax_sel.runs import checkpoint, run_files
+from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import (
     CHECKPOINTS,
     COHORTS,
@@ -51,6 +36,125 @@ from fedjax_sel.runs.run_files import (
     Manifest,
 )
 from fedjax_sel.version import __version__
+
+DIGITS = 7  # length of an abbreviated commit hash
+
+
+def environment_of(result: Result) -> dict[str, Any]:
+    """Return the content of a run's `environment.json`; an empty dict if it is lost or damaged."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        found = json.loads((Path(str(result.config.run.out)) / run_files.ENVIRONMENT).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def commit_of(result: Result) -> str:
+    """Return the abbreviated commit from a run's `environment.json`; empty if it is unknown."""
+    return (environment_of(result).get("commit") or "")[:DIGITS]
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in seconds, or in minutes from two minutes on."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
+def in_words(results: Iterable[Result]) -> str:
+    """Return a sentence with the runs' commits, total duration, and machines.
+
+    Args:
+        results: results of finished runs; each folder counts once.
+
+    Returns:
+        The sentence; empty without results.
+    """
+    runs = {str(result.config.run.out): result for result in results}
+    if not runs:
+        return ""
+    places = [environment_of(result) for result in runs.values()]
+    commits = ", ".join(dict.fromkeys(filter(None, map(commit_of, runs.values())))) or "unknown"
+    took = duration(sum(float(result.elapsed_seconds[-1]) for result in runs.values()))
+    cores = [f"{one} core{'' if one == 1 else 's'}" for one in (place.get("cores") for place in places) if one]
+    devices = [" and ".join(place["devices"]) for place in places if "devices" in place]
+    packages = [f"JAX {place['packages']['jax']}" for place in places if "jax" in place.get("packages", ())]
+    machine = ", ".join(dict.fromkeys([*cores, *devices, *packages]))
+    return f"Commit {commits}; the runs took {took} ({machine or 'unknown machine'})."
+
+
+"""Digests: `dataset`, `partitions` by seed, and `available` if a trace gives the availability of clients."""
+
+
+def digests(data: Given, seeds: Sequence[int]) -> Digests:
+    """Return the SHA-256 of the data, of each replicate's partition, and of the availability trace, if any.
+
+    Args:
+        data: the data and their partitions.
+        seeds: the replicates' seeds, in the order of the partitions.
+    """
+    found: Digests = {
+        "dataset": data.dataset.digest(),
+        "partitions": {str(seed): part.digest() for seed, part in zip(seeds, data.partitions)},
+    }
+    if data.reachable is not None:
+        found["available"] = checkpoint.digest_of_array(data.reachable)
+    return found
+
+
+def of_experiment(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
+    """Return digests of an experiment's current data.
+
+    Args:
+        experiment_or_config: the experiment.
+        server_share: fraction of the training set that the server keeps; None for the strategy's default.
+
+    Raises:
+        UserError: the data cannot be read.
+    """
+    experiment = experiment_of(experiment_or_config)
+    if server_share is None:
+        server_share = checking.server_validation(experiment.config, checking.check(experiment).strategy)
+    return digests(problem.gather(experiment, server_share), experiment.config.run.seeds)
+
+
+def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the content of `data.json`."""
+    known, dataset = digests(data, seeds), data.dataset
+    table = {
+        seed: {
+            "sha256": known["partitions"][seed],
+            "examples": int(part.sizes.sum()),
+            "remainder": len(part.remainder),
+            "smallest_client": int(part.sizes.min()),
+            "largest_client": int(part.sizes.max()),
+        }
+        for seed, part in zip(known["partitions"], data.partitions)
+    }
+    about = {"dataset": dataset.name, "source": dataset.source, "sha256": known["dataset"], "partitions": table}
+    return about | ({"available": known["available"]} if "available" in known else {})
+
+
+def refuse_others(out: Path, recorded: Digests, now: Digests) -> None:
+    """Reject a run whose data differ from the current data.
+
+    Args:
+        out: the run's folder.
+        recorded: digests of the run's data.
+        now: digests of the current data.
+
+    Raises:
+        UserError: the digests differ.
+    """
+    if recorded == now:
+        return
+    what = "the images and labels"
+    if recorded["dataset"] == now["dataset"]:
+        parts = now["partitions"]
+        changed = [seed for seed in parts if recorded["partitions"].get(seed) != parts[seed]]
+        what = f"the partition of seed {changed[0]}" if changed else "the trace of --available"
+    raise UserError(
+        f"--out: the run in {out} used different data (the SHA-256 of {what} differs); restore the original data, or "
+        "give another folder"
+    )
+
 
 SECONDS_TO_LOSE = 60.0
 _ASIDE = ".aside-"
@@ -77,7 +181,7 @@ def refuse_other_data(path: Path, now: Digests) -> None:
     """
     made_from = checkpoint.made_from(path, checkpoint.newest(path))
     if made_from is not None:
-        provenance.refuse_others(path, made_from, now)
+        refuse_others(path, made_from, now)
 
 
 def made_from(path: Path) -> run_files.Digests | None:
@@ -241,7 +345,7 @@ def start_run(path: Path, problem: Problem) -> None:
         for early in (METRICS, COHORTS):
             (path / early).unlink(missing_ok=True)
         run_files.write_json(path / CONFIG, config.to_json())
-        run_files.write_json(path / DATA, provenance.description(problem.given, config.run.seeds))
+        run_files.write_json(path / DATA, description(problem.given, config.run.seeds))
         run_files.write_json(path / ENVIRONMENT, environment())
     except OSError as error:
         raise _cannot_write(path, error) from error
@@ -265,7 +369,7 @@ def continue_run(path: Path, resumed_from: Manifest, problem: Problem) -> None:
     about = about if isinstance(about, dict) else {}
     before = about.get("resumed")
     resumed = [*(before if isinstance(before, list) else []), {"after_round": resumed_from["rounds"]} | environment()]
-    data = provenance.description(problem.given, config.run.seeds)
+    data = description(problem.given, config.run.seeds)
     try:
         with (path / METRICS).open("r+b") as file:
             for outdated in (RESULT, CURVES, PARAMS):  # they describe other rounds than the folder will have
@@ -289,7 +393,7 @@ def environment() -> dict[str, Any]:
         "random_generator": jax_settings.PRNG,
         "jax_settings": jax_settings.recorded(),
         "fedjax_sel": __version__,
-        **commit.current()._asdict(),
+        **version.current()._asdict(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
     }
 

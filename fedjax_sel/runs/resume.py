@@ -19,7 +19,7 @@ from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, folder, provenance, reading, records, run_files, verdict
+from fedjax_sel.runs import checkpoint, folder, reading, records, run_files, verdict
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import DamagedError, Manifest
 from fedjax_sel.simulation.layout import Layout
@@ -83,7 +83,7 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
     return {
         "fingerprint": problem.config.fingerprint(),
         "config": problem.config.to_json(),
-        "data": provenance.digests(problem.given, problem.config.run.seeds),
+        "data": folder.digests(problem.given, problem.config.run.seeds),
         "source": problem.dataset.source,
         "server_validation": server_validation(problem.config, problem.strategy),
         "higher_is_better": problem.task.measure.higher_is_better,
@@ -196,7 +196,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
     for name, meaning in (("fingerprint", "configuration"), ("chunk", "chunk length")):
         if manifest[name] != ours[name]:
             raise DamagedError(f"it has a different {meaning}")
-    provenance.refuse_others(out, manifest["data"], ours["data"])
+    folder.refuse_others(out, manifest["data"], ours["data"])
     _refuse_another_model(problem.config, state, arrays)
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]

@@ -18,9 +18,10 @@ from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.runs import checkpoint, folder, provenance, reading, run_files
+from fedjax_sel.runs import checkpoint, folder, reading, run_files
+from fedjax_sel.runs import folder as provenance
 from fedjax_sel.runs.experiment import finished, run_experiment
-from fedjax_sel.runs.per_client import with_this_model
+from fedjax_sel.runs.reading import with_this_model
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.resume import edited_plugins
 from fedjax_sel.runs.run_files import Digests
@@ -29,7 +30,7 @@ from fedjax_sel.simulation import selection_cost
 if TYPE_CHECKING:
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.strategies.base import Strategy
-    from fedjax_sel.training.optimizers.base import FederatedOptimizer
+    from fedjax_sel.training.optimizers import FederatedOptimizer
 
 
 class Job(NamedTuple):
@@ -174,14 +175,14 @@ def kinds() -> Kinds:
     """Return the accepted types of settings, strategies and optimizers."""
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.strategies.base import Strategy
-    from fedjax_sel.training.optimizers.base import FederatedOptimizer
+    from fedjax_sel.training.optimizers import FederatedOptimizer
 
     return Kinds((Config, Experiment), Strategy, FederatedOptimizer)
 
 
 def _of_value(flag: str, value: Any) -> tuple[str, str]:
     """Return the display name of an object, and a name with a digest that is unique among equal display names."""
-    from fedjax_sel.core import hyperparameters
+    from fedjax_sel.core import plugins
 
     kind = {"--algos": kinds().strategy, "--optimizers": kinds().optimizer}[flag]
     if not isinstance(value, kind):
@@ -190,7 +191,7 @@ def _of_value(flag: str, value: Any) -> tuple[str, str]:
             f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on the command line, or "
             f"{wanted} objects of fedjax_sel"
         )
-    return value.name, f"{value.name}-{hyperparameters.digest(value)}"
+    return value.name, f"{value.name}-{plugins.digest(value)}"
 
 
 SELECTION_COST = "selection_cost.json"

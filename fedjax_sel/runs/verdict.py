@@ -8,11 +8,11 @@ import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import optimization
+from fedjax_sel.experiment import checking
 from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.state import Records
-from fedjax_sel.training.optimizers.base import FederatedOptimizer
+from fedjax_sel.training.optimizers import FederatedOptimizer
 
 MOST = 10  # client IDs listed in a message
 
@@ -102,7 +102,7 @@ def _step(
             f"{where}: the server's step is not finite, because the aggregation weights of {whose} are not finite; "
             "fix them, or choose another"
         )
-    federated = federated or optimization.of(training).federated
+    federated = federated or checking.of(training).federated
     optimizer = training.server_optimizer or federated.name
     rate = training.server_learning_rate
     rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate

@@ -1,14 +1,12 @@
-"""Ask-and-tell interface to a strategy, for a server with real clients.
-
-    asks -> tell, until asks returns () -> select -> asks -> tell -> update -> the next round
-
-Hooks run in the protocol's order (`strategies/protocol.py`), with the simulator's random keys for the same round.
-Given the facts of a simulated run, a Selector therefore selects the same cohorts.
-"""
+"""The Selector: cohorts for real clients, one protocol step per call, with its saved file."""
 
 import functools
+import hashlib
+import io
+import json
 import os
 import threading
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,17 +15,134 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core import files
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.selector import answers, standing, storage, terms
-from fedjax_sel.selector.answers import Name
+from fedjax_sel.selector import standing, terms
 from fedjax_sel.selector.standing import Ask, Bill, Standing
-from fedjax_sel.selector.terms import Hooks, Size, Terms
+from fedjax_sel.selector.terms import Hooks, Name, Size, Terms
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Outcome, Selection, Strategy
+
+# Files with a Selector's state: a NumPy archive of arrays, JSON and a digest; without pickle.
+#
+# Files of earlier versions have no digest and remain readable.
+
+
+ABOUT = "about"  # entry with the JSON
+DIGEST = "sha256"  # entry with the digest of all other entries
+
+
+def write(path: Path, about: dict[str, Any], tree: Any) -> None:
+    """Write a file atomically.
+
+    Args:
+        path: the file; an existing one is replaced.
+        about: JSON-serializable data.
+        tree: a pytree of arrays and random keys.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
+    arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    entries = {name: _entry(array) for name, array in arrays.items()}
+    entries[DIGEST] = _entry(np.frombuffer(_digest(entries), np.uint8))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, entry in entries.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry)
+    try:
+        files.write(path, content.getvalue(), sync=True)
+    except OSError as error:
+        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Read a file that `write` wrote.
+
+    Returns:
+        The JSON data and the leaves of the pytree.
+
+    Raises:
+        UserError: the file is missing, damaged, or not a Selector's.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(files.read_bytes(path))) as archive:
+            # `write` stores entries uncompressed; this check rejects decompression bombs.
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("an entry is compressed")
+            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        digest = entries.pop(DIGEST, None)
+        if digest is not None and _array(digest).tobytes() != _digest(entries):
+            raise ValueError("the digest does not match")
+        about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
+        return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
+    except OSError as error:
+        raise UserError(
+            f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
+        ) from error
+    except Exception as error:  # the parsers raise many exception types on damaged bytes
+        raise broken_file(path) from error
+
+
+def broken_file(path: Path) -> UserError:
+    """Return the error for a truncated, modified or foreign file."""
+    return UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote")
+
+
+def _digest(entries: dict[str, bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(entries):
+        digest.update(f"{name}:{len(entries[name])}:".encode() + entries[name])
+    return digest.digest()
+
+
+def _entry(array: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.lib.format.write_array(content, array, allow_pickle=False)
+    return content.getvalue()
+
+
+def _array(entry: bytes) -> np.ndarray:
+    return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
+
+
+def filled(like: Any, leaves: list[np.ndarray]) -> Any:
+    """Return a pytree with the leaves of a file.
+
+    Args:
+        like: a pytree with the expected structure, shapes and dtypes.
+        leaves: leaves from `read`.
+
+    Raises:
+        ValueError: the leaves differ in number, shape or dtype.
+    """
+    old, structure = jax.tree.flatten(like)
+    if len(old) != len(leaves):
+        raise ValueError("the number of arrays differs")
+    for before, leaf in zip(old, leaves):
+        plain = _plain(before)
+        if plain.shape != leaf.shape or plain.dtype != leaf.dtype:
+            raise ValueError("an array has another shape or dtype")
+    return jax.tree.unflatten(structure, [_as(before, leaf) for before, leaf in zip(old, leaves)])
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _as(before: Any, leaf: np.ndarray) -> Any:
+    return (
+        jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
+    )
 
 
 def cohorts(terms: Terms, round: int, probes: int, available: np.ndarray | None) -> tuple[tuple[Name, ...], ...]:
@@ -116,20 +231,20 @@ def arrange(
     fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
     losses = [name for name in LOSSES if getattr(reads, name)]
     for name in losses:
-        rows = answers.numbers(f"update: {name}", values[name], (len(who),), who)
+        rows = terms.numbers(f"update: {name}", values[name], (len(who),), who)
         fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
     if reads.path_lengths and values["path_lengths"] is not None:
-        rows = answers.numbers("update: path_lengths", values["path_lengths"], (len(who),), who)
+        rows = terms.numbers("update: path_lengths", values["path_lengths"], (len(who),), who)
         if not (rows > 0).all():
             raise UserError(
                 "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
             )
         fields["path_lengths"] = in_places(rows)
     if reads.updates:
-        rows = answers.tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
+        rows = terms.tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
         fields["updates"] = jax.tree.map(in_places, rows)
     if reads.step:
-        fields["step"] = answers.tree("update: step", values["step"], terms.counts.num_params, None)
+        fields["step"] = terms.tree("update: step", values["step"], terms.counts.num_params, None)
     params = terms.model.params
     for name, axes in (("updates", 1), ("step", 0)):
         if name in fields and params is not None and _form(fields[name], axes) != _form(params, 0):
@@ -140,7 +255,7 @@ def arrange(
         )
     if reads.metrics is not None:
         given = values["metrics"] if _reads_metrics(reads) else ({}, {})
-        fields["metrics"] = answers.metrics(given, reads.metrics)
+        fields["metrics"] = terms.metrics(given, reads.metrics)
     heard = np.zeros((k,), bool)
     heard[seats] = True
     return Report(selection._replace(mask=heard), fields, len(who), len(losses))
@@ -427,7 +542,7 @@ class Selector:
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
             names = self._clients.named(selection.ids[members & report.heard.mask & report.fields["finite"]])
-            loss = answers.numbers("update: subset_loss", subset_loss(names), ())
+            loss = terms.numbers("update: subset_loss", subset_loss(names), ())
             return float(np.clip(loss, -LARGEST, LARGEST))
 
         state, info = self._hooks.learn(now.state, now.info, now.round, report.heard, report.fields, loss_of)
@@ -452,7 +567,7 @@ class Selector:
             UserError: the file cannot be written.
         """
         now = self._now
-        storage.write(Path(path), {"selector": self._terms.identity(), "standing": now.words()}, now.arrays())
+        write(Path(path), {"selector": self._terms.identity(), "standing": now.words()}, now.arrays())
 
     @_one_at_a_time
     def load(self, path: str | os.PathLike) -> None:
@@ -462,7 +577,7 @@ class Selector:
             UserError: the file cannot be read, is damaged, or belongs to a Selector with other arguments.
         """
         path = Path(path)
-        about, leaves = storage.read(path)
+        about, leaves = read(path)
         saved = about.get("selector") if isinstance(about, dict) else None
         own = self._terms.identity()
         if saved != own:
@@ -471,10 +586,10 @@ class Selector:
                 f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
             )
         try:
-            arrays = storage.filled(self._now.arrays(), leaves)
+            arrays = filled(self._now.arrays(), leaves)
             self._now = standing.restored(about["standing"], arrays, self._terms)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise storage.broken(path) from error
+            raise broken_file(path) from error
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
         return standing.due(self._terms, now)

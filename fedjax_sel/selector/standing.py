@@ -1,4 +1,4 @@
-"""Immutable state of a Selector, replaced as a whole so that a rejected call changes nothing."""
+"""A Selector's state: answers, queries, and accounts of traffic."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
@@ -8,9 +8,7 @@ import numpy as np
 
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import answers
-from fedjax_sel.selector.answers import Name
-from fedjax_sel.selector.terms import Terms
+from fedjax_sel.selector.terms import Name, Terms, numbers
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, Selection
@@ -302,7 +300,7 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     if not queried[places].all():
         stranger = terms.clients.names[places[~queried[places]][0]]
         raise UserError(f"tell {kind!r}: client {shown(stranger)} was not queried; leave it out")
-    rows = answers.numbers(f"tell {kind!r}", values, (len(places), *asks[kind].shape), terms.clients.named(places))
+    rows = numbers(f"tell {kind!r}", values, (len(places), *asks[kind].shape), terms.clients.named(places))
     if KINDS[kind].is_loss:
         rows = np.clip(rows, -LARGEST, LARGEST)  # same clipping as in the simulator
 

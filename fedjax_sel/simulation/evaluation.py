@@ -16,10 +16,10 @@ from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.simulation.state import Plan
-from fedjax_sel.strategies import subset_loss
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Evaluation, Unrequested
 from fedjax_sel.strategies.facts import SERVER, Request
-from fedjax_sel.strategies.subset_loss import SubsetLoss
+from fedjax_sel.strategies.protocol import SubsetLoss
 from fedjax_sel.tasks import Task
 
 
@@ -183,9 +183,9 @@ class Reports(NamedTuple):
 
 def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss | Unrequested:
     """Return the `subset_loss` that `update` calls: the server's loss of averaged models of subsets of the cohort."""
-    request = subset_loss.requested(plan.strategy)
+    request = protocol.requested(plan.strategy)
     if request is None:
-        return Unrequested(plan.strategy.name, subset_loss.KIND)
+        return Unrequested(plan.strategy.name, protocol.KIND)
     inputs, targets = _examples(federation, request)
     count = jax.tree.leaves(targets)[0].shape[0]
     block = block_size(count, plan.evaluation_block)
@@ -216,7 +216,7 @@ def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss 
 
         return lax.map(of_subset, mask)
 
-    return subset_loss.of(plan.strategy, loss, reports)
+    return protocol.of(plan.strategy, loss, reports)
 
 
 def _examples(federation: Federation, request: Request) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Counts, Request
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
-from fedjax_sel.training.optimizers.base import Memory
+from fedjax_sel.training.optimizers import Memory
 
 
 class Question(NamedTuple):

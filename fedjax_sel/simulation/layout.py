@@ -11,9 +11,9 @@ from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import examples
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.devices import CLIENTS, SEEDS, setup
+from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import optimization
+from fedjax_sel.experiment import checking
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.simulation import client_table, evaluation
 from fedjax_sel.simulation.client_table import HostStore
@@ -59,7 +59,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 
 def images_stay_on_host(problem: Problem) -> bool:
     """Return whether the training images exceed `MOST_OF_A_DEVICE`; on a CPU they are in host memory anyway."""
-    limit, images = setup.of_device(), problem.dataset.train_images
+    limit, images = devices.of_device(), problem.dataset.train_images
     if limit is None or not examples.is_array(images) or not examples.is_images(images):
         return False
     return images.nbytes > MOST_OF_A_DEVICE * limit
@@ -70,8 +70,8 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
     run, num_clients = problem.config.run, problem.config.partition.num_clients
     row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
     groups = plan.mesh.devices.shape[0]
-    of_a_device = seeds_at_once // groups * num_clients * setup.of_arrays(row)
-    limit, wanted = setup.of_device(), run.host_client_state
+    of_a_device = seeds_at_once // groups * num_clients * devices.of_arrays(row)
+    limit, wanted = devices.of_device(), run.host_client_state
     if wanted is None:
         wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit and not run.distributed
     if not wanted or not of_a_device:
@@ -125,7 +125,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         server=chosen.server,
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
-        keep_client_optimizers=optimization.keeps_client_states(training),
+        keep_client_optimizers=checking.keeps_client_states(training),
         store=None,
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,

@@ -13,7 +13,7 @@ from fedjax_sel.simulation import evaluation, facts, keys, ledger, state
 from fedjax_sel.simulation.evaluation import Measured, TrainMetrics, evaluate, evaluator, server_examples
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.simulation.state import Bill, Cohort, Plan, Records, RoundContext, ServerStep, Trained
-from fedjax_sel.strategies.dependencies import OutcomeReads
+from fedjax_sel.strategies.protocol import OutcomeReads
 from fedjax_sel.training import schedule
 
 

@@ -35,11 +35,10 @@ from fedjax_sel.simulation.state import (
     UncheckedIds,
     to_train,
 )
-from fedjax_sel.strategies import protocol, subset_loss
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Information, Outcome, Selection, ServerMetrics, Unrequested
-from fedjax_sel.strategies.dependencies import OutcomeReads, of_outcome
 from fedjax_sel.strategies.facts import SELECTED
-from fedjax_sel.strategies.protocol import Known
+from fedjax_sel.strategies.protocol import Known, OutcomeReads, of_outcome
 from fedjax_sel.training import client, server
 
 
@@ -116,7 +115,7 @@ def train_cohorts(
     replicates, clients = devices.pairs(num_replicates, selection.ids)
     job_keys = jax.vmap(lambda s, k: keys.of_client(context.streams.training[s], round, k))(replicates, clients)
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
-    averages = subset_loss.requested(plan.strategy) is not None
+    averages = protocol.requested(plan.strategy) is not None
     keep_updates = reads.updates or averages
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 

@@ -19,13 +19,12 @@ from jax import lax
 
 from fedjax_sel import devices
 from fedjax_sel.core import jax_settings
-from fedjax_sel.devices import setup
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import facts as information
 from fedjax_sel.simulation import ledger
-from fedjax_sel.strategies import protocol, subset_loss
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     Env,
     Evaluation,
@@ -125,7 +124,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     key = jax_settings.key(0)
     initial: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_initial, setting)
     carry, stubs = jax.eval_shape(initial, key)
-    state_bytes, fact_bytes = setup.of_arrays(carry.state), setup.of_arrays(carry.info)
+    state_bytes, fact_bytes = devices.of_arrays(carry.state), devices.of_arrays(carry.info)
     _check_bytes("state and facts", state_bytes + fact_bytes, most_bytes)
     started = time.perf_counter()
     mesh = devices.make_mesh(len(setting.sizes), setting.num_selected, num_blocks=1)
@@ -133,7 +132,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     rounds = devices.over_seeds(mesh, partial(_rounds, setting), (per_seed, devices.WHOLE, per_seed), per_seed)
     program = jax.jit(rounds, donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
     compile_seconds = time.perf_counter() - started
-    program_bytes = mesh.size * setup.of_program(program)
+    program_bytes = mesh.size * devices.of_program(program)
     _check_bytes("the program", program_bytes, most_bytes)
 
     carry, stubs = jax.jit(initial)(key)
@@ -239,7 +238,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         finite=jnp.ones((setting.num_selected,), bool),
         metrics=_metrics(strategy, level),
         path_lengths=jnp.full((setting.num_selected,), 0.1),
-        subset_loss=subset_loss.stand_in(strategy, losses[1]),
+        subset_loss=protocol.stand_in(strategy, losses[1]),
     )
     selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
     return _Carry(selection_state.state, selection_state.info), selection

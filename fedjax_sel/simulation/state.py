@@ -18,7 +18,7 @@ from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.strategies.base import Evaluation, Information, Selection, Strategy
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
-from fedjax_sel.training.optimizers.base import Memory
+from fedjax_sel.training.optimizers import Memory
 
 # Fatal errors of a round: invalid client IDs and server state that is not finite.
 #

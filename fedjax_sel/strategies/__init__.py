@@ -7,7 +7,7 @@ name of the form `mypackage.module:factory` loads a strategy from another packag
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedjax_sel.core.hyperparameters import Parameter, Registry
+from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
-from fedjax_sel.strategies import protocol, subset_loss
+from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
     CANDIDATES,
     Env,
@@ -296,7 +296,7 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
         finite=_shape((k,), jnp.bool_),
         metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
         path_lengths=_shape((k,), jnp.float32),
-        subset_loss=subset_loss.stand_in(strategy, _shape((k,), jnp.float32)),
+        subset_loss=protocol.stand_in(strategy, _shape((k,), jnp.float32)),
     )
 
 

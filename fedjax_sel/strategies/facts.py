@@ -1,4 +1,4 @@
-"""Facts that a strategy can request: kinds, prices, requests, and schedules."""
+"""Facts that a strategy can request: kinds, prices, requests, schedules, and losses of client subsets."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.strategies.base import Strategy
+
 
 # Requests: the facts that a strategy buys, the clients that answer, and the schedule.
 #
@@ -291,3 +292,8 @@ def check(strategy: "Strategy") -> None:
             raise UserError(f"{name} from its candidates, but has no `candidates` function; add one")
         if request.who == SERVER and not request.when.in_every_round:
             raise UserError(f"{name} in some rounds only; the server evaluates in every round: use always()")
+
+
+# The fact `subset_loss`: the server's loss of averages of subsets of the cohort's models.
+#
+# Shapes: K selected, M subsets.

@@ -1,20 +1,4 @@
-"""The order in which every server queries clients and calls a strategy's hooks.
-
-    requests_at_start -> prepare -> each round: select -> ask_cohort -> (the cohort trains) -> learn
-    select: query ALL -> observe -> candidates -> query CANDIDATES -> select
-
-The server measures the facts. It passes a function `serve`, which queries clients and stores their answers:
-
-    serve(info, bill, who, ids, mask, arrives) -> (info, bill)
-
-`who` is the queried group: ALL, CANDIDATES or SELECTED (`requests_to` returns its requests). `ids`, int32 [M], are the
-members of the group; None means all clients. `mask`, bool [M], marks the available members; None means every available
-client. `arrives`, bool [M], marks the answers that reach the server; None means all of them. The server defines the
-type of `bill`, or passes None.
-
-These functions run under `jit` and in plain Python: for one replicate, or through `over_replicates` for many at once.
-A server that receives facts unasked replaces `select` by its two steps: `observe`, then the strategy's own `select`.
-"""
+"""The protocol of a round: the order of a strategy's hooks and queries, and the values that its hooks read."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,12 +6,107 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Literal
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.core.jax_settings import enable_x64
+from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import facts
-from fedjax_sel.strategies.base import Fact, Information, Outcome, Selection, Strategy, keep_state
+from fedjax_sel.strategies.base import (
+    Evaluation,
+    Fact,
+    Information,
+    Outcome,
+    Selection,
+    ServerMetrics,
+    Strategy,
+    Unrequested,
+    keep_state,
+)
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, Counts, Request
+
+Params = Any  # a pytree of float32 arrays
+
+
+def read(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return a flag per input leaf: whether the function's outputs depend on it.
+
+    A nested function (a branch, a loop body, a jitted helper) counts as reading all of its arguments.
+
+    Args:
+        function: a pure, traceable function.
+        *arguments: pytrees of arrays, tracers or `jax.ShapeDtypeStruct`.
+
+    Returns:
+        The tuple of arguments, with a Boolean in place of each leaf.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+    jaxpr = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(structure, flat)))(*shapes).jaxpr
+    needed = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if any(var in needed for var in equation.outvars):
+            needed.update(var for var in equation.invars if not isinstance(var, Literal))
+    return jax.tree.unflatten(structure, [var in needed for var in jaxpr.invars])
+
+
+class OutcomeReads(NamedTuple):
+    """Fields of the outcome that a strategy's `update` reads."""
+
+    updates: bool
+    losses_before: bool
+    losses_after: bool
+    path_lengths: bool
+
+
+def of_outcome(
+    strategy: Strategy,
+    params: Params,
+    evaluation: Evaluation | None,
+    round: jax.Array,
+    state: Any,
+    info: Information,
+    selection: Selection,
+) -> OutcomeReads:
+    """Return the fields of the outcome that `update` reads, before the outcome is computed.
+
+    Args:
+        strategy: the strategy.
+        params: trained weights of the round's models, leaves [S, ...].
+        evaluation: the server's evaluation, leaves [S]; None if the strategy does not request it.
+        round: round number, int32 scalar.
+        state: the strategy's state, leaves [S, ...].
+        info: tables of facts, leaves [S, ...].
+        selection: the cohorts, leaves [S, K].
+
+    Returns:
+        Python Booleans, also under tracing.
+    """
+    if strategy.update is keep_state:
+        return OutcomeReads(False, False, False, False)
+    cohort = selection.ids.shape[1:]
+
+    def shapes(tree: Any, *leading: int) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape[1:]), leaf.dtype), tree)
+
+    per_client: Any = jax.ShapeDtypeStruct(cohort, jnp.float32)
+    outcome = Outcome(
+        updates=shapes(params, *cohort),
+        losses_before=per_client,
+        losses_after=per_client,
+        step=shapes(params),
+        finite=jax.ShapeDtypeStruct(cohort, jnp.bool_),  # pyright: ignore[reportArgumentType]
+        metrics=Unrequested(strategy.name, "server_metrics")
+        if evaluation is None
+        else ServerMetrics(shapes(evaluation), shapes(evaluation)),
+        path_lengths=per_client,
+        subset_loss=stand_in(strategy, per_client),
+    )
+    state, info, selection = shapes((state, info, selection))
+    _, _, _, _, reads = read(strategy.update, state, info, round, selection, outcome)
+    scalars = (reads.losses_before, reads.losses_after, reads.path_lengths)
+    return OutcomeReads(any(jax.tree.leaves(reads.updates)), *map(bool, scalars))
+
 
 Serve = Callable[..., tuple[Information, Any]]
 
@@ -216,3 +295,67 @@ def _is_key(leaf: Any) -> bool:
 
 def _on_host(leaf: Any) -> Any:
     return leaf if _is_key(leaf) else np.asarray(leaf)
+
+
+KIND = "subset_loss"
+
+
+@jax.tree_util.register_pytree_node_class
+class SubsetLoss:
+    """A function from subsets to losses: `outcome.subset_loss(mask)` with bool [M, K] returns float32 [M].
+
+    The model of a subset is the average of its members' models, with the aggregation's weights. Lost and nonfinite
+    reports are excluded; an empty subset has the round's model. M is the request's option `subsets`. Each round is
+    billed for M evaluations, so call the function once in `update`.
+    """
+
+    def __init__(self, loss: Callable[[Any, jax.Array], jax.Array], reports: Any, subsets: int):
+        self._loss, self._reports, self._subsets = loss, reports, subsets
+
+    def __call__(self, mask: jax.Array) -> jax.Array:
+        """Return the loss of each subset, nats."""
+        if mask.ndim != 2 or mask.shape[0] != self._subsets or mask.dtype != bool:
+            raise UserError(
+                f"subset_loss: the mask is {mask.dtype} {list(mask.shape)}, but subsets={self._subsets} was requested; "
+                f"pass bool [{self._subsets}, K], or request subsets={mask.shape[0] if mask.ndim else 1}"
+            )
+        return self._loss(self._reports, mask)
+
+    def tree_flatten(self):
+        """Return the reports as leaves and the function as static data."""
+        return (self._reports,), (self._loss, self._subsets)
+
+    @classmethod
+    def tree_unflatten(cls, static, reports):
+        """Rebuild the function from the output of `tree_flatten`."""
+        loss, subsets = static
+        (own,) = reports
+        return cls(loss, own, subsets)
+
+
+def requested(strategy: Strategy) -> Request | None:
+    """Return the strategy's request for subset losses, or None."""
+    return next((request for request in strategy.requests if request.kind == KIND), None)
+
+
+def of(strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports: Any) -> SubsetLoss | Unrequested:
+    """Return the field `subset_loss` of an Outcome.
+
+    Args:
+        strategy: the strategy; without a request the result is `Unrequested`.
+        loss: (reports, mask) -> losses [M].
+        reports: the first argument of `loss`, a pytree of arrays.
+    """
+    request = requested(strategy)
+    if request is None:
+        return Unrequested(strategy.name, KIND)
+    return SubsetLoss(loss, reports, request.option("subsets", 1))
+
+
+def stand_in(strategy: Strategy, losses: Any) -> SubsetLoss | Unrequested:
+    """Return a stand-in without a model: the mean of the members' losses [K], and 0 for an empty subset."""
+    return of(strategy, _mean, losses)
+
+
+def _mean(losses: jax.Array, mask: jax.Array) -> jax.Array:
+    return jnp.where(mask, losses, 0.0).sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)

@@ -10,7 +10,7 @@ Clients' answers are synthetic and follow the strategy's requests. Only the last
 a small real run with the cost implied by the requests.
 """
 
+from fedjax_sel.testing.bench import ConformanceError, Finding, Report
 from fedjax_sel.testing.checks import CHECKS, Check, check_strategy, examine
-from fedjax_sel.testing.report import ConformanceError, Finding, Report
 
 __all__ = ["CHECKS", "Check", "ConformanceError", "Finding", "Report", "check_strategy", "examine"]

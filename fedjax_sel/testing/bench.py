@@ -1,8 +1,9 @@
-"""A synthetic world in which the conformance kit runs a strategy."""
+"""A synthetic world in which the conformance kit runs a strategy, and the report of its checks."""
 
+import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,8 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.core import jax_settings
-from fedjax_sel.strategies import contract, protocol, subset_loss
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies import contract, protocol
 from fedjax_sel.strategies.base import (
     NEVER,
     Env,
@@ -27,6 +29,65 @@ from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.protocol import Keys, Known
 from fedjax_sel.testing import synthetic_clients
 from fedjax_sel.testing.synthetic_clients import LARGEST_LOSS, World
+
+
+class Violation(Exception):  # noqa: N818 - raised by a check, never by the kit
+    """A strategy breaks the contract."""
+
+
+@contextlib.contextmanager
+def violations() -> Iterator[None]:
+    """Convert user errors about a broken contract into violations."""
+    try:
+        yield
+    except UserError as error:
+        raise Violation(str(error)) from error
+
+
+class NotApplicable(Exception):  # noqa: N818
+    """A check does not apply to a strategy."""
+
+
+class ConformanceError(AssertionError):
+    """A strategy fails the kit; the message lists the failed checks."""
+
+
+class Finding(NamedTuple):
+    """The result of one check."""
+
+    status: str  # passed, failed or skipped
+    why: str  # reason or remark; usually empty if passed
+    seconds: float
+
+
+class Report(NamedTuple):
+    """The results of all checks, in order."""
+
+    strategy: str
+    findings: dict[str, Finding]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of the failed checks."""
+        return tuple(name for name, finding in self.findings.items() if finding.status == "failed")
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in self.findings)
+        lines = [
+            f"  {finding.status:7}  {name:{width}}  {finding.why}".rstrip() for name, finding in self.findings.items()
+        ]
+        verdict = f"{len(self.failed)} of {len(lines)} checks failed" if self.failed else "conforms"
+        return "\n".join([f"{self.strategy}: {verdict}", *lines])
+
+    def require(self) -> None:
+        """Raise an error if a check failed.
+
+        Raises:
+            ConformanceError: at least one check failed; the message has one line per failed check.
+        """
+        if self.failed:
+            lines = [f"  {name}: {self.findings[name].why}" for name in self.failed]
+            raise ConformanceError("\n".join([f"strategy {self.strategy!r} does not conform:", *lines]))
 
 
 class Game(NamedTuple):
@@ -148,7 +209,7 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     )
     after = jnp.asarray(world.losses_after)[round, ids]
     before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
-    subsets = subset_loss.stand_in(strategy, jnp.where(kept, after, 0.0))
+    subsets = protocol.stand_in(strategy, jnp.where(kept, after, 0.0))
     return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets)
 
 

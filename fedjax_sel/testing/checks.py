@@ -15,10 +15,19 @@ from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
-from fedjax_sel.strategies.dependencies import read
+from fedjax_sel.strategies.protocol import read
 from fedjax_sel.testing import synthetic_clients
-from fedjax_sel.testing.bench import UNCHECKED, Bench, Games, Options
-from fedjax_sel.testing.report import Finding, NotApplicable, Report, Violation, violations
+from fedjax_sel.testing.bench import (
+    UNCHECKED,
+    Bench,
+    Finding,
+    Games,
+    NotApplicable,
+    Options,
+    Report,
+    Violation,
+    violations,
+)
 
 
 def requests(bench: Bench) -> None:

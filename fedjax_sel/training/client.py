@@ -14,7 +14,7 @@ from fedjax_sel.models import Draws, Model, Params
 from fedjax_sel.models.core import Weights
 from fedjax_sel.tasks import Task
 from fedjax_sel.training import schedule
-from fedjax_sel.training.optimizers.base import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
+from fedjax_sel.training.optimizers import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
 
 # In-place weight updates on CPUs.

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from fedjax_sel.config import Config
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
+from fedjax_sel.runs import folder as provenance
 from fedjax_sel.runs import folder as run_folder
-from fedjax_sel.runs import provenance, run_files
+from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import selection_cost
 from studies import grid as independent

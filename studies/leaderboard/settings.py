@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from fedjax_sel.config import Config
-from fedjax_sel.papers.fedcor import CIFAR10, FASHION_MNIST, PARTITIONS
+from fedjax_sel.papers import FEDCOR_CIFAR10, FEDCOR_FASHION_MNIST, PARTITIONS
 
 SEEDS = 10
 ROUNDS = 150
@@ -84,10 +84,10 @@ def _settings() -> dict[str, Setting]:
     found = []
     for short, title, dataset in (("fmnist", "Fashion-MNIST", "fashion_mnist"), ("mnist", "MNIST", "mnist")):
         for name, partition in _PARTITIONS.items():
-            config = FASHION_MNIST.replace(**_COMMON, dataset=dataset, **partition)
+            config = FEDCOR_FASHION_MNIST.replace(**_COMMON, dataset=dataset, **partition)
             found.append(Setting(f"{short}-{name}", _title(title, name), config, 10))
     for name in ("2spc", "dir"):
-        config = CIFAR10.replace(**{**_COMMON, "seeds": 3, "rounds": 100, "chunk": 5}, **_PARTITIONS[name])
+        config = FEDCOR_CIFAR10.replace(**{**_COMMON, "seeds": 3, "rounds": 100, "chunk": 5}, **_PARTITIONS[name])
         found.append(Setting(f"cifar10-{name}", _title("CIFAR-10", name), config, 10))
     return {setting.name: setting for setting in found}
 

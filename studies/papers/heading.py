@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedjax_sel.runs import provenance
+from fedjax_sel.runs import folder as provenance
 from studies.papers.entry import Cell, Entry, Part, Scale
 from studies.papers.page import PAGE
 from studies.papers.runner import Found

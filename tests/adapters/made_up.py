@@ -5,8 +5,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedjax_sel.adapters.clients import Report
 from fedjax_sel.adapters.flower import client_app
+from fedjax_sel.adapters.rounds import Report
 
 N = 8
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel import UserError
-from fedjax_sel.adapters.clients import Order, Question
 from fedjax_sel.adapters.jax_client import JaxClient, arrays_of, params_of
+from fedjax_sel.adapters.rounds import Order, Question
 
 rng = np.random.default_rng(0)
 INPUTS, TARGETS = rng.normal(size=(7, 3)).astype(np.float32), np.array([0, 1, 1, 0, 1, 1, 1])

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import Config
-from fedjax_sel.cli import command_line
-from fedjax_sel.cli import data as data_command
+from fedjax_sel.cli import command_line, data
 from fedjax_sel.data import partition, schemes
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
@@ -460,7 +459,7 @@ def test_the_preview_prints_and_draws(tmp_path):
 
 def test_the_preview_leaves_the_server_what_a_run_does(tmp_path, capsys):
     flags = ["--server-validation", "0.25", "--num-clients", "10", "--data-seed", "3", "--out", str(tmp_path / "a.png")]
-    assert command_line.guarded(data_command.main, flags) == 0
+    assert command_line.guarded(data.main, flags) == 0
     out = capsys.readouterr().out
     asked = Config().replace(server_validation=0.25, num_clients=10, data_seed=3, algo="random")
     posed = problem.pose(asked)
@@ -469,11 +468,11 @@ def test_the_preview_leaves_the_server_what_a_run_does(tmp_path, capsys):
     asked = asked.replace(server_validation=None, data_seed=None, seeds=(4, 5), algo="gpfl")
     (tmp_path / "run.json").write_text(json.dumps(asked.to_json()))
     flags = ["--config", str(tmp_path / "run.json"), "--out", str(tmp_path / "b.png")]
-    assert command_line.guarded(data_command.main, flags) == 0
+    assert command_line.guarded(data.main, flags) == 0
     posed, out = problem.pose(asked), capsys.readouterr().out
     assert len(posed.dataset.server_labels) == 72 and "72 examples" in out
     assert "seed 4" in out and posed.partitions[0].digest() in out
-    assert command_line.guarded(data_command.main, ["--alpha", "3"]) == 2
+    assert command_line.guarded(data.main, ["--alpha", "3"]) == 2
     assert "--alpha 3" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.cli import data as preview
+from fedjax_sel.cli import data
 from tests.data import test_data_leaf as leaf
 from tests.data.test_data_packages import ClassLabel, HuggingFaceDataset, MapStyle
 
@@ -49,6 +49,6 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
         else:
             start, command, *flags = shlex.split(code)
             assert (start, command) == ("fedjax-sel", "data")
-            assert preview.main(flags) == 0
+            assert data.main(flags) == 0
             assert "10 clients" in capsys.readouterr().out
     assert there["fashion"].mean == (0.1307,), "the published normalisation"

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from fedjax_sel.cli import command_line, train
-from fedjax_sel.config.validation import validate
+from fedjax_sel.config import validate
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.checking import check as check_experiment
 from tests.documents import pages

@@ -16,7 +16,8 @@ from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strate
 from fedjax_sel.config import VALUES, Config
 from fedjax_sel.experiment import problem
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint, writer
+from fedjax_sel.runs import checkpoint
+from fedjax_sel.runs import experiment as writer
 from fedjax_sel.simulation import run
 from fedjax_sel.strategies.base import ALL, Request, at_start
 from fedjax_sel.training import optimizers

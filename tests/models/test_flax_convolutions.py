@@ -11,9 +11,9 @@ import pytest
 from flax import nnx
 from jax import lax
 
-from fedjax_sel.models import flax_convolutions, layers
-from fedjax_sel.models.flax_convolutions import convolve, faster_convolutions
+from fedjax_sel.models import layers, modules
 from fedjax_sel.models.linen import from_linen
+from fedjax_sel.models.modules import convolve, faster_convolutions
 from fedjax_sel.models.nnx import from_nnx
 
 KEY = jax.random.key(3)
@@ -140,7 +140,7 @@ def test_winograds_where_there_are_pixels_enough(monkeypatch):
     monkeypatch.setattr(
         layers, "by_winograd", lambda x, kernel, size: used.append(x.shape) or layers.by_patches(x, kernel, size)
     )
-    numbers = flax_convolutions._channels_last(4)
+    numbers = modules._channels_last(4)
     for side, channels in ((8, 16), (2, 256)):
         x, kernel = jnp.zeros((2, side, side, channels)), jnp.zeros((3, 3, channels, channels))
         convolve(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)

@@ -9,7 +9,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel.cli import command_line, report
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import dealing
+from fedjax_sel.experiment import problem
 from fedjax_sel.reporting.html import content, page
 from fedjax_sel.runs import reading, run_files
 from fedjax_sel.runs.run_files import csv_text
@@ -60,7 +60,7 @@ def test_a_page_of_a_run_has_all_that_its_folder_and_its_data_tell(real, tmp_pat
 
 
 def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkeypatch):
-    monkeypatch.setattr(dealing, "load_data", lambda *_: pytest.fail("the data were read"))
+    monkeypatch.setattr(problem, "load_data", lambda *_: pytest.fail("the data were read"))
     path = tmp_path / "page.html"
     assert command_line.guarded(report.main, [str(real), "--html", str(path), "--quick"]) == 0
     (one,) = numbers_of(path.read_text())["settings"]
@@ -69,11 +69,11 @@ def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkey
 
 def test_labels_are_those_of_the_partition(real):
     config = fedjax_sel.load(str(real)).config
-    data = dealing.load_data(config, 0.0)
+    data = problem.load_data(config, 0.0)
     found = content.label_counts(real)
     assert found.shape == (2, made_up.CLIENTS, 10)
     for seed in (0, 1):
-        own = dealing.deal(config, data, seed).indices
+        own = problem.deal(config, data, seed).indices
         for client in (0, 5, 11):
             labels = np.asarray(data.train_labels)[own[client]]
             assert [(labels == label).sum() for label in range(10)] == found[seed, client].tolist()

@@ -11,8 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from fedjax_sel.cli import command_line, report, train
-from fedjax_sel.cli import data as preview
+from fedjax_sel.cli import command_line, data, report, train
 from fedjax_sel.cli import test as kit
 
 QUICK = ["--rounds", "2", "--chunk", "1", "--num-clients", "20", "--num-selected", "3"]
@@ -242,8 +241,8 @@ def test_bad_input_of_the_other_commands_is_one_sentence(capsys, tmp_path, monke
         (report.main, [""], "path is empty"),
         (report.main, ["~nosuchuser/run"], "starts with ~"),
         (report.main, ["run", "--out", "pictures"], "is a folder"),
-        (preview.main, ["--out", "/"], "is a folder"),
-        (preview.main, ["--out", ""], "path is empty"),
+        (data.main, ["--out", "/"], "is a folder"),
+        (data.main, ["--out", ""], "path is empty"),
         (kit.main, ["random", "--rounds", "0"], "--rounds: 0 is below 1"),
     ):
         code = command_line.guarded(main, arguments)

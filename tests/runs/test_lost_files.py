@@ -11,7 +11,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, UserError
 from fedjax_sel.core import folder_lock
-from fedjax_sel.runs import checkpoint, experiment, folder, reading, records, run_files, writer
+from fedjax_sel.runs import checkpoint, experiment, folder, reading, records, run_files
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -34,7 +34,7 @@ def stopped(tmp_path_factory):
     class Killed(BaseException):
         pass
 
-    class Dying(writer.Writer):
+    class Dying(experiment.Writer):
         def checkpoint(self, state, result, ends):
             if state.rounds > 4:
                 raise Killed
@@ -137,7 +137,7 @@ def writing(tmp_path):
     said = []
     with folder_lock.FolderLock() as held:
         held.take(out)
-        yield out, writer.Writer(out, SMALL.run, {}, 0, held, said.append), said
+        yield out, experiment.Writer(out, SMALL.run, {}, 0, held, said.append), said
 
 
 def removed(file):
@@ -179,7 +179,7 @@ def test_rows_that_are_lost_while_a_run_goes_on_are_written_again(whole, writing
 
 @pytest.mark.slow
 def test_a_run_whose_rows_are_removed_ends_like_one_whose_were_not(whole, tmp_path, monkeypatch):
-    class Careless(writer.Writer):
+    class Careless(experiment.Writer):
         def chunk(self, chunk, so_far):
             super().chunk(chunk, so_far)
             if self._rounds == 4:

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from fedjax_sel import testing
-from fedjax_sel.cli import command_line, compare, train
-from fedjax_sel.cli import data as data_
+from fedjax_sel.cli import command_line, compare, data, train
 from fedjax_sel.cli import test as kit
 from fedjax_sel.core.plugins import sources
 
@@ -61,7 +60,7 @@ leaves_later = lambda: Strategy("leaves_later", init, select, update=update)
 
 OPTIMIZER = """
 import sys
-from fedjax_sel.training.optimizers.base import FederatedOptimizer
+from fedjax_sel.training.optimizers import FederatedOptimizer
 
 def leave(*arguments):
     sys.exit("enough")
@@ -151,13 +150,13 @@ def test_a_plugin_that_ends_the_process_does_not_end_it_in_silence(capsys, here,
     "main,more",
     [
         (train.main, ["--dry-run"]),
-        (data_.main, []),
+        (data.main, []),
         (compare.main, ["--algos", "random", "--out", "compared"]),
     ],
     ids=["train", "data", "compare"],
 )
 def test_a_partition_that_fails_is_named_by_every_command(capsys, here, main, more, name, words):
-    quick = [*QUICK, *more] if main is not data_.main else QUICK[:4]
+    quick = [*QUICK, *more] if main is not data.main else QUICK[:4]
     code, out, err = command(capsys, main, *quick, "--partition", f"own_partition:{name}")
     assert code == 2 and out == ""
     assert f"--partition own_partition:{name}: dealing with seed 0 {words}" in err and err.count("\n") == 1

@@ -13,7 +13,7 @@ import fedjax_sel
 from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.core.folder_lock import FolderLock
-from fedjax_sel.runs import checkpoint, experiment, folder, reading, writer
+from fedjax_sel.runs import checkpoint, experiment, folder, reading
 
 SMALL = Config().replace(
     algo="oort", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -36,7 +36,7 @@ def stopped(tmp_path_factory):
     class Killed(BaseException):
         pass
 
-    class Dying(writer.Writer):
+    class Dying(experiment.Writer):
         def checkpoint(self, state, result, ends):
             if state.rounds > 4:
                 raise Killed
@@ -97,8 +97,8 @@ def test_a_run_that_an_earlier_version_began_goes_on_in_its_own_columns(tmp_path
     """That version knew no seconds of single rounds."""
     out = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
-        columns = writer.rows.columns
-        patch.setattr(writer.rows, "columns", lambda measured: columns(measured)[:-1])
+        columns = experiment.rows.columns
+        patch.setattr(experiment.rows, "columns", lambda measured: columns(measured)[:-1])
         fedjax_sel.run(SMALL.replace(out=str(out), rounds=4))
     result = fedjax_sel.run(SMALL.replace(out=str(out)))
     np.testing.assert_array_equal(result.cohorts, whole[1].cohorts)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel.devices import setup
+from fedjax_sel import devices
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.runs import experiment, reading, writer
+from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.simulation.client_table import HostTable, Kept
 
@@ -70,7 +70,7 @@ def test_a_run_goes_on_in_either_place(changes, tmp_path):
     config = CONFIG.replace(checkpoint_every=2, out=str(tmp_path / "run"), host_client_state=True, **changes)
     whole = fedjax_sel.run(config.replace(out=None, host_client_state=False))
 
-    class Dying(writer.Writer):
+    class Dying(experiment.Writer):
         def checkpoint(self, state, result, ends):
             super().checkpoint(state, result, ends)
             if state.rounds == 4:
@@ -91,9 +91,9 @@ def test_what_devices_do_not_hold_stays_with_the_host(monkeypatch):
     params = problem.model.num_params
     table = 4 * 12 * 2 * params  # variates and momentum
     for limit, stays in ((table, True), (100 * table, False), (None, False)):
-        monkeypatch.setattr(setup, "of_device", lambda limit=limit: limit)
+        monkeypatch.setattr(devices, "of_device", lambda limit=limit: limit)
         assert (layout.lay_out(problem, 1).plan.store is not None) == stays
-    monkeypatch.setattr(setup, "of_device", lambda: 8 * table)
+    monkeypatch.setattr(devices, "of_device", lambda: 8 * table)
     two_seeds = pose(CONFIG.replace(seeds=2, mesh="seeds=1"))
     assert layout.lay_out(two_seeds, 2).plan.store is not None  # 6 copies are more than 0.7 of 8
     assert layout.lay_out(two_seeds, 1).plan.store is None  # in turns, 3 are not

@@ -10,7 +10,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import dealing
+from fedjax_sel.experiment import problem as dealing
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import facts, keys, run
 from fedjax_sel.simulation.ledger import settle

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_sel.experiment import checking
 from fedjax_sel.simulation import state as faults
 from fedjax_sel.simulation.state import UncheckedIds
 from fedjax_sel.training import optimizers
-from fedjax_sel.training.optimizers import by_name
 
 N = 5
 FINE = ([0, 1, 4], [True, True, True])
@@ -69,9 +69,9 @@ def test_what_the_server_holds_and_weighs(value, wrong):
 def test_every_optimizer_begins_with_what_is_finite():
     """So that a state which is not can only come of a step."""
     params = {"w": jnp.ones((2, 3))}
-    assert by_name.names()
-    for name in by_name.names():
-        state = by_name.make("--server-optimizer", name, {}, 0.1).init(params)
+    assert checking.names()
+    for name in checking.names():
+        state = checking.make("--server-optimizer", name, {}, 0.1).init(params)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state)), name
     for name in optimizers.names():
         made = optimizers.make(name)

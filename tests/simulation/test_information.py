@@ -28,7 +28,7 @@ from fedjax_sel.strategies.base import (
     at_start,
     every,
 )
-from fedjax_sel.strategies.dependencies import read
+from fedjax_sel.strategies.protocol import read
 from fedjax_sel.training import client
 
 N, K, T, P = 12, 3, 4, 3654  # the MLP's parameters on 4 x 4 images and 4 classes

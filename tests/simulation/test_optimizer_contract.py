@@ -8,7 +8,7 @@ import pytest
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import checking
 from fedjax_sel.training import optimizers
-from fedjax_sel.training.optimizers.base import FederatedOptimizer, Report
+from fedjax_sel.training.optimizers import FederatedOptimizer, Report
 
 
 def raises(*arguments):

@@ -16,7 +16,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import kdpp
-from fedjax_sel.runs import experiment, reading, writer
+from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import facts, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
@@ -609,7 +609,7 @@ def test_a_run_under_every_optimizer_goes_on_to_the_same_bits(algo, optimizer, t
     )  # fmt: skip
     whole = fedjax_sel.run(config.replace(out=None))
 
-    class Dying(writer.Writer):
+    class Dying(experiment.Writer):
         def checkpoint(self, state, result, ends):
             super().checkpoint(state, result, ends)
             raise KeyboardInterrupt

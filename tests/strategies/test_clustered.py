@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from fedjax_sel.core import hyperparameters
+from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.base import Env, Information, Outcome, Selection
 from fedjax_sel.strategies.clustered import clustered, similarity_urns
@@ -435,4 +435,4 @@ def test_it_buys_nothing(variant):
 def test_wrong_hyperparameters_are_named(parameters):
     (name,) = parameters
     with pytest.raises(UserError, match=f"clustered.*{name}|{name}.*clustered"):
-        hyperparameters.convert("--algo-args", "clustered", clustered, parameters)
+        plugins.convert("--algo-args", "clustered", clustered, parameters)

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from scipy import stats
 
-from fedjax_sel.core import hyperparameters
+from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information, Outcome
@@ -517,11 +517,9 @@ def test_wrong_hyperparameters(parameters, message):
 
 
 def test_names_and_hyperparameters_as_texts():
-    kinds = hyperparameters.of(fedcor)[0]
+    kinds = plugins.of(fedcor)[0]
     assert {name for name, kind in kinds.items() if kind.default is None} == set(kinds) - {"preset", "task"}
-    values = hyperparameters.convert(
-        "--algo-args", "fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"}
-    )
+    values = plugins.convert("--algo-args", "fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"})
     assert values == {"warmup": 20, "anneal": 0.9, "mean": "discounted"}
     assert fedcor(**values).name == "fedcor" and fedgp().name == "fedgp"
 

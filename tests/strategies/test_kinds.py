@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_sel.cli.catalogue import buys, costs
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import run
@@ -16,7 +17,6 @@ from fedjax_sel.simulation.facts import ANSWERS
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base, facts
 from fedjax_sel.strategies.base import Env, Selection, Strategy
-from fedjax_sel.strategies.costs import buys, costs
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
 from fedjax_sel.testing import bench as driver
 from fedjax_sel.testing import checks, synthetic_clients

@@ -11,8 +11,8 @@ from typing import Any
 import published_sources
 
 from fedjax_sel import strategies
+from fedjax_sel.cli import catalogue
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import costs
 from fedjax_sel.strategies import facts as kinds
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request
@@ -30,7 +30,9 @@ def overview(root: Path) -> str:
     lines = ["| strategy | paper | buys | sends beyond K models down and K up per round |", "|---|---|---|---|"]
     for name, entry in strategies.TABLE.items():
         strategy = strategies.make(name)
-        lines.append(f"| [`{name}`]({name}.md) | {entry.paper} | {costs.buys(strategy)} | {costs.costs(strategy)} |")
+        lines.append(
+            f"| [`{name}`]({name}.md) | {entry.paper} | {catalogue.buys(strategy)} | {catalogue.costs(strategy)} |"
+        )
     return "\n".join(lines)
 
 
@@ -63,7 +65,7 @@ def buys(root: Path, name: str) -> str:
     if usual.requests:
         lines = ["| fact | queried clients | when | sent up per client |", "|---|---|---|---|"]
         lines += [_request(request) for request in usual.requests]
-        text = "\n".join(lines) + f"\n\nBeyond K models down and K up per round, this sends: {costs.costs(usual)}."
+        text = "\n".join(lines) + f"\n\nBeyond K models down and K up per round, this sends: {catalogue.costs(usual)}."
     else:
         text = "Nothing. It sends K models down and K up per round, for training itself."
     changed = _where_parameters_matter(name, usual)
@@ -79,7 +81,7 @@ def buys(root: Path, name: str) -> str:
 def _request(request: Request) -> str:
     kind = kinds.KINDS[request.kind]
     when = [] if not request.when.before_first_round else ["before the first round"]
-    when += [costs._when(rule) for rule in request.when.rules]
+    when += [catalogue._when(rule) for rule in request.when.rules]
     sends = "nothing" if not kind.has_table else f"{kind.symbol or 1} number{'s' if kind.symbol else ''}"
     if probes := kinds.num_probes(request):
         sends = f"{1 + probes} numbers"
@@ -98,8 +100,8 @@ def _where_parameters_matter(name: str, usual: Strategy) -> str:
                 made = strategies.make(name, **{parameter: value})
             except UserError:  # it goes with another parameter only
                 continue
-            if (costs.buys(made), costs.costs(made)) != (costs.buys(usual), costs.costs(usual)):
-                lines.append(f"| `{parameter}={value}` | {costs.buys(made)} | {costs.costs(made)} |")
+            if (catalogue.buys(made), catalogue.costs(made)) != (catalogue.buys(usual), catalogue.costs(usual)):
+                lines.append(f"| `{parameter}={value}` | {catalogue.buys(made)} | {catalogue.costs(made)} |")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedjax_sel.adapters.clients import Arrays, Client, Order, Question, Report
+from fedjax_sel.adapters.rounds import Arrays, Client, Order, Question, Report
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.facts import KINDS
 

@@ -15,14 +15,14 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fedjax_sel import strategies
 from fedjax_sel.adapters import rounds
-from fedjax_sel.adapters.clients import Arrays
 from fedjax_sel.adapters.flower import messages
 from fedjax_sel.adapters.flower.messages import Nodes, Sizes, in_order
-from fedjax_sel.adapters.rounds import Reported
+from fedjax_sel.adapters.rounds import Arrays, Reported
 from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector, storage, terms
+from fedjax_sel.selector import Ask, Selector, terms
+from fedjax_sel.selector import selector as storage
 from fedjax_sel.selector.terms import Size
 from fedjax_sel.strategies.facts import KINDS, SERVER
 
@@ -111,7 +111,7 @@ def load(folder: Path, selector: Selector) -> Arrays | None:
     try:
         return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
     except (KeyError, TypeError, ValueError) as error:
-        raise storage.broken(path) from error
+        raise storage.broken_file(path) from error
 
 
 def _weights(folder: Path, round: int) -> Path:

@@ -13,10 +13,10 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import checking, dealing
-from fedjax_sel.experiment.dealing import Given
+from fedjax_sel.experiment import checking, problem
+from fedjax_sel.experiment.problem import Given
 from fedjax_sel.reporting import plots
-from fedjax_sel.runs import checkpoint, folder, per_client, provenance, reading, run_files
+from fedjax_sel.runs import checkpoint, folder, reading, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import DamagedError
 
@@ -162,13 +162,13 @@ def label_counts(path: Path) -> np.ndarray | None:
     share = None if newest is None else newest.get("server_validation")
     if share is None:
         share = checking.server_validation(config, checking.check(config).strategy)
-    dataset = dealing.load_data(config, share)
+    dataset = problem.load_data(config, share)
     if not dataset.has_classes:
         return None
-    parts = tuple(dealing.deal(config, dataset, seed) for seed in config.run.seeds)
+    parts = tuple(problem.deal(config, dataset, seed) for seed in config.run.seeds)
     recorded = checkpoint.made_from(path, newest)
     if recorded is not None:
-        now = provenance.digests(Given(dataset, parts), config.run.seeds)
+        now = folder.digests(Given(dataset, parts), config.run.seeds)
         if any(recorded[name] != now[name] for name in ("dataset", "partitions")):
             raise UserError(
                 f"{path}: the current data differ from the run's data (SHA-256 mismatch); restore the original data"
@@ -508,7 +508,7 @@ class Reader:
 def _measured(path: Path, result: Result) -> np.ndarray:
     refuse_plugins(path)
     with_weights = dataclasses.replace(result, weights=checkpoint.read_weights(path))
-    found = per_client.per_client(with_weights)
+    found = reading.per_client(with_weights)
     return np.asarray(next(values for name, values in found.items() if name != "loss"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
-from fedjax_sel.papers.fedcor import FASHION_MNIST
+from fedjax_sel.papers import FEDCOR_FASHION_MNIST
 from fedjax_sel.statistics import Comparison
 from studies.leaderboard import information, measures, standings
 from studies.leaderboard.price import wording
@@ -20,7 +20,7 @@ ABOUT = (
     'row\'s megabytes: "minus random" is the row\'s accuracy minus that of the longer run, and "its rounds" is the '
     "number of rounds of the longer run."
 )
-_HALVED_AFTER = FASHION_MNIST.training.learning_rate_milestones
+_HALVED_AFTER = FEDCOR_FASHION_MNIST.training.learning_rate_milestones
 SHORTER_STEPS = (
     f"Clients' step sizes halve after {' and after '.join(map(str, _HALVED_AFTER))} rounds, as in FedCor's paper. A "
     f"longer run therefore ends with smaller steps than one of {_HALVED_AFTER[0]} rounds."

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedjax_sel.papers.gpfl import RELEASED_LOGS
+from fedjax_sel.papers import RELEASED_LOGS
 from studies.papers import published, tables, verdicts
 from studies.papers.entries.fedcor import about, accuracy
 from studies.papers.entries.gpfl import SELECTIONS, as_published, as_they_ran

@@ -3,7 +3,7 @@
 import pytest
 
 import fedjax_sel
-from fedjax_sel.config.validation import validate
+from fedjax_sel.config import validate
 from fedjax_sel.errors import UserError
 from studies.papers import page, published, runner
 from studies.papers.entries import ENTRIES

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fedjax_sel import strategies
+from fedjax_sel import papers, strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.papers import fedcor
 from studies.papers import published
 from studies.papers.published import LONGEST_QUOTE, PICTURE, Cell, Numbers, Row
 
@@ -152,8 +151,8 @@ def test_rows_and_columns_are_named_as_the_package_names_them():
                 if axis == "strategy":
                     assert set(names) <= set(strategies.names()), entry.id
                 elif axis == "task":
-                    assert set(names) <= set(fedcor.TARGETS), entry.id
-    assert published.get("fedcor/table1").settings["target_accuracy"].value == fedcor.TARGETS
+                    assert set(names) <= set(papers.TARGETS), entry.id
+    assert published.get("fedcor/table1").settings["target_accuracy"].value == papers.TARGETS
 
 
 def test_a_number_is_found_by_its_names():

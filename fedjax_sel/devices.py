@@ -1,5 +1,16 @@
-"""The device mesh of seeds and clients, and the distribution of jobs over it."""
+"""Distribution of independent jobs over all devices.
 
+The devices form a mesh with two axes. The first axis holds groups of replicates (seeds). The state of a group is only
+on its own devices, and groups do not communicate. Along the second axis, the devices of a group share its jobs, which
+are pairs (replicate, client) or (replicate, block of examples). Jobs form one axis, padded to a multiple of the
+devices, and their results are gathered. All other computations are replicated within a group.
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +22,9 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core import jax_settings
+from fedjax_sel.data import cache
+from fedjax_sel.errors import DamagedRunError, UserError
 
 SEEDS, CLIENTS = "seeds", "clients"
 WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # replicated on all devices; split along the leading axis [S]
@@ -297,3 +310,293 @@ def stacked(*leaves: Any) -> Any:
 def of_replicate(tree: Any, replicate: jax.Array | int) -> Any:
     """Return the replicate's slice of each leaf: [S, ...] -> [...]."""
     return jax.tree.map(lambda leaf: leaf[replicate], tree)
+
+
+def num_cores() -> int:
+    """Return the number of CPU cores available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_every_core() -> None:
+    """Make each CPU core a JAX device, unless JAX has already started.
+
+    XLA does not split batched matmuls of this size over the threads of one CPU device. As separate devices the cores
+    work in parallel, on the same kind of mesh as GPUs and TPUs.
+    """
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", num_cores())
+    except RuntimeError:  # JAX has already started
+        return
+
+
+def check_that_jax_starts() -> None:
+    """Start JAX's devices, including the CPU, which computes the one-time decompositions before a run.
+
+    Raises:
+        UserError: the devices do not start, or a setting of JAX is not supported.
+    """
+    jax_settings.check()
+    platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    alone = bool(platforms) and "cpu" not in platforms.split(",")
+    try:
+        if alone:
+            jax.config.update("jax_platforms", f"{platforms},cpu")
+        jax.devices()
+        if alone and jax.default_backend() == "cpu":  # JAX ignores "cuda" if it finds no GPU
+            raise RuntimeError(f"JAX finds no device of {platforms}")
+    except (RuntimeError, AssertionError) as error:  # a missing JAX plug-in is an AssertionError without a message
+        if alone:
+            jax.config.update("jax_platforms", platforms)
+        lines = str(error).strip().splitlines()
+        platforms = platforms or os.environ.get("JAX_PLATFORMS")
+        reason = lines[0] if lines else type(error).__name__
+        raise UserError(
+            f"JAX cannot start its devices ({f'JAX_PLATFORMS={platforms}: ' if platforms else ''}{reason}); fix the "
+            "driver, install JAX for it, or set JAX_PLATFORMS=cpu"
+        ) from error
+    jax_settings.cpu()
+
+
+def be_deterministic() -> None:
+    """Make GPU operations bitwise reproducible; call this before JAX starts its devices.
+
+    If XLA does not know the flag, nothing is set, and `check_deterministic` reports it.
+
+    Raises:
+        UserError: JAX has already started devices other than CPUs.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if DETERMINISTIC in flags or not jax_settings.known([DETERMINISTIC]):
+        return
+    os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
+    cores = jax.config.values["jax_num_cpu_devices"]
+    try:  # JAX rejects a new number once its devices have started, and XLA_FLAGS has no effect then
+        jax.config.update("jax_num_cpu_devices", max(cores, 0) + 1)
+        jax.config.update("jax_num_cpu_devices", cores)
+    except RuntimeError as error:
+        if jax.default_backend() != "cpu":  # CPUs are deterministic anyway
+            raise UserError(
+                f"--deterministic: JAX has already started; set XLA_FLAGS={DETERMINISTIC} before, or remove the flag"
+            ) from error
+
+
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+def check_deterministic() -> None:
+    """Reject devices whose operations may not be bitwise reproducible; call this after all other configuration.
+
+    Raises:
+        UserError: the XLA flag is not set, and there are devices other than CPUs.
+    """
+    if DETERMINISTIC not in os.environ.get("XLA_FLAGS", "") and jax.default_backend() != "cpu":
+        raise UserError(
+            f"--deterministic: the installed jaxlib does not know {DETERMINISTIC}, which a "
+            f"{jax.default_backend().upper()} needs for bitwise reproducibility; install a jaxlib that does, or remove "
+            "the flag"
+        )
+
+
+def keep_programs() -> None:
+    """Enable JAX's compilation cache on GPUs and TPUs, unless the user has configured it.
+
+    Programs for a CPU compile in seconds, and are specific to its model.
+    """
+    setting = "jax_compilation_cache_dir"
+    if jax.default_backend() != "cpu" and jax.config.values[setting] is None:
+        with contextlib.suppress(UserError):  # there is no cache folder
+            jax.config.update(setting, str(cache.root() / "programs"))
+
+
+def of_arrays(tree: Any) -> int:
+    """Return the bytes of all arrays in a pytree.
+
+    Args:
+        tree: a pytree of arrays or `jax.ShapeDtypeStruct`.
+    """
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def of_program(compiled: Any) -> int:
+    """Return the memory of a compiled program: arguments, results without donated buffers, and temporaries.
+
+    Args:
+        compiled: result of `jitted.lower(...).compile()`.
+    """
+    memory = compiled.memory_analysis()
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+    )
+
+
+def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
+    """Return the bytes of all intermediate results of a function, an upper bound of its compiled program's memory.
+
+    Args:
+        function: traceable function.
+        *arguments: arguments of the function, as arrays or shapes.
+    """
+    equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
+    return sum(of_arrays([variable.aval for variable in equation.outvars]) for equation in equations)
+
+
+def of_device() -> int | None:
+    """Return the smallest memory of a device on any machine, in bytes; None if a device does not report it.
+
+    The result is equal on all machines, since it decides the layout of the work. The cores of a CPU share its memory.
+    """
+    own = _of_own_device()
+    if jax.process_count() == 1:
+        return own
+    megabytes = np.asarray(multihost_utils.process_allgather(np.int32((own or 0) // 2**20)))
+    return int(megabytes.min()) * 2**20 or None
+
+
+def _of_own_device() -> int | None:
+    device = jax.local_devices()[0]
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    if device.platform == "cpu" and hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
+    return None
+
+
+# Runs on several machines with JAX's distributed runtime, and actions of the first machine on behalf of all.
+#
+# All machines run the same program with the same configuration and data. Only the first machine accesses the run folder
+# and the terminal; it broadcasts the results and errors of these actions.
+
+
+ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
+
+
+def start() -> None:
+    """Join the other machines, once.
+
+    JAX recognizes TPU pods, SLURM, Open MPI and Kubernetes. Elsewhere three environment variables set the address of
+    the first machine, the number of machines, and the index of this one (docs/devices.md).
+
+    Raises:
+        UserError: the cluster is not configured, or the other machines cannot be reached.
+    """
+    if jax.distributed.is_initialized():
+        return
+    use_every_core()
+    try:
+        jax.distributed.initialize(os.environ.get(ADDRESS), _number(COUNT), _number(NUMBER))
+    except (ValueError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"--distributed: JAX cannot join the other machines ({first}); start under SLURM, Open MPI, Kubernetes or "
+            f"on a TPU pod, or set {ADDRESS}=host:port, {COUNT} and {NUMBER} on each machine"
+        ) from error
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name)
+    if text is not None and not text.isdecimal():
+        raise UserError(f"--distributed: {name}={text!r} is not a whole number; set it to one")
+    return None if text is None else int(text)
+
+
+def is_first() -> bool:
+    """Return whether this is the machine with access to the run folder and the terminal."""
+    return _alone() or jax.process_index() == 0
+
+
+def _alone() -> bool:
+    """Return whether there are no other machines.
+
+    This must not start JAX's devices, since `devices.use_every_core` has no effect after that.
+    """
+    return not jax.distributed.is_initialized() or jax.process_count() == 1
+
+
+def on_first(action: Callable[[], Any]) -> Any:
+    """Run an action only on the first machine, and return its result on all machines.
+
+    Args:
+        action: function whose result consists of dictionaries, lists, plain values and NumPy arrays.
+
+    Returns:
+        The result of the action.
+
+    Raises:
+        UserError: the action raised it; all machines raise it.
+        DamagedRunError: the action raised it; all machines raise it.
+    """
+    if _alone():
+        return action()
+    answer: dict[str, Any] = {}
+    if is_first():
+        try:
+            answer = {"value": action()}
+        except UserError as error:
+            answer = {"refused": str(error)}
+        except DamagedRunError as error:
+            answer = {"damaged": str(error)}
+    answer = _decode(_broadcast(_encode(answer)))
+    if "refused" in answer:
+        raise UserError(answer["refused"])
+    if "damaged" in answer:
+        raise DamagedRunError(answer["damaged"])
+    return answer["value"]
+
+
+def _encode(value: Any) -> bytes:
+    """Encode arrays in NumPy's format and all other values as JSON."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def set_apart(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray | np.generic):
+            raise TypeError(f"{type(leaf).__name__} cannot be sent to other machines")
+        arrays[f"array{len(arrays)}"] = np.asarray(leaf)
+        return {_ARRAY: f"array{len(arrays) - 1}"}
+
+    text = json.dumps(value, default=set_apart)
+    file = io.BytesIO()
+    np.savez(file, **{_TEXT: np.frombuffer(text.encode(), np.uint8), **arrays})  # pyright: ignore[reportArgumentType]
+    return file.getvalue()
+
+
+def _decode(content: bytes) -> Any:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        text = stored[_TEXT].tobytes().decode()
+        return json.loads(text, object_hook=lambda table: stored[table[_ARRAY]] if _ARRAY in table else table)
+
+
+_ARRAY, _TEXT = "__array__", "text"
+MOST_AT_ONCE = 2**28  # bytes per broadcast
+
+
+def _broadcast(message: bytes) -> bytes:
+    """Return the first machine's bytes."""
+    parts = np.array(divmod(len(message), MOST_AT_ONCE), np.int32)  # lengths over 2 GiB exceed int32
+    whole, rest = (int(part) for part in multihost_utils.broadcast_one_to_all(parts))
+    content = np.frombuffer(message, np.uint8) if is_first() else np.zeros(whole * MOST_AT_ONCE + rest, np.uint8)
+    received = [
+        np.asarray(multihost_utils.broadcast_one_to_all(content[first : first + MOST_AT_ONCE]), np.uint8)
+        for first in range(0, max(1, len(content)), MOST_AT_ONCE)
+    ]
+    return np.concatenate(received).tobytes()
+
+
+def anybody(wish: bool) -> bool:
+    """Return whether `wish` is True on any machine; all machines must call this together."""
+    if _alone():
+        return wish
+    return bool(np.any(multihost_utils.process_allgather(np.bool_(wish))))
+
+
+__all__ = [
+    "CLIENTS", "DETERMINISTIC", "PER_SEED", "SEEDS", "WHOLE", "be_deterministic", "check_deterministic",
+    "check_shape", "check_that_jax_starts", "fetch", "in_words", "keep_programs", "make_mesh", "num_cores",
+    "of_all_seeds", "of_replicate", "over_seeds", "pairs", "place", "sharding", "spread", "spread_and_add", "stacked",
+    "unflatten", "use_every_core",
+]  # fmt: skip

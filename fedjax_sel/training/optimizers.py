@@ -1,4 +1,4 @@
-"""Federated optimizers: FedAvg, FedProx, FedNova, SCAFFOLD, and adaptive server optimizers."""
+"""Federated optimizers: the contract, FedAvg, FedProx, FedNova, SCAFFOLD, and adaptive server optimizers, by name."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +8,104 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Params
-from fedjax_sel.training.optimizers.base import FederatedOptimizer, Finished, Memory, Report
+
+# The contract between a federated optimizer and the simulator.
+#
+# An optimizer is a value, like a strategy: pure functions and static fields. It defines the gradient that a client
+# steps on, the client's report after its steps, and the mean update that the server computes from the weighted mean
+# report. The simulator trains, sums, stores the optimizer's memory, and bills its communication.
+#
+# receive w^t (and `shared`) -> steps on `gradient` -> `report` -> weighted sums -> `combine` -> `server` -> w^(t+1)
+#
+# An update is w_k - w^t under every optimizer, so strategies always read the same quantity. The losses that they read
+# are the clients' own, without any term that an optimizer adds.
+
+
+class Memory(NamedTuple):
+    """An optimizer's memory beside the model; empty pytrees if it has none."""
+
+    own: Any = ()  # per client, kept between the rounds in which it trains
+    shared: Any = ()  # the server's, sent to the cohort with the model
+
+
+NOTHING_REMEMBERED = Memory()
+
+
+class Finished(NamedTuple):
+    """A client's result after its local steps."""
+
+    update: Params  # w_k - w^t
+    # |a|_1: sum of the factors of the client's gradients in -update / learning_rate; for SGD, the number of steps. It
+    # includes gradients of earlier rounds if the client's own optimizer keeps its state.
+    coefficient: jax.Array
+    learning_rate: jax.Array
+
+
+class Report(NamedTuple):
+    """A client's report: pytrees of arrays with the same structure in each round."""
+
+    averaged: Any  # the server receives sum_k weight_k averaged_k, with the aggregation weights
+    contributed: Any = ()  # the server adds 1/N of it to `Memory.shared`, independent of the weights
+    own: Any = ()  # the client's new `Memory.own`
+
+
+def same_gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
+    """Return the gradient of the client's own loss unchanged."""
+    del weights, received, memory
+    return gradient
+
+
+def report_update(finished: Finished, memory: Memory) -> Report:
+    """Report the client's update."""
+    del memory
+    return Report(finished.update)
+
+
+def as_it_is(averaged: Any) -> Params:
+    """Return the mean report, which is the mean update."""
+    return averaged
+
+
+def nothing(params: Params) -> tuple[()]:
+    """Return an empty memory."""
+    del params
+    return ()
+
+
+class FederatedOptimizer(NamedTuple):
+    """A federated optimizer; static. Its functions are pure and traceable.
+
+    Attributes:
+        name: name in messages.
+        gradient: (gradient, weights, received, memory) -> the gradient that the client's own optimizer steps on.
+            `gradient`, `weights` and `received` (w^t) are pytrees of the model. The function must be linear in the
+            pytrees of the model's structure, since it also computes `Finished.coefficient` on a scalar.
+        report: (finished, memory) -> Report.
+        combine: mean report -> mean update.
+        server: learning rate -> the server's optimizer, whose gradient is minus the mean update.
+        server_learning_rate: default learning rate of the server.
+        init_own: params -> `Memory.own` of a client that has never trained, zeros; also called with a scalar.
+        init_shared: params -> `Memory.shared` before the first round, zeros; also called with a scalar.
+        vectors_down: number of model-sized vectors that a training client receives beside the model.
+        vectors_up: number of model-sized vectors that a client sends beside its update.
+        floats_up: number of floats that a client sends beside its update.
+    """
+
+    name: str
+    gradient: Callable[[Params, Params, Params, Memory], Params] = same_gradient
+    report: Callable[[Finished, Memory], Report] = report_update
+    combine: Callable[[Any], Params] = as_it_is
+    server: Callable[[float], optax.GradientTransformation] = optax.sgd
+    server_learning_rate: float = 1.0
+    init_own: Callable[[Params], Any] = nothing
+    init_shared: Callable[[Params], Any] = nothing
+    vectors_down: int = 0
+    vectors_up: int = 0
+    floats_up: int = 0
+
 
 # FedAvg (McMahan et al. 2017): clients run SGD, the server takes the weighted mean of their updates.
 #
@@ -309,3 +404,48 @@ def _positive(name: str, value: float) -> None:
 def _share(name: str, value: float) -> None:
     if not 0 <= value < 1:
         raise UserError(f"--optimizer-args {name}={value}: must be at least 0 and below 1")
+
+
+class Entry(NamedTuple):
+    """An optimizer in the list of `--list`."""
+
+    factory: Callable[..., FederatedOptimizer]
+    paper: str
+    about: str
+
+
+TABLE: dict[str, Entry] = {
+    "fedavg": Entry(fedavg, "McMahan et al. 2017", "the mean of the updates"),
+    "fedprox": Entry(fedprox, "Li et al. 2020", "a proximal term keeps clients near the received model"),
+    "fednova": Entry(fednova, "Wang et al. 2020", "the mean direction, times the mean number of steps"),
+    "scaffold": Entry(scaffold, "Karimireddy et al. 2020", "clients are corrected by control variates"),
+    "fedavgm": Entry(fedavgm, "Hsu et al. 2019", "the server's SGD has momentum"),
+    "fedadagrad": Entry(fedadagrad, "Reddi et al. 2021", "the server uses Adagrad"),
+    "fedadam": Entry(fedadam, "Reddi et al. 2021", "the server uses Adam"),
+    "fedyogi": Entry(fedyogi, "Reddi et al. 2021", "the server uses Yogi"),
+}
+
+REGISTRY = Registry("--optimizer", FederatedOptimizer, {name: entry.factory for name, entry in TABLE.items()})
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `make` and `--optimizer` take."""
+    return REGISTRY.names()
+
+
+def make(name: str, **hyperparameters: Any) -> FederatedOptimizer:
+    """Build an optimizer; see `Registry.make`.
+
+    Args:
+        name: one of `names()`, or `mypackage.module:factory`.
+        **hyperparameters: keyword arguments of the optimizer's factory; values may be strings, as on a command line.
+
+    Raises:
+        UserError: the name or a parameter is invalid; the message says how to fix it.
+    """
+    return REGISTRY.make(name, **hyperparameters)
+
+
+def parameters(name: str) -> dict[str, Parameter]:
+    """Return the hyperparameters of an optimizer: name -> (type, default)."""
+    return REGISTRY.parameters(name)

@@ -134,7 +134,7 @@ def stacked(part: str, items: list[Any]) -> Any:
                 f"{_listed(shapes)}; use a transform to bring all to one size"
             )
     try:
-        return examples.transform(lambda *arrays: np.stack(torch_arrays), first, *items[1:])
+        return examples.transform(lambda *arrays: np.stack(arrays), first, *items[1:])
     except (KeyError, TypeError, IndexError, ValueError) as problem:
         raise UserError(f"{part}: examples differ in structure ({problem}); give all the same structure") from problem
 

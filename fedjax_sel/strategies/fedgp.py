@@ -21,9 +21,9 @@ random cohort; here a copy is trained and discarded, as FedCor states. The paper
 150 and 100 are used.
 """
 
-from fedjax_sel.strategies import fedcor
+from fedjax_sel.strategies import fedcor_model
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.fedcor import Importance, Mean, Preset, Task, build
+from fedjax_sel.strategies.fedcor_model import Importance, Mean, Preset, Task, build
 
 
 def fedgp(
@@ -74,9 +74,9 @@ def fedgp(
     Raises:
         UserError: a parameter is outside its range.
     """
-    numbers = fedcor.resolve(
+    numbers = fedcor_model.resolve(
         "fedgp",
-        fedcor.look_up("fedgp", "fedgp" if preset == "paper" else preset, task),
+        fedcor_model.look_up("fedgp", "fedgp" if preset == "paper" else preset, task),
         warmup=warmup, interval=interval, anneal=anneal, discount=discount, dimension=dimension, noise=noise,
         probes=probes, warmup_steps=warmup_steps, steps=steps, learning_rate=learning_rate, warmup_reuse=warmup_reuse,
         reuse=reuse, mean=mean, importance=importance, restored_probes=restored_probes,

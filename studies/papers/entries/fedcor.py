@@ -9,7 +9,7 @@ import numpy as np
 from fedjax_sel import metrics, statistics
 from fedjax_sel.config import Config
 from fedjax_sel.papers import TARGETS, preset
-from fedjax_sel.strategies import fedcor
+from fedjax_sel.strategies import fedcor_model
 from studies.papers import curves, published, tables, verdicts
 from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row
@@ -41,7 +41,7 @@ def configuration(column: str, algo: str, **numbers: Any) -> Config:
     config = preset(f"fedcor/{column}").replace(algo=algo, seeds=SEEDS)
     if algo not in ("fedcor", "fedgp"):
         return config
-    usual = fedcor.look_up(algo, "fedgp" if algo == "fedgp" else "paper", task_of(column))._asdict()
+    usual = fedcor_model.look_up(algo, "fedgp" if algo == "fedgp" else "paper", task_of(column))._asdict()
     others = {name: value for name, value in numbers.items() if usual.get(name) != value}
     return config.replace(algo_args={"task": task_of(column), **others})
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.config import Config
-from fedjax_sel.strategies import fedcor
+from fedjax_sel.strategies import fedcor_model
 from studies.papers import loss_changes, normality, tables, verdicts
 from studies.papers.entries.fedcor import PAPER_SEEDS, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale
@@ -114,7 +114,7 @@ def _figure(scores: np.ndarray, shares: np.ndarray) -> Any:
 
 
 def _run(column: str) -> Config:
-    warmup = fedcor.look_up("fedcor", "paper", task_of(column)).warmup
+    warmup = fedcor_model.look_up("fedcor", "paper", task_of(column)).warmup
     return configuration(column, "random").replace(rounds=warmup - 1, seeds=PAPER_SEEDS)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.reporting.plots import COLORS
-from fedjax_sel.strategies import fedcor as fedcor_model
+from fedjax_sel.strategies import fedcor_model
 from studies.papers import state, tables, verdicts
 from studies.papers.entries.fedcor import about, configuration
 from studies.papers.entry import Cell, Entry, Results, Scale

@@ -10,7 +10,7 @@ import numpy as np
 from fedjax_sel import statistics
 from fedjax_sel.config import Config
 from fedjax_sel.runs.records import Result
-from fedjax_sel.strategies import fedcor
+from fedjax_sel.strategies import fedcor_model
 from studies.papers import curves, tables, verdicts
 from studies.papers.entries.fedcor import COLUMNS, about, accuracy, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale
@@ -39,7 +39,7 @@ BOTH = f"{_FREQUENCY} {_CLOSE} {verdicts.ORDER}"
 
 def _main(task: str) -> tuple[str, str]:
     """Return the row names of the main comparison's interval and coefficient."""
-    numbers = fedcor.look_up("fedcor", "paper", task)
+    numbers = fedcor_model.look_up("fedcor", "paper", task)
     return f"interval={numbers.interval}", f"beta={numbers.anneal}"
 
 

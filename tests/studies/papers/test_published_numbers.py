@@ -17,7 +17,7 @@ import pytest
 
 from fedjax_sel import Config, preset, strategies
 from fedjax_sel.papers import PRESETS
-from fedjax_sel.strategies import fedcor as fedcor_model
+from fedjax_sel.strategies import fedcor_model
 from fedjax_sel.strategies import gpfl as rewards
 from fedjax_sel.strategies.base import Env
 

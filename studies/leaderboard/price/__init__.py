@@ -20,7 +20,7 @@ megabytes (MB) each strategy sends and how much accuracy it gains, in the settin
 * **At equal MB**, each run stops once it has sent the megabytes of the row that sends the least.
 * "Minus X" in a heading is the row's accuracy minus that of X.
 * Holm's correction covers one column in one setting. In the last two sections it covers one setting's budgets, or one
-  budget's strategies. The leaderboard corrects over more rows, so the same difference can be within chance there."""
+  budget's strategies. The leaderboard corrects over more rows, so the same difference can be not significant there."""
 
 
 def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> str:

@@ -440,8 +440,8 @@ def compare(
 __all__ = [
     "ALPHA",
     "BETTER",
-    "TOO_FEW_SEEDS",
     "NOT_SIGNIFICANT",
+    "TOO_FEW_SEEDS",
     "WORSE",
     "Comparison",
     "Holm",

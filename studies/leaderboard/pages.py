@@ -36,7 +36,7 @@ Selection's time is a round's of one replicate, timed apart, with training and m
 other work.
 Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
 comparison (close to 1 they are a little too narrow: docs/statistics.md), p-values those of two-sided sign flips after
-that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Within chance
+that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Not significant
 does not mean equal, nor that there is no loss: the interval says how much there may be."""
 
 FIRST = ("fmnist-1spc", "fmnist-2spc")

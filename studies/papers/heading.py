@@ -1,55 +1,48 @@
 """Heading of a page: claim, rule, scale, number of finished runs and commands; written and parsed."""
 
+import json
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fedjax_sel.core import files
 from fedjax_sel.runs import folder as provenance
 from studies.papers.entry import Cell, Entry, Part, Scale
-from studies.papers.page import PAGE
 from studies.papers.runner import Found
 
+ABOUT = "about.json"
 _SCALED = "**Other than the entry has it:** "
-_FINISHED = re.compile(r"^\*\*(All )?(\d+)( of \d+)? runs are finished\.\*\*$", re.MULTILINE)
-_COMMANDS = re.compile(r"^```\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 
 
-class Told(NamedTuple):
-    """Parsed heading of a page.
+class Heading(NamedTuple):
+    """Summary of a page's runs, stored beside the page."""
 
-    Attributes:
-        scale: differences from the entry's scale, such as "seed 0; 600 rounds"; empty at full scale.
-        finished: number of finished runs; None on complete pages of earlier versions, which do not state it.
-        part: finished runs as text, such as "4 of 36 runs"; empty if complete.
-        commands: command lines that produced the page, oldest first.
-    """
+    scale: str  # changes of the entry, such as "seed 0; 600 rounds"; empty if there are none
+    finished: int | None  # finished runs; None in pages of earlier versions that are complete
+    planned: int | None  # runs of the entry
+    commands: tuple[str, ...]  # commands that made the page, the oldest first
 
-    scale: str
-    finished: int | None
-    part: str
-    commands: tuple[str, ...]
+    @property
+    def part(self) -> str:
+        """The finished fraction, such as "4 of 36 runs"; empty if all runs are finished."""
+        return "" if self.finished == self.planned else f"{self.finished} of {self.planned} runs"
 
 
-def told(folder: Path) -> Told | None:
-    """Parse the heading of the page in a folder; return None without a readable page.
-
-    Args:
-        folder: folder of the entry's page.
-    """
+def read(folder: Path) -> Heading | None:
+    """Return the summary in a page's folder; None if there is no readable one."""
     try:
-        text = (folder / PAGE).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        return Heading(about["scale"], about["finished"], about["planned"], tuple(about["commands"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    scaled = next((line for line in text.splitlines() if line.startswith(_SCALED)), "")
-    finished, commands = _FINISHED.search(text), _COMMANDS.search(text)
-    return Told(
-        scaled.removeprefix(_SCALED).removesuffix("."),
-        int(finished[2]) if finished else None,
-        f"{finished[2]}{finished[3]} runs" if finished and finished[3] else "",
-        tuple(commands[1].splitlines()) if commands else (),
-    )
+
+
+def write(folder: Path, entry: Entry, scale: Scale, commands: Sequence[str], found: Found) -> None:
+    """Write the summary of a page's runs."""
+    planned = len(expected(entry, found))
+    about = Heading(scale.in_words(), len(found.results), planned, tuple(commands))
+    files.write(folder / ABOUT, (json.dumps(about._asdict(), indent=1) + "\n").encode())
 
 
 def expected(entry: Entry, found: Found) -> set[Cell]:

@@ -50,7 +50,7 @@ def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str
 
 def _look(folder: Path) -> str:
     """Return the settings and the scale of a shorter run; empty if no run is finished."""
-    about, rows = heading.told(folder), folder / "rows.csv"
+    about, rows = heading.read(folder), folder / "rows.csv"
     if about is None or about.finished == 0 or not rows.exists():
         return ""
     with rows.open(newline="", encoding="utf-8") as file:
@@ -74,7 +74,7 @@ def finding(folder: Path) -> str:
     if not (folder / "rows.csv").exists():
         return NOT_RUN
     found = _counted(row["verdict"] for row in _judged(folder))
-    about = heading.told(folder)
+    about = heading.read(folder)
     return (found or "no verdict") + (f" ({about.part})" if about and about.part else "")
 
 

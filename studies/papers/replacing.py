@@ -5,11 +5,11 @@ from pathlib import Path
 from fedjax_sel import UserError
 from studies.papers import heading
 from studies.papers.entry import Entry, Scale
-from studies.papers.heading import Told
+from studies.papers.heading import Heading
 from studies.papers.runner import Found
 
 
-def check(before: Told | None, place: Path, runs: Path, entry: Entry, scale: Scale, found: Found) -> None:
+def check(before: Heading | None, place: Path, runs: Path, entry: Entry, scale: Scale, found: Found) -> None:
     """Reject a page that would replace one with another scale or more runs; a full-scale page may replace any scale.
 
     Args:
@@ -39,7 +39,7 @@ def check(before: Told | None, place: Path, runs: Path, entry: Entry, scale: Sca
         )
 
 
-def is_due(before: Told | None, entry: Entry, found: Found) -> bool:
+def is_due(before: Heading | None, entry: Entry, found: Found) -> bool:
     """Return whether to write the page; a page without runs never replaces one with runs.
 
     Args:
@@ -50,7 +50,7 @@ def is_due(before: Told | None, entry: Entry, found: Found) -> bool:
     return before is None or before.finished == 0 or bool(found.results) or not entry.runs
 
 
-def commands(before: Told | None, scale: Scale, command: str) -> tuple[str, ...]:
+def commands(before: Heading | None, scale: Scale, command: str) -> tuple[str, ...]:
     """Return the commands that produced a page: the current one, and earlier ones of the same scale.
 
     Args:

@@ -105,7 +105,7 @@ def run(
             page with more runs.
     """
     place, runs, scale = folders.pages / entry.name, folders.of_runs, entry.own(scale)
-    if (before := heading.told(place)) is not None:  # fail before any run, not at the end
+    if (before := heading.read(place)) is not None:  # fail before any run, not at the end
         known = runner.with_others(entry, runs, scale, Found({}, {}))
         replacing.check(before, place, runs, entry, scale, known)
 
@@ -113,12 +113,13 @@ def run(
         run_files.make_out_folder(place)
         with FolderLock() as lock:  # with parallel processes, the last writer includes the runs of all
             lock.take(place, wait=True)
-            found, before = runner.with_others(entry, runs, scale, found), heading.told(place)
+            found, before = runner.with_others(entry, runs, scale, found), heading.read(place)
             replacing.check(before, place, runs, entry, scale, found)
             judged = entry.judge(found.results, scale)
             if replacing.is_due(before, entry, found):
                 made_by = replacing.commands(before, scale, command)
                 page.write(place, heading.lines(entry, scale, made_by, found), judged)
+                heading.write(place, entry, scale, made_by, found)
         return found, judged
 
     found = Found({}, {})

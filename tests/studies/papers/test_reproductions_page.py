@@ -1,13 +1,14 @@
 """docs/reproductions.md says what the entries say."""
 
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-from studies.papers import overview, page, published, verdicts
+from studies.papers import heading, overview, page, published, verdicts
 from studies.papers.entries import ENTRIES
 from studies.papers.page import Page, Row
 
@@ -58,9 +59,10 @@ def test_every_verdict_is_explained():
 
 def written(folder, scale="", finished="", verdict_of=("agrees",)):
     """Write a page with verdicts, in the setting `a`."""
-    above = [f"**Other than the entry has it:** {scale}."] if scale else []
-    above += [f"**{finished} runs are finished.**"] if finished else []
-    page.write(folder, above, Page([Row("a", "b", "yes", "", 1, "", verdict) for verdict in verdict_of]))
+    done, planned = map(int, (finished or "4 of 4").split(" of "))
+    about = {"scale": scale, "finished": done, "planned": planned, "commands": []}
+    page.write(folder, [], Page([Row("a", "b", "yes", "", 1, "", verdict) for verdict in verdict_of]))
+    (folder / heading.ABOUT).write_text(json.dumps(about))
 
 
 def test_a_finding_counts_verdicts(tmp_path):

@@ -46,7 +46,7 @@ def about_leads(intervals: bool) -> str:
         "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its "
         f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM: the interquartile mean, that of "
         f"the middle half of all settings' seeds{_INTERVAL if intervals else ''}. "
-        "It leaves out the quarter of the runs with the greatest leads, which may be all those of a setting; the plain "
+        "It leaves out the quarter of the runs with the greatest leads, which may be all runs of a setting; the plain "
         "mean beside it has them."
     )
 

@@ -14,7 +14,8 @@ from studies.papers.published import Numbers
 
 LATE = 0.9  # beyond this fraction of our rounds, a paper's mean is not comparable if some of our seeds do not arrive
 ARRIVAL = (
-    "Where the paper has a number, all of its seeds arrive. If some here do not, it differs where so many would fall "
+    "Where the paper has a number, all of its seeds arrive. If some here do not, it differs where that number would "
+    "fall "
     "on our seeds alone with a probability of at most 5 %, and is inconclusive otherwise (until the first runs "
     "were judged: it differed wherever one did not arrive); it is not comparable if it lies beyond "
     f"{100 * LATE:.4g} % of the rounds run, or if these are fewer than the entry's."

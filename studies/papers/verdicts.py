@@ -26,8 +26,8 @@ FEWEST = 5  # fewest values for a reliable interval of their mean; two equal val
 ORDER = (
     "An order is reproduced if paired differences over seeds are statistically significant by the sign-flip test after "
     "Holm's correction (a family is one claim in a setting) and by the bootstrap interval, contradicted if they are "
-    f"significant the other way, and inconclusive otherwise. Fewer than {statistics.least_pairs(3)} seeds cannot tell "
-    "three orders."
+    f"significant the other way, and inconclusive otherwise. Fewer than {statistics.least_pairs(3)} seeds cannot "
+    "decide three orders."
 )
 NUMBERS = (
     "A number agrees if the whole 95 % interval of ours minus the paper's lies within the equivalence margin; "

@@ -20,7 +20,7 @@ BASELINES = ("random", "afl", "pow_d")
 ROUNDED = 0.05  # rounding error of a number with one decimal
 COLUMNS = ("fmnist-2spc", "fmnist-1spc", "fmnist-dir", "cifar10-2spc", "cifar10-1spc", "cifar10-dir")
 GP_TARGETS = {**TARGETS, "cifar10-dir": 0.53}
-CURVES = f"The orders are those of the mean test accuracy of the last ten rounds, and of all rounds. {verdicts.ORDER}"
+CURVES = f"The orders concern the mean test accuracy of the last ten rounds, and of all rounds. {verdicts.ORDER}"
 
 
 def task_of(column: str) -> str:
@@ -52,7 +52,7 @@ TABLE = (
     f"do. {tables.restriction(*_ROUNDS)} How much faster than power-of-choice the text says that it is, a range over "
     "the settings, agrees in a setting if the whole 95 % interval of the ratio of the mean rounds, with all rounds for "
     "who does not arrive, lies within the range, differs if it lies outside, and is inconclusive otherwise (added "
-    "after the first runs; at first an overlap agreed). The orders are those of rounds to the target, "
+    "after the first runs; at first an overlap agreed). The orders concern rounds to the target, "
     "the paper's own strategy before each of its baselines, where a seed that does not arrive counts all rounds. "
     f"{verdicts.ORDER}"
 )

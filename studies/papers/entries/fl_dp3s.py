@@ -53,27 +53,29 @@ ROUNDS_TO = (
     "judged: the mean of the rounds in which each seed is there was held against the paper's number, which that is "
     f"not; FedSAE's differed, the others agreed). {verdicts.NUMBERS} {tables.restriction(ROUNDS)} The orders of "
     f"{PAPERS} are those of the rounds in which each seed is at {_AIM}, where one that does not arrive counts all "
-    "rounds, and of the megabytes (10^6 bytes) that are sent until then, down and up, with those of the profiles (the "
-    "abstract claims a smaller communication overhead; added after the runs of two seeds); those of all settings are "
-    "of accuracy over the rounds, FL-DP3S above each other, and of its lead over random under each skewness against "
+    "rounds, and of the megabytes (10^6 bytes) that are sent until then, down and up, with the profiles (the "
+    "abstract claims a smaller communication overhead; added after the runs of two seeds); the orders of all "
+    "settings concern accuracy over the rounds, FL-DP3S above each other, and of its lead over random under each "
+    "skewness against "
     "the next lower one, where a family is this claim in a data set. "
     f"{verdicts.ORDER}"
 )
 LOWER = (
-    f"{EARLY}The orders are those of the mean distance over those rounds, FL-DP3S below each other. That lower "
+    f"{EARLY}The orders concern the mean distance over those rounds, FL-DP3S below each other. That lower "
     "distance goes with faster training is reproduced for a setting if the 95 % interval over seeds of the rank "
     "correlation over strategies, of that distance and of accuracy over the rounds, lies below zero, and contradicted "
     f"if it lies above; of fewer than {verdicts.FEWEST} seeds nothing is told (added after the first two). "
     f"{verdicts.ORDER}"
 )
 PROFILES = (
-    f"{EARLY}The orders are those of rounds to {_AIM} training accuracy, FC-1 before each other profile, and of "
+    f"{EARLY}The orders concern rounds to {_AIM} training accuracy, FC-1 before each other profile, and of "
     f"accuracy over the rounds, FC-1 above each. {verdicts.ORDER}"
 )
 INITIAL = (
     f"{EARLY}Rounds to {_AIM} under the four initialisations, where a seed that does not arrive counts all rounds, and "
     "accuracy over the rounds are each compared by Friedman's test, whose blocks are seeds, two or more; the range of "
-    f"a strategy is that of its four means. Reproduced if random's initialisations are told apart (p < {LEVEL:g}) and "
+    "a strategy is that of its four means. Reproduced if random's initialisations differ significantly (p < "
+    f"{LEVEL:g}) and "
     "FL-DP3S's range is smaller, contradicted if FL-DP3S's are told apart and its range is the greater one, else "
     "inconclusive."
 )

@@ -38,7 +38,7 @@ WITHOUT_DROPOUT: dict[str, dict[str, Any]] = {
 }
 TABLE = (
     "The table has one run a cell: the interval is the prediction interval of a run of ours. "
-    f"{verdicts.NUMBERS} The orders are those of the last ten rounds' accuracy, GPFL above each baseline: once with "
+    f"{verdicts.NUMBERS} The orders concern the last ten rounds' accuracy, GPFL above each baseline: once with "
     "all as its authors ran them, once with all as published and GPFL in the coherent reading, which is our question "
     f"and no claim of the paper's; the claim leaves {WITHOUT} out. That GPFL fluctuates least is an order, too, of "
     "the greatest deviation of the last ten rounds from their mean (added after the first runs). FedCor's numbers "
@@ -48,7 +48,7 @@ TABLE = (
     "lies above, and is inconclusive otherwise. Added after the other runs, to look for a cause: GPFL and random "
     "selection without the network's dropout; whether the table's numbers of GPFL agree with these, and whether "
     "GPFL is above random selection there, which is no claim either: such rows have nothing in the paper's column, "
-    f"are told better or worse, and are not counted in the overview. {verdicts.ORDER}"
+    f"are called better or worse, and are not counted in the overview. {verdicts.ORDER}"
 )
 BY_WRITER = (
     f"{CURVES} By writer the baselines are as published and GPFL is the coherent reading, on LEAF's files "

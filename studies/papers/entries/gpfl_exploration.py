@@ -25,7 +25,7 @@ RULE = (
     f'The text compares constants: that the best one (by its mean over seeds) ends "nearly 10 %" above {NONE}, because '
     "accuracy goes on rising after 500 rounds, in the first of which it finds no exploration to be good. Here are 500, "
     "as in the released logs, so that this gain and the order of the constants stand without a verdict (at first they "
-    f"had one). The orders judged are those of {BEST_SLOPE} above each other slope, and above each constant. The "
+    f"had one). The orders judged are {BEST_SLOPE} above each other slope, and above each constant. The "
     "released code's logs have one seed: the interval is the prediction interval of a seed here. "
     f"{verdicts.NUMBERS} {verdicts.ORDER}"
 )

@@ -13,8 +13,9 @@ from studies.papers.published import Numbers
 RULE = (
     "CIFAR-10's mean agrees if it is the samples over the clients of the same table. FEMNIST's column describes LEAF's "
     "files, of which Table II uses nothing: with them (--columns femnist --data-dir DIR, where DIR/femnist holds "
-    "LEAF's train and test) a number agrees if it rounds to the printed one, without them it is not comparable. Sizes "
-    "of writers are those of the training files over their share of all samples. The stand-in for machines without "
+    "LEAF's train and test) a number agrees if it rounds to the printed one, without them it is not comparable. "
+    "Sizes of writers come from the training files over their share of all samples. The stand-in for machines "
+    "without "
     "(--columns writers) has no verdict."
 )
 WHERE = "not at hand: LEAF's files are the user's own (--columns femnist --data-dir DIR counts them)"

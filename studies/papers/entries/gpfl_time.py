@@ -17,7 +17,7 @@ RULE = (
     'seed without compilation; "slightly" and "by far" are not. One timing a setting tells nothing of differences of a '
     f"few per cent: reproduced if it holds in all three settings by more than {100 * LEAST:g} % of the longer time, "
     "contradicted if it is the other way in all by as much, else inconclusive (before the last runs: by any "
-    "difference). A machine with other work tells nothing. Power-of-choice as its authors ran it chooses by its "
+    "difference). Times on a busy machine are not comparable. Power-of-choice as its authors ran it chooses by its "
     "candidates' training, which the selected ones need not repeat and here do: its time lies between what is "
     "measured and that less the time of the run with random selection, and its orders are judged where they hold at "
     "both ends (added after the runs of a first page, which had it before FedCor contradicted, and GPFL before it "

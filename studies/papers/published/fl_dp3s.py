@@ -99,7 +99,7 @@ ENTRIES = (
     Published(
         id="fl_dp3s/fig5",
         title="Similarity kernel of 20 clients under four initialisations, MNIST, xi = 1",
-        claim="The kernels of the four initialisations can hardly be told apart.",
+        claim="The kernels of the four initialisations can hardly be distinguished.",
         source=PICTURE,
         settings={
             "skewness": Stated("1", (r"similarities on MNIST with $\xi = 1$",)),

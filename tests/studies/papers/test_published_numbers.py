@@ -187,7 +187,7 @@ option         | gpfl-c     | gpfl-ref            | source
 direction      | previous   | current             | Eq. 3: of w^(t-1); gpfl.py: of the round itself
 scale          | gradient   | update              | Eq. 3: of gradients; gpfl.py: of updates
 projection     | flat       | per-tensor-mean     | Eq. 3; gpfl.py: tensor by tensor, then their mean
-softmax        | cohort     | cohort              | Eq. 5 of whom there are fresh values; gpfl.py
+softmax        | cohort     | cohort              | Eq. 5 over clients with fresh values; gpfl.py
 mean           | selections | selections-and-zero | Eq. 6 over selections; gpfl.py: reward lists begin with a 0
 alpha          | linear     | tent                | Eq. 7; gpfl.py: t / 100, then 200 / (t + 100)
 outcome        | corrected  | sign                | Eq. 8 with the loss's sign corrected; server.py: by sign

@@ -25,15 +25,10 @@ _CHUNK = 4096  # examples
 
 
 def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation per channel for normalizing images.
+    """Return the mean and standard deviation per channel of pixels scaled to [0, 1], for normalizing images.
 
-    Args:
-        name: name of the data set; three data sets have published constants, from FedCor's code.
-        *images: one or more uint8 arrays ``[n, H, W, C]``; read in chunks, so that memory maps are not loaded whole.
-
-    Returns:
-        Per-channel means and standard deviations of pixels scaled to [0, 1]. A constant channel has standard
-        deviation 1.
+    Three names have published constants, from FedCor's code. The uint8 arrays ``[n, H, W, C]`` are read in chunks, so that
+    memory maps are not loaded whole. A constant channel has standard deviation 1.
     """
     channels = images[0].shape[-1]
     if name in _PUBLISHED and len(_PUBLISHED[name][0]) == channels:

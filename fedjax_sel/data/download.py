@@ -39,13 +39,7 @@ _PATIENCE_SECONDS = 1.0
 def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal once the work has taken a second.
 
-    Args:
-        title: label of the bar.
-        total: number of steps (examples or bytes).
-        in_bytes: True to print amounts as bytes.
-
-    Yields:
-        ``advance(steps)``, to call after each piece of work.
+    Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples, or bytes.
     """
     started, shown, done = time.monotonic(), None, 0
 
@@ -153,31 +147,13 @@ OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
 
 
 def fingerprint(dataset: str) -> str:
-    """Return the fingerprint of a data set's official files.
-
-    Args:
-        dataset: a name in ``OFFICIAL``.
-
-    Returns:
-        ``official_`` followed by 16 hexadecimal digits.
-    """
+    """Return the fingerprint of a data set's official files: ``official_`` and 16 hexadecimal digits."""
     digests = "\n".join(file.sha256 for file in OFFICIAL[dataset])
     return OFFICIAL_PREFIX + hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
 def parse(dataset: str, folder: Path) -> Dataset:
-    """Parse downloaded files.
-
-    Args:
-        dataset: a name in ``OFFICIAL``.
-        folder: folder with the files under their official names.
-
-    Returns:
-        The data set, in memory.
-
-    Raises:
-        ValueError: a file has invalid contents.
-    """
+    """Parse a folder of official files; raise ValueError for invalid contents."""
     num_classes = 10
     if dataset in _CIFARS:
         kind = _CIFARS[dataset]
@@ -244,16 +220,7 @@ _CHUNK_BYTES = 1 << 16
 def official(dataset: str, parent: Path) -> Dataset:
     """Return a data set from its official files; download missing files.
 
-    Args:
-        dataset: a name in ``official_files.OFFICIAL``.
-        parent: folder that keeps the files in ``<parent>/downloads/<dataset>/``. If it cannot be written, a temporary
-            folder is used.
-
-    Returns:
-        The data set, in memory.
-
-    Raises:
-        UserError: the download fails, or a file is not the official one.
+    Files are kept in ``<parent>/downloads/<dataset>/``, or in a temporary folder if that cannot be written.
     """
     folder = parent / "downloads" / dataset
     try:
@@ -269,14 +236,7 @@ def official(dataset: str, parent: Path) -> Dataset:
 def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
     """Download missing files into a folder, and verify the checksums of all files.
 
-    Args:
-        files: the files.
-        dataset: name of the data set, for messages and the mirror's folder.
-        folder: an existing, writable folder.
-
-    Raises:
-        OSError: a download fails.
-        UserError: a downloaded file has the wrong checksum; it is deleted.
+    Raises OSError if a download fails, and UserError for a downloaded file with the wrong checksum, which is deleted.
     """
     missing = []
     for file in files:

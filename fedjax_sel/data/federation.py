@@ -43,26 +43,12 @@ Images = Any
 
 
 def take(images: Images, rows: jax.Array) -> Any:
-    """Return the inputs at given positions.
-
-    Args:
-        images: inputs [n, ...].
-        rows: positions, int32 [...].
-
-    Returns:
-        Inputs such as uint8 [..., H, W, channels].
-    """
+    """Return inputs ``[n, ...]`` at given positions, int32 ``[...]``, such as uint8 [..., H, W, channels]."""
     return jax.tree.map(lambda array: _take(array, rows), images, is_leaf=_is_array)
 
 
 def image_block(images: Images, start: jax.Array, size: int) -> Any:
-    """Return `size` consecutive inputs, such as uint8 [size, H, W, channels].
-
-    Args:
-        images: inputs [n, ...].
-        start: first position, int32 scalar.
-        size: number of inputs.
-    """
+    """Return `size` consecutive inputs, such as uint8 [size, H, W, channels]."""
     return jax.tree.map(lambda array: _block(array, start, size), images, is_leaf=_is_array)
 
 
@@ -130,7 +116,7 @@ def build(
     on_host: bool = False,
     reachable: np.ndarray | None = None,
 ) -> Federation:
-    """Build a federation from a data set and its partitions.
+    """Build a federation of NumPy arrays from a data set and its partitions; `jax.device_put` puts it on devices.
 
     Args:
         dataset: inputs and targets.
@@ -139,12 +125,6 @@ def build(
         seeds: one seed per replicate, which draws the held-out examples.
         on_host: True to keep the training images in host memory.
         reachable: availability trace, bool [T, N], or None.
-
-    Returns:
-        A federation of NumPy arrays; put it on devices with `jax.device_put`.
-
-    Raises:
-        UserError: `on_host` is set, but the inputs are not one array of images.
     """
     if on_host and not (trees.is_array(dataset.train_images) and examples.is_images(dataset.train_images)):
         raise UserError(
@@ -222,11 +202,7 @@ def all_parts(federation: Federation, replicate: jax.Array, client: jax.Array) -
 def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, loss_on: str) -> Segment:
     """Return the examples that a client evaluates its loss on.
 
-    Args:
-        federation: the data.
-        replicate: index of the replicate.
-        client: index of the client.
-        loss_on: ``train``, ``holdout`` (falls back to ``train`` if empty), or ``all``.
+    `loss_on` is ``train``, ``holdout`` (falls back to ``train`` if empty), or ``all``.
     """
     if loss_on == "all":
         return all_parts(federation, replicate, client)
@@ -239,15 +215,9 @@ def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, l
 
 
 def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tuple[Any, Any]:
-    """Return inputs and targets at positions of a segment, with images normalized.
+    """Return inputs, such as float32 [B, H, W, channels], and targets at positions of a segment, with images normalized.
 
-    Args:
-        federation: the data.
-        segment: the examples.
-        positions: int32 [B]; positions beyond the end repeat the last example.
-
-    Returns:
-        Inputs such as float32 [B, H, W, channels], and targets such as int32 [B].
+    `positions` is int32 [B]; positions beyond the end repeat the last example.
     """
     inside = jnp.minimum(positions, segment.size - 1)
     rows = federation.order[segment.replicate, segment.start + inside]
@@ -256,14 +226,7 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
 
 
 def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> Any:
-    """Return `size` consecutive inputs with images normalized, [size, ...].
-
-    Args:
-        federation: source of the normalization.
-        inputs: inputs [n, ...].
-        start: first position, int32 scalar.
-        size: number of inputs.
-    """
+    """Return `size` consecutive inputs with images normalized, [size, ...]."""
     return normalise(federation, image_block(inputs, start, size))
 
 

@@ -14,19 +14,7 @@ from fedjax_sel.errors import UserError
 
 
 def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, Tree]:
-    """Read all examples of a data set.
-
-    Args:
-        part: name of the split in messages.
-        dataset: object with `__len__` and `__getitem__`, or a `TensorDataset`.
-        channels_first: True to transpose [n, channels, H, W] inputs to [n, H, W, channels].
-
-    Returns:
-        Inputs and targets, not yet validated.
-
-    Raises:
-        UserError: the object is no such data set, or cannot be read.
-    """
+    """Read all inputs and targets of a map-style data set or a `TensorDataset`, not yet validated."""
     tensors = getattr(dataset, "tensors", None)
     getter = getattr(type(dataset), "__getitem__", None)
     # A subclass may override `__getitem__`, so its tensors are not its examples.
@@ -39,15 +27,7 @@ def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, T
 
 
 def check_classes(train: Any, test: Any) -> None:
-    """Check that two data sets number their classes alike; two image folders may not.
-
-    Args:
-        train: a data set, or a `Subset` of one.
-        test: a data set, or a `Subset` of one.
-
-    Raises:
-        UserError: both data sets have `classes`, and these differ.
-    """
+    """Check that two data sets, or `Subset`s of them, number their classes alike; two image folders may not."""
     one, other = (_classes(dataset) for dataset in (train, test))
     if one is not None and other is not None and one != other:
         raise UserError(
@@ -87,19 +67,9 @@ def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tr
 
 
 def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = False) -> Tree:
-    """Convert one example to a tree of arrays.
+    """Convert one example to a tree of arrays; lists of tensors or pictures become tuples.
 
-    Args:
-        name: name of the example in messages.
-        tree: tensors, pictures and numbers in containers; lists of tensors or pictures become tuples.
-        is_input: True for inputs, whose pictures become displayed pixels; see `as_array`.
-        channels_first: True to transpose [channels, H, W] inputs to [H, W, channels], except pictures.
-
-    Returns:
-        A tree of arrays.
-
-    Raises:
-        UserError: a value cannot be converted.
+    `channels_first` transposes [channels, H, W] inputs to [H, W, channels], except pictures.
     """
     if isinstance(tree, dict):
         return {key: torch_arrays(name, child, is_input, channels_first) for key, child in tree.items()}
@@ -112,18 +82,7 @@ def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = F
 
 
 def stacked(part: str, items: list[Any]) -> Any:
-    """Stack examples of equal structure and shape.
-
-    Args:
-        part: name of the split in messages.
-        items: at least one tree of arrays.
-
-    Returns:
-        The tree of stacked arrays.
-
-    Raises:
-        UserError: the examples differ in structure or shape.
-    """
+    """Stack at least one example, trees of equal structure and shapes."""
     first = items[0]
     shapes = [array.shape for _, array in examples.leaves(first)]
     for position, item in enumerate(items):
@@ -175,12 +134,6 @@ def read_huggingface(
         targets: name of a column, or names of several.
         client_column: name of the column with the client of each training example, or None.
         channels_first: True to transpose [channels, H, W] inputs other than pictures to [H, W, channels].
-
-    Returns:
-        Arrays of the two splits, not yet validated.
-
-    Raises:
-        UserError: a split or column is missing, or `data` has another type.
     """
     train, test = _splits(data)
     inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))

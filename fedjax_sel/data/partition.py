@@ -92,26 +92,14 @@ class Partition:
         return np.array([len(own) for own in self.indices], np.int64)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the contents, including the order within each client.
-
-        Returns:
-            64 hexadecimal digits, equal on all machines for equal partitions.
-        """
+        """Return the SHA-256 of the contents, including the order within each client; equal on all machines."""
         digest = hashlib.sha256(b"fedjax_sel partition 1\n")
         for array in (np.array([self.num_examples, self.num_clients]), self.sizes, *self.indices, self.remainder):
             digest.update(np.ascontiguousarray(array, "<i8").tobytes())
         return digest.hexdigest()
 
     def label_counts(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """Count the examples of each label that each client holds.
-
-        Args:
-            labels: int ``[n]``, the training labels.
-            num_classes: number of labels; 0 for targets that are not classes.
-
-        Returns:
-            int64 ``[N, C]``.
-        """
+        """Count the examples of each label per client, int64 ``[N, C]``; C = 0 for targets that are not classes."""
         if not num_classes:
             return np.zeros((self.num_clients, 0), np.int64)
         owners = np.repeat(np.arange(self.num_clients), self.sizes)
@@ -192,15 +180,7 @@ def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
 
 
 def check_options(scheme: str, names: Iterable[str]) -> None:
-    """Reject unknown schemes and options, without any data.
-
-    Args:
-        scheme: name of a scheme.
-        names: names of its options.
-
-    Raises:
-        UserError: the scheme or an option is unknown.
-    """
+    """Reject unknown schemes and options, without any data."""
     valid_options = options(scheme)
     for name in names:
         if name not in valid_options:
@@ -209,17 +189,7 @@ def check_options(scheme: str, names: Iterable[str]) -> None:
 
 
 def options(scheme: str) -> dict[str, Any]:
-    """Return the options of a scheme.
-
-    Args:
-        scheme: one of ``SCHEMES``.
-
-    Returns:
-        Default values by option name.
-
-    Raises:
-        UserError: the scheme is unknown.
-    """
+    """Return the default values of a scheme's options by name."""
     if scheme not in _SCHEMES:
         raise UserError(f"unknown partition scheme {scheme!r}: {did_you_mean(str(scheme), SCHEMES)}")
     parameters = inspect.signature(_SCHEMES[scheme]).parameters.values()
@@ -233,20 +203,9 @@ def holdout_size(size: int, fraction: float) -> int:
 
 
 def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Hold out a share of each client's examples.
+    """Hold out a share in [0, 1) of each client's examples (FedCor's code: 20 %).
 
-    Args:
-        partition: the partition.
-        fraction: share of held-out examples, in [0, 1).
-        seed: non-negative seed.
-
-    Returns:
-        Per client (train, holdout), int64 positions in random order. `holdout_size` gives the size of the hold-out.
-
-    Raises:
-        UserError: the fraction is outside [0, 1).
-
-    Source: FedCor's code holds out 20 %.
+    Returns per client (train, holdout), int64 positions in random order; `holdout_size` gives the size of the hold-out.
     """
     if not 0.0 <= fraction < 1.0:
         raise UserError(f"holdout must be a share of at least 0 and below 1, not {fraction!r}")

@@ -14,12 +14,7 @@ from fedjax_sel.errors import UserError
 
 
 class Assignment(NamedTuple):
-    """Pairs of an example and its client.
-
-    Attributes:
-        examples: int ``[m]``, positions in the training set.
-        owners: int ``[m]``, client of each example.
-    """
+    """Pairs of an example (its position in the training set, int ``[m]``) and its client, int ``[m]``."""
 
     examples: np.ndarray
     owners: np.ndarray
@@ -28,17 +23,7 @@ class Assignment(NamedTuple):
 def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: int = 1) -> Assignment:
     """Assign s label-sorted shards to each client, at random without replacement (1SPC, 2SPC).
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        shards_per_client: s; each of the N * s shards has ``n // (N s)`` examples, and the remainder is unassigned.
-
-    Returns:
-        The assignment.
-
-    Raises:
-        UserError: there are more shards than examples.
+    Each of the N * s shards has ``n // (N s)`` examples, and the remainder is unassigned.
 
     Source: FedCor's ``src/sampling.py``.
     """
@@ -56,16 +41,7 @@ def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, sh
 
 
 def iid(rng: np.random.Generator, labels: np.ndarray, num_clients: int) -> Assignment:
-    """Assign ``n // N`` random examples to each client; the remainder is unassigned.
-
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-
-    Returns:
-        The assignment.
-    """
+    """Assign ``n // N`` random examples to each client; the remainder is unassigned."""
     size = len(labels) // num_clients
     return Assignment(rng.permutation(len(labels))[: num_clients * size], np.repeat(np.arange(num_clients), size))
 
@@ -80,18 +56,7 @@ def natural(
 ) -> Assignment:
     """Use the natural clients of the data set, such as the writers of FEMNIST.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: number of natural clients to draw at random.
-        client_ids: int ``[n]``, natural client of each example; required.
-        min_size: smallest number of examples per drawn client.
-
-    Returns:
-        The assignment; the examples of all other clients are unassigned.
-
-    Raises:
-        UserError: `client_ids` is missing, or there are fewer than `num_clients` clients.
+    N clients with at least `min_size` examples are drawn at random; the examples of all others are unassigned.
 
     Source: LEAF.
     """
@@ -116,15 +81,7 @@ def natural(
 
 
 def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
-    """Return the positions of each label's examples, in random order.
-
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-
-    Returns:
-        One int array per label that occurs, by ascending label.
-    """
+    """Return the positions of each label's examples in random order, one int array per label that occurs, ascending."""
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     _, counts = np.unique(labels, return_counts=True)
@@ -132,15 +89,10 @@ def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
 
 
 def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
-    """Assign given numbers of examples per client and label.
+    """Assign given numbers of examples per client and label, int ``[N, C]``.
 
-    Args:
-        counts: int ``[N, C]``, number of examples per client and label.
-        label_pools: positions of each label's examples, one array per label. An exhausted pool is reused from its
-            start, so clients may share examples. A client receives an example twice only if its count exceeds the pool.
-
-    Returns:
-        The assignment.
+    An exhausted pool is reused from its start, so clients may share examples. A client receives an example twice only if
+    its count exceeds the pool.
     """
     clients = np.arange(len(counts))
     owners = [np.repeat(clients, counts[:, label]) for label in range(len(label_pools))]
@@ -149,19 +101,7 @@ def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """Check an integer option.
-
-    Args:
-        name: name of the option in messages.
-        value: the user's value.
-        least: smallest valid value.
-
-    Returns:
-        The value as an int.
-
-    Raises:
-        UserError: the value is not an integer, or is too small.
-    """
+    """Return an option as an int of at least `least`; raise UserError for any other value."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -172,18 +112,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def positive_number(name: str, value: Any) -> float:
-    """Check a positive option.
-
-    Args:
-        name: name of the option in messages.
-        value: the user's value.
-
-    Returns:
-        The value as a float.
-
-    Raises:
-        UserError: the value is not a finite number above zero.
-    """
+    """Return an option as a finite float above zero; raise UserError for any other value."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -212,8 +141,6 @@ def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarr
 
     Returns:
         Sizes, float64 ``[N]``, or None if no sizes satisfy the constraints.
-
-    Source: FedCor's ``src/sampling.py``, which solves the program with cvxopt.
     """
     num_labels, num_clients = proportions.shape
     total = float(totals.sum())
@@ -376,15 +303,9 @@ def dirichlet(
 
 
 def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows: int) -> np.ndarray:
-    """Draw from a Dirichlet distribution, without underflow for concentrations near zero.
+    """Draw rows from a Dirichlet distribution, float64 ``[num_rows, C]``, from a float ``[C]`` concentration.
 
-    Args:
-        rng: random generator.
-        concentration: float ``[C]``, positive.
-        num_rows: number of draws.
-
-    Returns:
-        float64 ``[num_rows, C]``, rows sum to one.
+    Concentrations near zero do not underflow.
     """
     # Gamma(a) is Gamma(a + 1) * U^(1/a). In logarithms, no row underflows to all zeros.
     shape = (num_rows, len(concentration))

@@ -34,13 +34,9 @@ _WRITER_LOG_STD = float(np.sqrt(np.log1p((88.94 / 226.83) ** 2)))
 
 
 def digits() -> Dataset:
-    """Return the 1,797 handwritten digits (8 x 8) that ship with scikit-learn.
+    """Return the 1,797 handwritten digits (8 x 8) that ship with scikit-learn, with levels 0..16 rescaled to 0..255.
 
-    Returns:
-        The data set, with levels 0..16 rescaled to 0..255. Every fifth example of each label is a test example
-        (355 in total).
-
-    Source: scikit-learn, ``sklearn.datasets.load_digits`` (UCI optical recognition of handwritten digits, test part).
+    Every fifth example of each label is a test example (355 in total).
     """
     from sklearn.datasets import load_digits
 
@@ -66,16 +62,10 @@ def digits() -> Dataset:
 def synthetic(options: str = "") -> Dataset:
     """Draw Gaussian class blobs, clipped to uint8: one mean image per label, independent pixel noise around it.
 
-    Args:
-        options: ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``,
-            any subset. ``num_writers`` > 0 adds natural clients with log-normal sizes, and a random gain and offset
-            of the pixels per client. They imitate the writers of LEAF's FEMNIST.
-
-    Returns:
-        The data set, with labels as equally frequent as the size allows.
-
-    Raises:
-        UserError: an option is unknown, or a value is out of range.
+    Labels are as equally frequent as the size allows. `options` is any subset of
+    ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``.
+    ``num_writers`` > 0 adds natural clients with log-normal sizes, and a random gain and offset of the pixels per client,
+    like the writers of LEAF's FEMNIST.
     """
     chosen = _parse_options(options)
     _check_size(chosen)

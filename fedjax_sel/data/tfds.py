@@ -28,17 +28,9 @@ _NUM_SAMPLES = 16
 
 
 def find(data_dir: Path, name: str) -> Path | None:
-    """Return the newest prepared version of a data set.
+    """Return the newest prepared version of ``name`` or ``name/config``, or None if the data set is missing.
 
-    Args:
-        data_dir: folder in TFDS layout, ``<data_dir>/<name>[/<config>]/<version>/dataset_info.json``.
-        name: ``name`` or ``name/config``.
-
-    Returns:
-        The version's folder, or None if the data set is missing.
-
-    Raises:
-        UserError: the data set was not fully prepared, or has several configurations.
+    Folders have TFDS layout, ``<data_dir>/<name>[/<config>]/<version>/dataset_info.json``.
     """
     base = data_dir / name
     if not os.path.isdir(base):  # False also if a parent folder is not accessible
@@ -64,17 +56,7 @@ def find(data_dir: Path, name: str) -> Path | None:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return the contents of dataset_info.json.
-
-    Args:
-        folder: folder of a version.
-
-    Returns:
-        The decoded JSON.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Return the contents of dataset_info.json."""
     try:
         content = files.read_json(folder / _INFO)
     except (OSError, ValueError) as problem:
@@ -85,14 +67,7 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 
 def check_readable(folder: Path) -> None:
-    """Reject record formats that require TensorFlow.
-
-    Args:
-        folder: folder of a version.
-
-    Raises:
-        UserError: the record files are not array_record.
-    """
+    """Reject record formats that require TensorFlow."""
     file_format = read_info(folder).get("fileFormat", "tfrecord")
     if file_format != "array_record":
         raise UserError(
@@ -102,16 +77,10 @@ def check_readable(folder: Path) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a fingerprint of a prepared folder without reading the record files in full.
+    """Return 16 hexadecimal digits for a prepared folder without reading the record files in full.
 
     Record files may be large and lie on a slow network drive, so only their names, sizes and evenly spaced samples are
     hashed. Sizes alone would not suffice, because they are multiples of 64 KiB.
-
-    Args:
-        folder: folder of a version.
-
-    Returns:
-        16 hexadecimal digits.
     """
     digest = hashlib.sha256()
     files = sorted(entry for entry in folder.iterdir() if entry.is_file())
@@ -130,11 +99,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def listing(data_dir: Path) -> list[str]:
-    """Return the sorted names (``name`` or ``name/config``) of the prepared data sets in a folder.
-
-    Args:
-        data_dir: folder in TFDS layout.
-    """
+    """Return the sorted names (``name`` or ``name/config``) of the prepared data sets in a folder."""
     try:
         found = {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/{_INFO}")}
         found |= {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/*/{_INFO}")}
@@ -168,14 +133,7 @@ _TEMPLATE = re.compile(r"([^{}]|\{(DATASET|SPLIT|FILEFORMAT|SHARD_INDEX|NUM_SHAR
 
 
 def check(folder: Path) -> None:
-    """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder.
-
-    Args:
-        folder: folder of a version.
-
-    Raises:
-        UserError: the folder is not safe to open, or its description cannot be read.
-    """
+    """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder."""
     info = _read(folder / INFO)
     if isinstance(info, dict):  # TFDS reports other types as errors
         _check_classes(folder / INFO, info.get("features"))
@@ -283,19 +241,10 @@ class _Formats(NamedTuple):
 
 
 def read(folder: Path, name: str) -> Dataset:
-    """Decode both splits of a prepared data set.
+    """Decode the splits ``train`` and ``test`` (``validation`` if that is missing) of a prepared data set into memory.
 
-    Args:
-        folder: folder of a version, with ``dataset_info.json``.
-        name: name of the returned data set.
-
-    Returns:
-        The data set, in memory. Its test split is ``test``, or ``validation`` if ``test`` is missing.
-
-    Raises:
-        UserError: the folder is damaged or incomplete, is not array_record, or does not hold images of one shape with
-            one integer label each.
-        UnavailableError: tensorflow-datasets, array_record or Pillow cannot be imported.
+    Raises UserError if the folder is damaged or does not hold array_record images of one shape with one integer label each,
+    and UnavailableError if tensorflow-datasets, array_record or Pillow cannot be imported.
     """
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
     check_readable(folder)

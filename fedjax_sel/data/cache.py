@@ -20,18 +20,13 @@ from fedjax_sel.core import files
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
-# Temporary folders that a writer fills and then renames, and the removal of folders that killed writers left.
-#
-# A writer locks its folder, and the system releases the lock when the process ends for any reason. Unlocked folders
-# with the prefix `.writing-held-` can therefore be removed at once. Without file locks (Windows, some file systems)
-# folders are removed after a day.
-
-
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
+# A writer locks its temporary folder until its process ends for any reason. Unlocked folders with the prefix
+# `.writing-held-` can therefore be removed at once. Without file locks (Windows, some file systems) it takes a day.
 _PREFIX = ".writing-"
 _HELD_PREFIX = ".writing-held-"
 _ABANDONED_AFTER_SECONDS = 24 * 3600.0
@@ -180,16 +175,10 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
             np.save(path, getattr(dataset, array), allow_pickle=False)
             described[path.name] = _describe(path)
         manifest = {
-            "format": _FORMAT,
-            "name": dataset.name,
-            "fingerprint": fingerprint,
-            "num_classes": dataset.num_classes,
-            "source": dataset.source,
-            "mean": dataset.mean,
-            "std": dataset.std,
-            "shapes": {array: getattr(dataset, array).shape for array in stored},
-            "files": described,
-        }
+            "format": _FORMAT, "name": dataset.name, "fingerprint": fingerprint, "num_classes": dataset.num_classes,
+            "source": dataset.source, "mean": dataset.mean, "std": dataset.std,
+            "shapes": {array: getattr(dataset, array).shape for array in stored}, "files": described,
+        }  # fmt: skip
         manifest["digest"] = _manifest_digest(manifest)
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         temporary.chmod(0o755)  # mkdtemp makes it private, but other users may share the cache
@@ -199,7 +188,7 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
 def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
     """Read a copy, with read-only memory-mapped images, and check the digest of every file.
 
-    Raises DamagedCopyError if a check fails, or if the copy holds another data set or (unless None) another fingerprint.
+    Raises DamagedCopyError if a check fails, or if the copy holds another data set or another fingerprint (None: any).
     """
     manifest = _read_manifest(copy)
     if manifest["name"] != name or fingerprint not in (None, manifest["fingerprint"]):

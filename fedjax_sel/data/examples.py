@@ -83,6 +83,11 @@ def is_picture(value: Any) -> bool:
     return hasattr(value, "getbands")
 
 
+def holds_pictures(value: Any) -> bool:
+    """Return whether a value is a picture or a list with pictures."""
+    return is_picture(value) or (isinstance(value, list) and any(map(is_picture, value)))
+
+
 def inputs(part: str, tree: Tree) -> Tree:
     """Convert uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` inputs to images, all others to float32 or int32."""
 
@@ -123,8 +128,8 @@ def check_alike(train: Tree, test: Tree, what: str) -> None:
     one, other = (dict(leaves(tree, what)) for tree in (train, test))
     if list(one) != list(other):
         raise UserError(
-            f"test {what}: their arrays are {_listed(other)}, but those in train are {_listed(one)}; "
-            "give both parts one structure"
+            f"test {what}: their arrays are {shown(', '.join(other))}, but those in train are "
+            f"{shown(', '.join(one))}; give both parts one structure"
         )
     for name, array in one.items():
         if (array.dtype, array.shape[1:]) != (other[name].dtype, other[name].shape[1:]):
@@ -144,8 +149,9 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
     if (count == 0 and not isinstance(count, bool)) or (count is None and not are_labels):
         return 0
     if not are_labels:
+        found = f"{train.dtype} of shape {train.shape}" if is_array(train) else "several arrays"
         raise UserError(
-            f"num_classes: {shown(count)} was given, but the targets are {_described(train)}, not one whole number per "
+            f"num_classes: {shown(count)} was given, but the targets are {found}, not one whole number per "
             "example; leave it out, or give one class per example"
         )
     largest = max(int(labels.max()) for labels in parts.values())
@@ -207,7 +213,7 @@ def reason(problem: Exception) -> str:
 
 def _pictures(part: str, value: Any) -> Any:
     """Convert a list of pictures to arrays of pixels; return all other values unchanged."""
-    if not (isinstance(value, list) and any(map(is_picture, value))):
+    if not (isinstance(value, list) and holds_pictures(value)):
         return value
     return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
 
@@ -215,8 +221,8 @@ def _pictures(part: str, value: Any) -> Any:
 def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
     """Convert one example's tensor, picture or number to an array.
 
-    Pictures in inputs become displayed pixels. Pictures in targets, such as segmentation masks, keep their stored numbers,
-    which are the classes.
+    Pictures in inputs become displayed pixels. Pictures in targets, such as segmentation masks, keep their stored
+    numbers, which are the classes.
     """
     try:
         for method in ("detach", "cpu"):  # NumPy cannot convert tensors that require gradients or lie on a device
@@ -294,11 +300,3 @@ def _number(name: str, array: np.ndarray) -> np.ndarray:
         place = tuple(int(axis) for axis in np.argwhere(~finite)[0])
         raise UserError(f"{name}: {array[place]} of example {place[0]} is not a finite float32; replace or remove it")
     return converted
-
-
-def _described(tree: Tree) -> str:
-    return f"{tree.dtype} of shape {tree.shape}" if is_array(tree) else "several arrays"
-
-
-def _listed(named: dict[str, Any]) -> str:
-    return shown(", ".join(named))

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedjax_sel.core.parsing import did_you_mean, shown
 from fedjax_sel.data import examples
-from fedjax_sel.data.examples import Tree, as_array, is_picture, reason
+from fedjax_sel.data.examples import Tree, as_array, holds_pictures, is_picture, reason
 from fedjax_sel.errors import UserError
 
 
@@ -86,20 +86,15 @@ def stacked(part: str, items: list[Any]) -> Any:
     first = items[0]
     shapes = [array.shape for _, array in examples.leaves(first)]
     for position, item in enumerate(items):
-        if [array.shape for _, array in examples.leaves(item)] != shapes:
-            found = [array.shape for _, array in examples.leaves(item)]
+        if (found := [array.shape for _, array in examples.leaves(item)]) != shapes:
             raise UserError(
-                f"{part}: example {position} has arrays of shape {_listed(found)}, but example 0 has "
-                f"{_listed(shapes)}; use a transform to bring all to one size"
+                f"{part}: example {position} has arrays of shape {', '.join(map(str, found))}, but example 0 has "
+                f"{', '.join(map(str, shapes))}; use a transform to bring all to one size"
             )
     try:
         return examples.transform(lambda *arrays: np.stack(arrays), first, *items[1:])
     except (KeyError, TypeError, IndexError, ValueError) as problem:
         raise UserError(f"{part}: examples differ in structure ({problem}); give all the same structure") from problem
-
-
-def _listed(shapes: list[tuple[int, ...]]) -> str:
-    return ", ".join(map(str, shapes))
 
 
 def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
@@ -137,21 +132,19 @@ def read_huggingface(
     """
     train, test = _splits(data)
     inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
-    for column in dict.fromkeys([*_names(inputs), *_names(targets)]):
+    wanted = list(dict.fromkeys([*_names(inputs), *_names(targets)]))
+    for column in wanted:
         _check_classes(column, train.features.get(column), test.features.get(column))
-    parts = []
-    for part, split in (("train", train), ("test", test)):
-        wanted = [*_names(inputs), *_names(targets)]
-        wanted += [client_column] if client_column is not None and part == "train" else []
-        parts.append(_read(part, split, list(dict.fromkeys(wanted)), _names(inputs), channels_first))
-    of_train, of_test = parts
+    clients = [client_column] if client_column is not None and client_column not in wanted else []
+    parts = [
+        _read(part, split, columns, _names(inputs), channels_first)
+        for part, split, columns in (("train", train, [*wanted, *clients]), ("test", test, wanted))
+    ]
+    of_train, of_test = ((_chosen(part, inputs), _chosen(part, targets)) for part in parts)
+    client_ids = None if client_column is None else parts[0][client_column]
+    has_feature = isinstance(targets, str) and not _is_transformed(train)
     return Columns(
-        (_chosen(of_train, inputs), _chosen(of_train, targets)),
-        (_chosen(of_test, inputs), _chosen(of_test, targets)),
-        None if client_column is None else of_train[client_column],
-        getattr(train.features[targets], "num_classes", None)
-        if isinstance(targets, str) and not _is_transformed(train)
-        else None,
+        of_train, of_test, client_ids, getattr(train.features[targets], "num_classes", None) if has_feature else None
     )
 
 
@@ -164,7 +157,7 @@ def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels
                 raise UserError(f"{part}: no column {shown(column)}; {did_you_mean(str(column), map(str, names))}")
         stored = split if transformed else split.select_columns(columns).with_format(None)
         # Pictures are read row by row: NumPy's format returns their stored numbers, such as palette indices.
-        by_rows = columns if transformed else [c for c in columns if c in inputs and _holds_pictures(stored[0][c])]
+        by_rows = columns if transformed else [c for c in columns if c in inputs and holds_pictures(stored[0][c])]
         arrays = {}
         if whole := [column for column in columns if column not in by_rows]:
             arrays = dict(stored.select_columns(whole).with_format("numpy")[:])
@@ -179,16 +172,14 @@ def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels
     except UserError:
         raise
     except Exception as problem:  # the package, Pillow and the user's transform may raise anything
-        raise _unreadable(part, columns, problem) from problem
+        raise UserError(
+            f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); fix the data set"
+        ) from problem
     return arrays
 
 
 def _is_transformed(split: Any) -> bool:
     return split.format["type"] == "custom"
-
-
-def _holds_pictures(value: Any) -> bool:
-    return is_picture(value) or (isinstance(value, list) and any(map(is_picture, value)))
 
 
 def _check_classes(column: str, train: Any, test: Any) -> None:
@@ -201,10 +192,6 @@ def _check_classes(column: str, train: Any, test: Any) -> None:
             f"test: the classes of column {column} are {shown(', '.join(map(str, other)))}, but in train "
             f"{shown(', '.join(map(str, one)))}; number them alike with align_labels_with_mapping"
         )
-
-
-def _unreadable(part: str, columns: list[str], problem: Exception) -> UserError:
-    return UserError(f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); fix the data set")
 
 
 def _splits(data: Any) -> tuple[Any, Any]:

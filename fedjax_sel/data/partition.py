@@ -19,12 +19,7 @@ from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.errors import UserError
 
 _SCHEMES: dict[str, Callable[..., Assignment]] = {
-    "shards": schemes.shards,
-    "dirichlet_qp": schemes.dirichlet_qp,
-    "skewness": schemes.skewness,
-    "dirichlet": schemes.dirichlet,
-    "iid": schemes.iid,
-    "natural": schemes.natural,
+    name: getattr(schemes, name) for name in ("shards", "dirichlet_qp", "skewness", "dirichlet", "iid", "natural")
 }
 
 SCHEMES: tuple[str, ...] = tuple(_SCHEMES)
@@ -77,9 +72,7 @@ class Partition:
         if not isinstance(indices, Sequence | np.ndarray) or isinstance(indices, str) or not len(indices):
             raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions per client")
         positions = [_positions(client, own, num_examples) for client, own in enumerate(indices)]
-        unassigned = np.ones(num_examples, bool)
-        unassigned[np.concatenate(positions)] = False
-        return cls(positions, np.flatnonzero(unassigned).astype(np.int64), HANDMADE, num_examples)
+        return cls(positions, _unassigned(np.concatenate(positions), num_examples), HANDMADE, num_examples)
 
     @property
     def num_clients(self) -> int:
@@ -131,7 +124,19 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
         raise UserError(f"{num_clients} clients cannot share {len(labels)} training examples: lower num_clients")
     chosen = {option: value for option, value in options.items() if value is not None}
     assignment = _SCHEMES[scheme](_generator(seed, _DEAL), labels, num_clients, **chosen)
-    return _grouped(assignment, num_clients, seed, scheme, len(labels))
+    # One shuffle of all examples and a stable sort by owner shuffle each client's part without a loop.
+    order = _generator(seed, _ORDER).permutation(len(assignment.examples))
+    order = order[np.argsort(assignment.owners[order], kind="stable")]
+    assigned = assignment.examples[order].astype(np.int64)
+    sizes = np.bincount(assignment.owners, minlength=num_clients)
+    parts = np.split(assigned, np.cumsum(sizes)[:-1])
+    return Partition(parts, _unassigned(assigned, len(labels)), scheme, len(labels))
+
+
+def _unassigned(assigned: np.ndarray, num_examples: int) -> np.ndarray:
+    left = np.ones(num_examples, bool)
+    left[assigned] = False
+    return np.flatnonzero(left).astype(np.int64)
 
 
 def _labels(scheme: str, targets: Tree) -> np.ndarray:
@@ -226,19 +231,3 @@ def _generator(seed: int, purpose: int) -> np.random.Generator:
     if seed < 0:
         raise UserError("the seed of a partition must be a whole number of at least 0")
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))
-
-
-def _grouped(assignment: Assignment, num_clients: int, seed: int, scheme: str, num_examples: int) -> Partition:
-    # One shuffle of all examples and a stable sort by owner shuffle each client's part without a loop.
-    order = _generator(seed, _ORDER).permutation(len(assignment.examples))
-    order = order[np.argsort(assignment.owners[order], kind="stable")]
-    examples = assignment.examples[order].astype(np.int64)
-    sizes = np.bincount(assignment.owners, minlength=num_clients)
-    unassigned = np.ones(num_examples, bool)
-    unassigned[examples] = False
-    return Partition(
-        indices=np.split(examples, np.cumsum(sizes)[:-1]),
-        remainder=np.flatnonzero(unassigned).astype(np.int64),
-        scheme=scheme,
-        num_examples=num_examples,
-    )

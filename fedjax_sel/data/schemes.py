@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import operator
 from collections.abc import Callable
@@ -91,8 +92,8 @@ def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
 def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
     """Assign given numbers of examples per client and label, int ``[N, C]``.
 
-    An exhausted pool is reused from its start, so clients may share examples. A client receives an example twice only if
-    its count exceeds the pool.
+    An exhausted pool is reused from its start, so clients may share examples. A client receives an example twice only
+    if its count exceeds the pool.
     """
     clients = np.arange(len(counts))
     owners = [np.repeat(clients, counts[:, label]) for label in range(len(label_pools))]
@@ -203,21 +204,10 @@ def dirichlet_qp(
 ) -> Assignment:
     """Draw label proportions ~ Dir(alpha * label frequencies), with the most even sizes that assign all examples.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        alpha: total concentration, split over the labels by frequency: 0.2 gives 0.02 per label for ten equally
-            frequent labels.
-        min_size: smallest number of examples per client.
-        rounding: ``largest-remainder`` gives examples left by rounding to the largest remainders, so no client receives
-            a label of which it has no share. ``scatter`` gives them to random clients, as the reference code does.
-
-    Returns:
-        The assignment of all examples.
-
-    Raises:
-        UserError: a value is out of range, or 100 draws of proportions admit no sizes.
+    The labels split `alpha` by frequency: 0.2 gives 0.02 per label for ten equally frequent labels. Each client has at
+    least `min_size` examples. The `rounding` ``largest-remainder`` gives examples left by rounding to the largest
+    remainders, so no client receives a label of which it has no share. ``scatter`` gives them to random clients, as the
+    reference code does.
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
@@ -261,21 +251,10 @@ def dirichlet(
 ) -> Assignment:
     """Draw Dirichlet proportions with concentration ``alpha`` per label (or client), as most libraries do.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        alpha: concentration per label (``hsu``) or per client (``yurochkin``). By contrast, ``dirichlet_qp`` divides
-            its alpha by ten for ten equally frequent labels.
-        form: ``hsu``: each client draws its label proportions, and all clients have ``n // N`` examples.
-            ``yurochkin``: each label draws its proportions over clients, and sizes vary.
-        min_size: smallest number of examples per client for ``yurochkin``, which redraws at most 10 times to reach it.
-
-    Returns:
-        The assignment; ``yurochkin`` assigns all examples.
-
-    Raises:
-        UserError: a value is out of range, or a client stays smaller than `min_size`.
+    By contrast, ``dirichlet_qp`` divides its alpha by ten for ten equally frequent labels. In the form ``hsu`` each
+    client draws its label proportions, and all clients have ``n // N`` examples. In the form ``yurochkin`` each label
+    draws its proportions over clients, sizes vary, and all examples are assigned; it redraws at most 10 times until
+    each client has at least `min_size` examples.
 
     Source: Hsu, Qi, Brown 2019 (arXiv 1909.06335); Yurochkin et al. 2019 (ICML).
     """
@@ -385,22 +364,13 @@ def skewness(
 ) -> Assignment:
     """Give each client a share of examples of its main label, and spread the rest evenly over the other labels.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        skewness: share of the main label, in (0, 1] (1, 0.8 and 0.5 in the paper); or ``"H"``, half of each of two
-            labels.
-        main: ``balanced``: labels are main labels equally often (to within one client), label totals are balanced, and
-            clients share no examples. All clients have the largest size, at most ``n // N``, for which no label is
-            exhausted (542 instead of 600 for MNIST with N = 100 and skewness 1).
-            ``random``: main labels are drawn at random; exhausted labels are reused, so clients share examples.
+    `skewness` is the share of the main label, in (0, 1] (1, 0.8 and 0.5 in the paper); or ``"H"``, half of each of two
+    labels. All clients have one size, and the remaining examples are unassigned.
 
-    Returns:
-        The assignment; all clients have one size, and the remaining examples are unassigned.
-
-    Raises:
-        UserError: a value is out of range, or there are too few examples.
+    With `main` ``balanced``, labels are main labels equally often (to within one client), label totals are balanced,
+    and clients share no examples. The size is the largest, at most ``n // N``, for which no label is exhausted (542
+    instead of 600 for MNIST with N = 100 and skewness 1). With ``random``, main labels are drawn at random; exhausted
+    labels are reused, so clients share examples.
 
     Source: FL-DP3S section 4; flsim's ``load_data.py``.
     """
@@ -496,11 +466,4 @@ def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
     """Return the largest size up to ``most`` that fits, by bisection, or 0; larger sizes need more examples."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect.bisect_left(range(1, most + 1), True, key=lambda size: not fits(size))

@@ -113,14 +113,11 @@ def _versions(base: Path) -> list[Path]:
     return sorted(found, key=lambda entry: tuple(int(part) for part in entry.name.split(".")))
 
 
-# Security checks of a prepared folder, before TFDS opens it.
-#
-# TFDS imports the module of each class that features.json and dataset_info.json name, and reads records from the path
-# template in the latter. A malicious folder could thereby run code or read other folders.
+# Security checks of a prepared folder, before TFDS opens it. TFDS imports the module of each class that features.json
+# and dataset_info.json name, and reads records from the path template in the latter. A malicious folder could thereby
+# run code or read other folders.
 
-
-INFO, FEATURES = "dataset_info.json", "features.json"
-
+_FEATURES = "features.json"
 _OWN_FEATURE = re.compile(r"tensorflow_datasets\.core\.features(\.[A-Za-z]\w*)+", re.ASCII)
 _CLASS_KEYS = ("pythonClassName", "python_class_name", "type")  # both spellings of protobuf, and the legacy format
 _JSON_KEYS = ("json", "content")  # strings that TFDS decodes as JSON
@@ -134,16 +131,16 @@ _TEMPLATE = re.compile(r"([^{}]|\{(DATASET|SPLIT|FILEFORMAT|SHARD_INDEX|NUM_SHAR
 
 def check(folder: Path) -> None:
     """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder."""
-    info = _read(folder / INFO)
+    info = _read(folder / _INFO)
     if isinstance(info, dict):  # TFDS reports other types as errors
-        _check_classes(folder / INFO, info.get("features"))
-        for path in _records(folder / INFO, info):
+        _check_classes(folder / _INFO, info.get("features"))
+        for path in _records(folder / _INFO, info):
             if "://" in path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
                 raise UserError(
-                    f"{folder / INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
+                    f"{folder / _INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
                     "again, and do not use a folder that you do not trust"
                 )
-    _check_classes(folder / FEATURES, _read(folder / FEATURES))
+    _check_classes(folder / _FEATURES, _read(folder / _FEATURES))
 
 
 def _read(path: Path) -> Any:
@@ -182,7 +179,10 @@ def _texts(path: Path, value: Any) -> Iterator[tuple[str, str]]:
                 if isinstance(inner, str):
                     yield key, inner
                     if key in _JSON_KEYS:
-                        waiting.append(_decoded(path, inner))
+                        try:
+                            waiting.append(files.parse_json(inner))
+                        except ValueError as problem:
+                            raise _damaged_file(path, problem) from problem
                 else:
                     waiting.append(inner)
 
@@ -203,13 +203,6 @@ def _records(path: Path, info: dict[str, Any]) -> Iterator[str]:
                     DATASET=info.get("name"), SPLIT=split.get("name"), FILEFORMAT="array_record",
                     SHARD_INDEX="0", NUM_SHARDS="1", SHARD_X_OF_Y="0-of-1",
                 )  # fmt: skip
-
-
-def _decoded(path: Path, text: str) -> Any:
-    try:
-        return files.parse_json(text)
-    except ValueError as problem:
-        raise _damaged_file(path, problem) from problem
 
 
 def _damaged_file(path: Path, problem: Exception) -> UserError:
@@ -243,8 +236,8 @@ class _Formats(NamedTuple):
 def read(folder: Path, name: str) -> Dataset:
     """Decode the splits ``train`` and ``test`` (``validation`` if that is missing) of a prepared data set into memory.
 
-    Raises UserError if the folder is damaged or does not hold array_record images of one shape with one integer label each,
-    and UnavailableError if tensorflow-datasets, array_record or Pillow cannot be imported.
+    Raises UserError if the folder is damaged or does not hold array_record images of one shape with one integer label
+    each, and UnavailableError if tensorflow-datasets, array_record or Pillow cannot be imported.
     """
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
     check_readable(folder)
@@ -254,23 +247,29 @@ def read(folder: Path, name: str) -> Dataset:
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
-            splits = {split: _shards(builder.info.splits[split]) for split in builder.info.splits}
+            shards = {
+                split: [
+                    (Path(str(path)), int(length))
+                    for path, length in zip(info.filepaths, info.shard_lengths, strict=True)
+                ]
+                for split, info in ((split, builder.info.splits[split]) for split in builder.info.splits)
+            }
         except UserError:
             raise
         except Exception as problem:
             raise _damaged(folder, problem) from problem
-        test_split = "test" if "test" in splits else "validation"
+        test_split = "test" if "test" in shards else "validation"
         for split in ("train", test_split):
-            if split not in splits:
+            if split not in shards:
                 raise UserError(
-                    f"{folder} has no {split!r} split (it has: {', '.join(splits) or 'none'}): use another set"
+                    f"{folder} has no {split!r} split (it has: {', '.join(shards) or 'none'}): use another set"
                 )
-            _check_shards(splits[split])
-        decoded = {}
-        with download.bar(f"decoding {name}", sum(splits[s].num_examples for s in ("train", test_split))) as advance:
-            for split in ("train", test_split):
-                decoded[split] = _decode(folder, builder, split, splits[split].num_examples, keys, formats, advance)
-    (train_images, train_labels, jpeg), (test_images, test_labels, _) = decoded["train"], decoded[test_split]
+            _check_shards(shards[split])
+        sizes = {split: sum(length for _, length in shards[split]) for split in ("train", test_split)}
+        with download.bar(f"decoding {name}", sum(sizes.values())) as advance:
+            (train_images, train_labels, jpeg), (test_images, test_labels, _) = (
+                _decode(folder, builder, split, size, keys, formats, advance) for split, size in sizes.items()
+            )
     if train_images.shape[1:] != test_images.shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
     return Dataset.build(
@@ -284,26 +283,11 @@ def read(folder: Path, name: str) -> Dataset:
     )
 
 
-class _Shards(NamedTuple):
-    paths: tuple[Path, ...]
-    lengths: tuple[int, ...]
-
-    @property
-    def num_examples(self) -> int:
-        return sum(self.lengths)
-
-
-def _shards(split_info: Any) -> _Shards:
-    return _Shards(
-        tuple(Path(str(path)) for path in split_info.filepaths), tuple(int(n) for n in split_info.shard_lengths)
-    )
-
-
-def _check_shards(shards: _Shards) -> None:
+def _check_shards(shards: list[tuple[Path, int]]) -> None:
     """Check the number of records in each shard; a truncated file opens without error, but holds no records."""
     from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
-    for path, length in zip(shards.paths, shards.lengths, strict=True):
+    for path, length in shards:
         if not path.is_file():
             raise UserError(f"{path} is missing, so the folder is damaged or incomplete: prepare the data set again")
         try:
@@ -390,7 +374,7 @@ def _source(folder: Path, name: str, jpeg: bool) -> str:
 
 def _says_jpeg(folder: Path, image_key: str) -> bool:
     try:
-        features = files.read_json(folder / "features.json")["featuresDict"]["features"]
+        features = files.read_json(folder / _FEATURES)["featuresDict"]["features"]
         return features[image_key]["image"].get("encodingFormat") == "jpeg"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

@@ -36,9 +36,7 @@ def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tup
     # A histogram of the 256 levels gives exact moments in one cheap pass.
     levels = np.arange(256) / 255.0
     counts = np.zeros((channels, 256), np.int64)
-    for chunk in (
-        part[first : first + _CHUNK_EXAMPLES] for part in images for first in range(0, len(part), _CHUNK_EXAMPLES)
-    ):
+    for chunk in (part[i : i + _CHUNK_EXAMPLES] for part in images for i in range(0, len(part), _CHUNK_EXAMPLES)):
         for channel in range(channels):
             counts[channel] += np.bincount(chunk[..., channel].ravel(), minlength=256)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -226,9 +224,6 @@ class Dataset:
                 example, else 0. Pass 0 if such numbers are not classes.
             name: name for reports. ``mnist``, ``fashion_mnist`` and ``cifar10`` select their published normalization.
 
-        Returns:
-            The data set.
-
         Raises:
             UserError: an array has an unsupported dtype or shape, or the arrays do not match each other.
         """
@@ -279,9 +274,6 @@ class Dataset:
             name: name for reports, as in `from_arrays`.
             channels_first: layout of the inputs, as in `from_torch`.
 
-        Returns:
-            The data set.
-
         Raises:
             UserError: a split or column is missing, or values have an unsupported dtype or shape.
         """
@@ -312,9 +304,6 @@ class Dataset:
             channels_first: True if inputs with three axes are [channels, H, W], as torchvision's ``ToTensor`` returns
                 them. They are transposed to [H, W, channels]; Pillow pictures already have that layout.
             name: name for reports, as in `from_arrays`.
-
-        Returns:
-            The data set.
 
         Raises:
             UserError: an argument is no such data set, or values have an unsupported dtype or shape.

@@ -62,9 +62,6 @@ class Partition:
             indices: per client, the positions of its examples in the training set; their order is kept.
             num_examples: size n of the training set, without the server's examples.
 
-        Returns:
-            The partition.
-
         Raises:
             UserError: there is no client, a client has no examples or one example twice, or a position is out of range.
         """
@@ -110,9 +107,6 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
         num_clients: number of clients N.
         seed: non-negative seed; the same seed gives the same partition on all machines.
         **options: options of the scheme (see ``options``); None keeps the default.
-
-    Returns:
-        The partition.
 
     Raises:
         UserError: the scheme or an option is unknown, a value is out of range, or the data do not fit the scheme.

@@ -133,7 +133,7 @@ class Dataset:
                     digest.update(array[first : first + _CHUNK_EXAMPLES].tobytes())
         if classic and self.num_classes > highest_label + 1:
             digest.update(f"{self.num_classes} classes".encode())
-        # `build` chooses the default from all training examples, including those that the server keeps.
+        # The default of `build` depends on all training examples, including the examples held by the server.
         default = _normalisation(self.name, self.train_images, *(self.held_by_server or ())[:1])
         own, usual = (_applied(self.train_images, *moments) for moments in ((self.mean, self.std), default))
         if own != usual:

@@ -20,18 +20,13 @@ from fedjax_sel.core import files
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
-# Temporary folders that a writer fills and then renames, and the removal of folders that killed writers left.
-#
-# A writer locks its folder, and the system releases the lock when the process ends for any reason. Unlocked folders
-# with the prefix `.writing-held-` can therefore be removed at once. Without file locks (Windows, some file systems)
-# folders are removed after a day.
-
-
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
+# A writer locks its temporary folder until its process ends for any reason. Unlocked folders with the prefix
+# `.writing-held-` can therefore be removed at once. Without file locks (Windows, some file systems) it takes a day.
 _PREFIX = ".writing-"
 _HELD_PREFIX = ".writing-held-"
 _ABANDONED_AFTER_SECONDS = 24 * 3600.0
@@ -39,17 +34,7 @@ _ABANDONED_AFTER_SECONDS = 24 * 3600.0
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Create a temporary folder, and remove it on exit unless it was renamed.
-
-    Args:
-        parent: an existing folder.
-
-    Yields:
-        The folder, which may be renamed.
-
-    Raises:
-        OSError: the folder cannot be created.
-    """
+    """Create a temporary folder, and remove it on exit unless it was renamed."""
     made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     handle = _hold(made)
     try:
@@ -63,11 +48,7 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Remove the temporary folders of dead writers.
-
-    Args:
-        parent: folder to search; need not exist.
-    """
+    """Remove the temporary folders that dead writers left in a folder, which need not exist."""
     for entry in parent.glob(f"{_PREFIX}*"):
         if not entry.name.startswith(_HELD_PREFIX):
             with contextlib.suppress(OSError):
@@ -108,14 +89,7 @@ class DamagedCopyError(Exception):
 
 
 def root() -> Path:
-    """Return the folder of decoded copies: FEDJAX_SEL_CACHE, else below XDG_CACHE_HOME, else below ~/.cache.
-
-    Returns:
-        The folder, which need not exist.
-
-    Raises:
-        UserError: the user has no home folder.
-    """
+    """Return the folder of decoded copies: FEDJAX_SEL_CACHE, else below XDG_CACHE_HOME, else below ~/.cache."""
     chosen, base = os.environ.get("FEDJAX_SEL_CACHE"), os.environ.get("XDG_CACHE_HOME")
     try:
         if chosen:
@@ -129,25 +103,14 @@ def root() -> Path:
 
 
 def copy_folder(parent: Path, name: str, fingerprint: str) -> Path:
-    """Return the folder of a data set's decoded copy, which need not exist.
-
-    Args:
-        parent: folder of decoded copies.
-        name: name of the data set; a slash (``name/config``) becomes ``--``.
-        fingerprint: fingerprint of the source.
-    """
+    """Return the folder of a data set's decoded copy; a slash in the name (``name/config``) becomes ``--``."""
     return parent / f"{name.replace('/', '--')}-{fingerprint}"
 
 
 def find(parent: Path, name: str) -> list[Path]:
-    """Return all copies of a data set in a folder, from any source.
+    """Return all copies of a data set in a folder (or the folder itself, if it is a copy).
 
-    Args:
-        parent: folder of decoded copies, or one copy itself.
-        name: name of the data set.
-
-    Returns:
-        Folders of copies: copies of the official files first, then the newest first.
+    Copies of the official files come first, then the newest.
     """
     prefix = name.replace("/", "--") + "-"
     try:
@@ -178,8 +141,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
         build: function that decodes the source.
 
     Returns:
-        The data set, with memory-mapped images. If the folder cannot be written, the data set in memory, with a
-        warning.
+        The data set, with memory-mapped images; in memory, with a warning, if the folder cannot be written.
     """
     copy = copy_folder(parent, name, fingerprint)
     sweep(parent)
@@ -202,13 +164,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
 def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
     """Write a copy atomically: into a temporary folder beside the final one, which is then renamed.
 
-    Args:
-        copy: folder of the copy; an existing intact copy is kept.
-        dataset: data set whose inputs and targets are plain arrays.
-        fingerprint: fingerprint of the source.
-
-    Raises:
-        OSError: the folder cannot be written.
+    An existing intact copy is kept. Raises OSError if the folder cannot be written.
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(copy.parent) as temporary:
@@ -219,16 +175,10 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
             np.save(path, getattr(dataset, array), allow_pickle=False)
             described[path.name] = _describe(path)
         manifest = {
-            "format": _FORMAT,
-            "name": dataset.name,
-            "fingerprint": fingerprint,
-            "num_classes": dataset.num_classes,
-            "source": dataset.source,
-            "mean": dataset.mean,
-            "std": dataset.std,
-            "shapes": {array: getattr(dataset, array).shape for array in stored},
-            "files": described,
-        }
+            "format": _FORMAT, "name": dataset.name, "fingerprint": fingerprint, "num_classes": dataset.num_classes,
+            "source": dataset.source, "mean": dataset.mean, "std": dataset.std,
+            "shapes": {array: getattr(dataset, array).shape for array in stored}, "files": described,
+        }  # fmt: skip
         manifest["digest"] = _manifest_digest(manifest)
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         temporary.chmod(0o755)  # mkdtemp makes it private, but other users may share the cache
@@ -236,19 +186,9 @@ def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
 
 
 def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
-    """Read a copy and check the digest of every file.
+    """Read a copy, with read-only memory-mapped images, and check the digest of every file.
 
-    Args:
-        copy: the copy's folder.
-        name: expected name of the data set.
-        fingerprint: expected fingerprint of the source; None accepts any.
-
-    Returns:
-        The data set, with read-only memory-mapped images.
-
-    Raises:
-        DamagedCopyError: a file is missing or has the wrong length or contents, the manifest was changed, or the copy
-            holds another data set.
+    Raises DamagedCopyError if a check fails, or if the copy holds another data set or another fingerprint (None: any).
     """
     manifest = _read_manifest(copy)
     if manifest["name"] != name or fingerprint not in (None, manifest["fingerprint"]):

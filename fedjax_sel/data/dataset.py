@@ -21,19 +21,14 @@ _PUBLISHED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "cifar10": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 }
 
-_CHUNK = 4096  # examples
+_CHUNK_EXAMPLES = 4096
 
 
 def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation per channel for normalizing images.
+    """Return the mean and standard deviation per channel of pixels scaled to [0, 1], for normalizing images.
 
-    Args:
-        name: name of the data set; three data sets have published constants, from FedCor's code.
-        *images: one or more uint8 arrays ``[n, H, W, C]``; read in chunks, so that memory maps are not loaded whole.
-
-    Returns:
-        Per-channel means and standard deviations of pixels scaled to [0, 1]. A constant channel has standard
-        deviation 1.
+    Three names have published constants, from FedCor's code. The uint8 arrays ``[n, H, W, C]`` are read in chunks, so
+    that memory maps are not loaded whole. A constant channel has standard deviation 1.
     """
     channels = images[0].shape[-1]
     if name in _PUBLISHED and len(_PUBLISHED[name][0]) == channels:
@@ -41,7 +36,7 @@ def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tup
     # A histogram of the 256 levels gives exact moments in one cheap pass.
     levels = np.arange(256) / 255.0
     counts = np.zeros((channels, 256), np.int64)
-    for chunk in (part[first : first + _CHUNK] for part in images for first in range(0, len(part), _CHUNK)):
+    for chunk in (part[i : i + _CHUNK_EXAMPLES] for part in images for i in range(0, len(part), _CHUNK_EXAMPLES)):
         for channel in range(channels):
             counts[channel] += np.bincount(chunk[..., channel].ravel(), minlength=256)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -49,9 +44,6 @@ def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tup
     std = np.sqrt(np.maximum(shares @ levels**2 - mean**2, 0.0))
     std = np.where(std > 1e-6, std, 1.0)
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-_CHUNK_EXAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,14 +117,8 @@ class Dataset:
         normalization that differs from the default of `build`. For images with classes it omits the names, and the
         number of classes unless that exceeds the largest label plus one: digests in older run folders stay valid.
         """
-        parts = {
-            "train_images": self.train_images,
-            "train_labels": self.train_labels,
-            "test_images": self.test_images,
-            "test_labels": self.test_labels,
-        }
-        if self.held_by_server is not None:
-            parts |= {"server_images": self.held_by_server[0], "server_labels": self.held_by_server[1]}
+        names = [f"{part}_{kind}" for part in ("train", "test", "server") for kind in ("images", "labels")]
+        parts = {name: getattr(self, name) for name in (names[:4] if self.held_by_server is None else names)}
         classic = self.has_classes and examples.is_array(self.train_images) and examples.is_images(self.train_images)
         highest_label = 0
         digest = hashlib.sha256(
@@ -147,15 +133,12 @@ class Dataset:
                     digest.update(array[first : first + _CHUNK_EXAMPLES].tobytes())
         if classic and self.num_classes > highest_label + 1:
             digest.update(f"{self.num_classes} classes".encode())
-        own, usual = (_applied(self.train_images, *moments) for moments in ((self.mean, self.std), self._usual()))
+        # The default of `build` depends on all training examples, including the examples held by the server.
+        default = _normalisation(self.name, self.train_images, *(self.held_by_server or ())[:1])
+        own, usual = (_applied(self.train_images, *moments) for moments in ((self.mean, self.std), default))
         if own != usual:
             digest.update(f"normalised {own}".encode())
         return digest.hexdigest()
-
-    def _usual(self) -> tuple[Any, Any]:
-        """Return the means and standard deviations that `build` would choose; the server's examples count too."""
-        kept = () if self.held_by_server is None else (self.held_by_server[0],)
-        return _normalisation(self.name, self.train_images, *kept)
 
     @property
     def image_shape(self) -> Any:
@@ -213,16 +196,7 @@ class Dataset:
 
     @classmethod
     def build(cls, name: str, train_images: Tree, **fields: Any) -> Dataset:
-        """Make a data set with the default normalization of its name.
-
-        Args:
-            name: name of the data set.
-            train_images: training inputs; only uint8 ``[n, H, W, C]`` arrays are normalized.
-            **fields: all other fields but ``mean`` and ``std``.
-
-        Returns:
-            The data set.
-        """
+        """Make a data set of all fields but ``mean`` and ``std``, with the default normalization of its name."""
         mean, std = _normalisation(name, train_images)
         return cls(name=name, train_images=train_images, mean=mean, std=std, **fields)
 
@@ -249,9 +223,6 @@ class Dataset:
             num_classes: number of classes. Default: the largest label plus one if targets are one whole number per
                 example, else 0. Pass 0 if such numbers are not classes.
             name: name for reports. ``mnist``, ``fashion_mnist`` and ``cifar10`` select their published normalization.
-
-        Returns:
-            The data set.
 
         Raises:
             UserError: an array has an unsupported dtype or shape, or the arrays do not match each other.
@@ -303,9 +274,6 @@ class Dataset:
             name: name for reports, as in `from_arrays`.
             channels_first: layout of the inputs, as in `from_torch`.
 
-        Returns:
-            The data set.
-
         Raises:
             UserError: a split or column is missing, or values have an unsupported dtype or shape.
         """
@@ -336,9 +304,6 @@ class Dataset:
             channels_first: True if inputs with three axes are [channels, H, W], as torchvision's ``ToTensor`` returns
                 them. They are transposed to [H, W, channels]; Pillow pictures already have that layout.
             name: name for reports, as in `from_arrays`.
-
-        Returns:
-            The data set.
 
         Raises:
             UserError: an argument is no such data set, or values have an unsupported dtype or shape.

@@ -9,6 +9,7 @@ import http.client
 import io
 import math
 import os
+import queue
 import re
 import secrets
 import sys
@@ -39,13 +40,7 @@ _PATIENCE_SECONDS = 1.0
 def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal once the work has taken a second.
 
-    Args:
-        title: label of the bar.
-        total: number of steps (examples or bytes).
-        in_bytes: True to print amounts as bytes.
-
-    Yields:
-        ``advance(steps)``, to call after each piece of work.
+    Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples, or bytes.
     """
     started, shown, done = time.monotonic(), None, 0
 
@@ -111,73 +106,40 @@ _CIFARS = {
 }
 
 
-def _file(base: str, name: str, num_bytes: int, sha256: str) -> RemoteFile:
-    return RemoteFile(name, base + name, num_bytes, sha256)
-
-
 # Source of the checksums: tensorflow-datasets 4.9.10.
 OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
-    "mnist": (
-        _file(_MNIST, _TRAIN_IMAGES, 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-        _file(_MNIST, _TRAIN_LABELS, 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-        _file(_MNIST, _TEST_IMAGES, 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-        _file(_MNIST, _TEST_LABELS, 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-    ),
-    "fashion_mnist": (
-        _file(
-            _FASHION_MNIST, _TRAIN_IMAGES, 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
-        ),
-        _file(_FASHION_MNIST, _TRAIN_LABELS, 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
-        _file(
-            _FASHION_MNIST, _TEST_IMAGES, 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
-        ),
-        _file(_FASHION_MNIST, _TEST_LABELS, 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
-    ),
-    "cifar10": (
-        _file(
-            _CIFAR,
-            _CIFARS["cifar10"].archive,
-            170052171,
-            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        ),
-    ),
-    "cifar100": (
-        _file(
-            _CIFAR,
-            _CIFARS["cifar100"].archive,
-            168513733,
-            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        ),
-    ),
-}
+    dataset: tuple(RemoteFile(name, base + name, num_bytes, sha256) for name, num_bytes, sha256 in files)
+    for dataset, (base, files) in {
+        "mnist": (_MNIST, (
+            (_TRAIN_IMAGES, 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+            (_TRAIN_LABELS, 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+            (_TEST_IMAGES, 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+            (_TEST_LABELS, 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+        )),
+        "fashion_mnist": (_FASHION_MNIST, (
+            (_TRAIN_IMAGES, 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+            (_TRAIN_LABELS, 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+            (_TEST_IMAGES, 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+            (_TEST_LABELS, 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+        )),
+        "cifar10": (_CIFAR, (
+            ("cifar-10-binary.tar.gz", 170052171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+        )),
+        "cifar100": (_CIFAR, (
+            ("cifar-100-binary.tar.gz", 168513733, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
+        )),
+    }.items()
+}  # fmt: skip
 
 
 def fingerprint(dataset: str) -> str:
-    """Return the fingerprint of a data set's official files.
-
-    Args:
-        dataset: a name in ``OFFICIAL``.
-
-    Returns:
-        ``official_`` followed by 16 hexadecimal digits.
-    """
+    """Return the fingerprint of a data set's official files: ``official_`` and 16 hexadecimal digits."""
     digests = "\n".join(file.sha256 for file in OFFICIAL[dataset])
     return OFFICIAL_PREFIX + hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
 def parse(dataset: str, folder: Path) -> Dataset:
-    """Parse downloaded files.
-
-    Args:
-        dataset: a name in ``OFFICIAL``.
-        folder: folder with the files under their official names.
-
-    Returns:
-        The data set, in memory.
-
-    Raises:
-        ValueError: a file has invalid contents.
-    """
+    """Parse a folder of official files; raise ValueError for invalid contents."""
     num_classes = 10
     if dataset in _CIFARS:
         kind = _CIFARS[dataset]
@@ -244,16 +206,7 @@ _CHUNK_BYTES = 1 << 16
 def official(dataset: str, parent: Path) -> Dataset:
     """Return a data set from its official files; download missing files.
 
-    Args:
-        dataset: a name in ``official_files.OFFICIAL``.
-        parent: folder that keeps the files in ``<parent>/downloads/<dataset>/``. If it cannot be written, a temporary
-            folder is used.
-
-    Returns:
-        The data set, in memory.
-
-    Raises:
-        UserError: the download fails, or a file is not the official one.
+    Files are kept in ``<parent>/downloads/<dataset>/``, or in a temporary folder if that cannot be written.
     """
     folder = parent / "downloads" / dataset
     try:
@@ -269,21 +222,12 @@ def official(dataset: str, parent: Path) -> Dataset:
 def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
     """Download missing files into a folder, and verify the checksums of all files.
 
-    Args:
-        files: the files.
-        dataset: name of the data set, for messages and the mirror's folder.
-        folder: an existing, writable folder.
-
-    Raises:
-        OSError: a download fails.
-        UserError: a downloaded file has the wrong checksum; it is deleted.
+    Raises OSError if a download fails, and UserError for a downloaded file with the wrong checksum, which is deleted.
     """
     missing = []
     for file in files:
         path = folder / file.name
-        if not path.is_file():
-            missing.append(file)
-        elif _sha256(path) != file.sha256:
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
             path.unlink(missing_ok=True)
             missing.append(file)
     with bar(f"downloading {dataset}", sum(file.num_bytes for file in missing), in_bytes=True) as advance:
@@ -325,7 +269,7 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
         digest, received = hashlib.sha256(), 0
         with temporary.open("xb") as out, _open(address) as response:
             # Stops beyond the registered size, since a longer file is not the official one.
-            while received <= file.num_bytes and (chunk := _read(response)):
+            while received <= file.num_bytes and (chunk := response.read1(_CHUNK_BYTES)):
                 out.write(chunk)
                 digest.update(chunk)
                 received += len(chunk)
@@ -348,35 +292,22 @@ def _open(address: str) -> Any:
     A socket's timeout does not cover the lookup of the host's name, which can hang for much longer. The connection is
     therefore opened in a thread, which is abandoned after the limit.
     """
-    outcome: dict[str, Any] = {}
-    lock = threading.Lock()
+    outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def connect() -> None:
         try:
-            response = urllib.request.urlopen(address, timeout=min(CONNECT_SECONDS, STALL_SECONDS))
+            outcome.put(urllib.request.urlopen(address, timeout=min(CONNECT_SECONDS, STALL_SECONDS)))
         except BaseException as problem:  # re-raised in the waiting thread
-            outcome["problem"] = problem
-            return
-        with lock:
-            if "late" in outcome:
-                response.close()
-            outcome["response"] = response
+            outcome.put(problem)
 
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    with lock:
-        if "problem" in outcome:
-            raise outcome["problem"]
-        if "response" not in outcome:
-            outcome["late"] = True
-            raise TimeoutError(f"no answer within {CONNECT_SECONDS:g} seconds")
-        return outcome["response"]
-
-
-def _read(response: Any) -> bytes:
-    """Return the next available bytes; raise TimeoutError after the socket's timeout."""
-    return response.read1(_CHUNK_BYTES) if hasattr(response, "read1") else response.read(_CHUNK_BYTES)
+    threading.Thread(target=connect, daemon=True).start()
+    try:
+        answer = outcome.get(timeout=CONNECT_SECONDS)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {CONNECT_SECONDS:g} seconds") from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def _reason(problem: Exception) -> str:
@@ -387,8 +318,3 @@ def _reason(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return "no answer in time"
     return str(problem) or type(problem).__name__
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

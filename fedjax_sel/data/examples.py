@@ -16,15 +16,7 @@ Tree = Any
 
 
 def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each array with its path; dicts in sorted key order, as in JAX.
-
-    Args:
-        tree: the tree.
-        name: prefix of each path.
-
-    Yields:
-        Pairs of a path, such as ``name['a'][0]``, and an array.
-    """
+    """Yield each array with its path, such as ``name['a'][0]``; dicts in sorted key order, as in JAX."""
     if isinstance(tree, dict):
         for key in sorted(tree):
             yield from leaves(tree[key], f"{name}[{key!r}]")
@@ -36,16 +28,7 @@ def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def transform(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
-    """Apply a function to each array, like `jax.tree.map`.
-
-    Args:
-        function: function of an array of `tree` and the values at its path in `others`.
-        tree: tree that defines the structure.
-        *others: trees of the same structure, with any values as leaves.
-
-    Returns:
-        The tree of results.
-    """
+    """Apply a function to each array and to the values at its path in other trees, like `jax.tree.map`."""
     if isinstance(tree, dict):
         return {key: transform(function, tree[key], *(other[key] for other in others)) for key in sorted(tree)}
     if isinstance(tree, tuple):
@@ -79,19 +62,10 @@ def is_images(array: Any) -> bool:
 
 
 def pixels(name: str, picture: Any, mode: str | None = None) -> np.ndarray:
-    """Return the displayed pixels of a Pillow picture.
+    """Return the displayed pixels of a Pillow picture, uint8 ``[H, W, channels]``.
 
-    Args:
-        name: name of the picture in messages.
-        picture: object with Pillow's interface.
-        mode: Pillow mode to convert to. By default ``L``, ``LA``, ``RGB`` and ``RGBA`` are kept, 1-bit pictures become
-            ``L``, and palettes and other color spaces (CMYK, YCbCr, LAB, HSV) become ``RGB``.
-
-    Returns:
-        uint8 ``[H, W, channels]``.
-
-    Raises:
-        UserError: the picture has more than 8 bits per channel, which Pillow's conversions clip.
+    By default ``L``, ``LA``, ``RGB`` and ``RGBA`` keep their mode, 1-bit pictures become ``L``, and palettes and other
+    color spaces (CMYK, YCbCr, LAB, HSV) ``RGB``. More than 8 bits per channel are rejected, since Pillow clips them.
     """
     if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
         raise UserError(
@@ -109,19 +83,13 @@ def is_picture(value: Any) -> bool:
     return hasattr(value, "getbands")
 
 
+def holds_pictures(value: Any) -> bool:
+    """Return whether a value is a picture or a list with pictures."""
+    return is_picture(value) or (isinstance(value, list) and any(map(is_picture, value)))
+
+
 def inputs(part: str, tree: Tree) -> Tree:
-    """Convert uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` inputs to images, all others to float32 or int32.
-
-    Args:
-        part: name of the inputs in messages.
-        tree: a tree of values that NumPy can convert to arrays.
-
-    Returns:
-        A tree of uint8 ``[n, H, W, channels]``, float32 and int32 arrays.
-
-    Raises:
-        UserError: a value cannot be converted.
-    """
+    """Convert uint8 ``[n, H, W]`` or ``[n, H, W, channels]`` inputs to images, all others to float32 or int32."""
 
     def convert(name: str, array: np.ndarray) -> np.ndarray:
         if array.dtype == np.uint8 and array.ndim in (3, 4):
@@ -132,21 +100,12 @@ def inputs(part: str, tree: Tree) -> Tree:
 
 
 def targets(part: str, tree: Tree) -> Tree:
-    """Convert targets to float32 and int32; arguments and errors as in `inputs`."""
+    """Convert targets to float32 and int32."""
     return _convert(part, tree, _number)
 
 
 def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
-    """Check the dtypes of inputs and targets, and that all arrays have the same number of examples.
-
-    Args:
-        dataset_part: ``train`` or ``test``, for messages.
-        inputs: a tree of converted arrays.
-        targets: a tree of converted arrays.
-
-    Raises:
-        UserError: an array has another dtype, or the numbers of examples differ.
-    """
+    """Check the dtypes of inputs and targets, and that all arrays have the same number of examples."""
     named = [*leaves(inputs, f"{dataset_part} inputs"), *leaves(targets, f"{dataset_part} targets")]
     for name, array in named:
         images = is_images(array) and " inputs" in name
@@ -165,21 +124,12 @@ def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
 
 
 def check_alike(train: Tree, test: Tree, what: str) -> None:
-    """Check that training and test examples have the same structure, shapes and dtypes.
-
-    Args:
-        train: a tree of converted arrays.
-        test: a tree of converted arrays.
-        what: ``inputs`` or ``targets``, for messages.
-
-    Raises:
-        UserError: they differ.
-    """
+    """Check that training and test examples have the same structure, shapes and dtypes."""
     one, other = (dict(leaves(tree, what)) for tree in (train, test))
     if list(one) != list(other):
         raise UserError(
-            f"test {what}: their arrays are {_listed(other)}, but those in train are {_listed(one)}; "
-            "give both parts one structure"
+            f"test {what}: their arrays are {shown(', '.join(other))}, but those in train are "
+            f"{shown(', '.join(one))}; give both parts one structure"
         )
     for name, array in one.items():
         if (array.dtype, array.shape[1:]) != (other[name].dtype, other[name].shape[1:]):
@@ -192,21 +142,16 @@ def check_alike(train: Tree, test: Tree, what: str) -> None:
 def count_classes(train: Tree, test: Tree, count: int | None) -> int:
     """Return the number of classes, or 0 unless targets are one class per example (int32 ``[n]``).
 
-    Args:
-        train: converted training targets.
-        test: converted test targets.
-        count: number of classes from the user; 0 if targets are not classes, None to infer it from the labels.
-
-    Raises:
-        UserError: the number is invalid, does not fit the targets, or a label is out of range.
+    `count` is the user's number: 0 if targets are not classes, None to infer it from the labels.
     """
     parts = {"train": train, "test": test}
     are_labels = all(is_array(labels) and labels.ndim == 1 and labels.dtype == np.int32 for labels in parts.values())
     if (count == 0 and not isinstance(count, bool)) or (count is None and not are_labels):
         return 0
     if not are_labels:
+        found = f"{train.dtype} of shape {train.shape}" if is_array(train) else "several arrays"
         raise UserError(
-            f"num_classes: {shown(count)} was given, but the targets are {_described(train)}, not one whole number per "
+            f"num_classes: {shown(count)} was given, but the targets are {found}, not one whole number per "
             "example; leave it out, or give one class per example"
         )
     largest = max(int(labels.max()) for labels in parts.values())
@@ -225,16 +170,7 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
 
 
 def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
-    """Check that labels are in ``0 .. num_classes - 1``.
-
-    Args:
-        name: name of the labels in messages.
-        labels: int ``[n]``.
-        num_classes: C.
-
-    Raises:
-        UserError: a label is out of range.
-    """
+    """Check that labels, int ``[n]``, are in ``0 .. num_classes - 1``."""
     outside = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if len(outside):
         raise UserError(
@@ -244,18 +180,9 @@ def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
 
 
 def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
-    """Convert the IDs of natural clients to integers.
+    """Convert the IDs of natural clients to int64 ``[n]``.
 
-    Args:
-        client_ids: one ID per training example: whole numbers, which are kept, or strings, which are numbered in sorted
-            order.
-        num_examples: n.
-
-    Returns:
-        int64 ``[n]``.
-
-    Raises:
-        UserError: the length is not n, or the IDs are neither whole numbers nor strings.
+    Whole numbers are kept; strings are numbered in sorted order.
     """
     _reject_masked("client_ids", client_ids)
     try:
@@ -286,7 +213,7 @@ def reason(problem: Exception) -> str:
 
 def _pictures(part: str, value: Any) -> Any:
     """Convert a list of pictures to arrays of pixels; return all other values unchanged."""
-    if not (isinstance(value, list) and any(map(is_picture, value))):
+    if not (isinstance(value, list) and holds_pictures(value)):
         return value
     return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
 
@@ -294,17 +221,8 @@ def _pictures(part: str, value: Any) -> Any:
 def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
     """Convert one example's tensor, picture or number to an array.
 
-    Args:
-        name: name of the example in messages.
-        value: the value.
-        is_input: True for inputs, whose pictures become displayed pixels. Pictures in targets, such as segmentation
-            masks, keep their stored numbers, which are the classes.
-
-    Returns:
-        The array.
-
-    Raises:
-        UserError: the value cannot be converted.
+    Pictures in inputs become displayed pixels. Pictures in targets, such as segmentation masks, keep their stored
+    numbers, which are the classes.
     """
     try:
         for method in ("detach", "cpu"):  # NumPy cannot convert tensors that require gradients or lie on a device
@@ -382,11 +300,3 @@ def _number(name: str, array: np.ndarray) -> np.ndarray:
         place = tuple(int(axis) for axis in np.argwhere(~finite)[0])
         raise UserError(f"{name}: {array[place]} of example {place[0]} is not a finite float32; replace or remove it")
     return converted
-
-
-def _described(tree: Tree) -> str:
-    return f"{tree.dtype} of shape {tree.shape}" if is_array(tree) else "several arrays"
-
-
-def _listed(named: dict[str, Any]) -> str:
-    return shown(", ".join(named))

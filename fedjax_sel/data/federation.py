@@ -9,15 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel.data import examples
 from fedjax_sel.data import examples as trees
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.data.partition import Partition, split_holdout
 from fedjax_sel.errors import UserError
 
-# Indexing of inputs on the device or in host memory, including memory-mapped files.
-#
 # Images in host memory allow data sets larger than a device's memory. A callback inside the compiled rounds sends each
 # batch to the device. Results are the same, but each step waits for its batch (benchmarks/streaming.py times it).
 
@@ -43,27 +40,19 @@ Images = Any
 
 
 def take(images: Images, rows: jax.Array) -> Any:
-    """Return the inputs at given positions.
-
-    Args:
-        images: inputs [n, ...].
-        rows: positions, int32 [...].
-
-    Returns:
-        Inputs such as uint8 [..., H, W, channels].
-    """
+    """Return inputs ``[n, ...]`` at given positions, int32 ``[...]``, such as uint8 [..., H, W, channels]."""
     return jax.tree.map(lambda array: _take(array, rows), images, is_leaf=_is_array)
 
 
 def image_block(images: Images, start: jax.Array, size: int) -> Any:
-    """Return `size` consecutive inputs, such as uint8 [size, H, W, channels].
+    """Return `size` consecutive inputs, such as uint8 [size, H, W, channels]."""
 
-    Args:
-        images: inputs [n, ...].
-        start: first position, int32 scalar.
-        size: number of inputs.
-    """
-    return jax.tree.map(lambda array: _block(array, start, size), images, is_leaf=_is_array)
+    def block(array: jax.Array | HostImages) -> jax.Array:
+        if isinstance(array, HostImages):
+            return _take(array, start + jnp.arange(size))
+        return lax.dynamic_slice_in_dim(array, start, size)
+
+    return jax.tree.map(block, images, is_leaf=_is_array)
 
 
 def _is_array(node: Any) -> bool:
@@ -77,12 +66,6 @@ def _take(images: jax.Array | HostImages, rows: jax.Array) -> jax.Array:
         return jax.pure_callback(images._rows, wanted, rows, vmap_method="broadcast_all")
     # Gather rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
     return images.reshape(images.shape[0], -1)[rows].reshape(*rows.shape, *shape)
-
-
-def _block(images: jax.Array | HostImages, start: jax.Array, size: int) -> jax.Array:
-    if isinstance(images, HostImages):
-        return _take(images, start + jnp.arange(size))
-    return lax.dynamic_slice_in_dim(images, start, size)
 
 
 class Federation(NamedTuple):
@@ -130,7 +113,7 @@ def build(
     on_host: bool = False,
     reachable: np.ndarray | None = None,
 ) -> Federation:
-    """Build a federation from a data set and its partitions.
+    """Build a federation of NumPy arrays from a data set and its partitions; `jax.device_put` puts it on devices.
 
     Args:
         dataset: inputs and targets.
@@ -139,14 +122,8 @@ def build(
         seeds: one seed per replicate, which draws the held-out examples.
         on_host: True to keep the training images in host memory.
         reachable: availability trace, bool [T, N], or None.
-
-    Returns:
-        A federation of NumPy arrays; put it on devices with `jax.device_put`.
-
-    Raises:
-        UserError: `on_host` is set, but the inputs are not one array of images.
     """
-    if on_host and not (trees.is_array(dataset.train_images) and examples.is_images(dataset.train_images)):
+    if on_host and not (trees.is_array(dataset.train_images) and trees.is_images(dataset.train_images)):
         raise UserError(
             "--host-images: only a data set whose inputs are one array of uint8 images can stay in host memory; remove "
             "this flag"
@@ -157,20 +134,13 @@ def build(
         unused = width - len(table["order"])
         table["order"] = np.pad(table["order"], (0, unused))
         table["owner"] = np.pad(table["owner"], (0, unused), constant_values=partitions[0].num_clients)
+    fields: dict[str, Any] = {name: np.stack([table[name] for table in tables]) for name in tables[0]}
     scale, shift = _affine(dataset)
-    arrays: dict[str, Any] = {
-        "images": HostImages(dataset.train_images) if on_host else dataset.train_images,
-        "labels": dataset.train_labels,
-        "test_images": dataset.test_images,
-        "test_labels": dataset.test_labels,
-        "server_images": dataset.server_images,
-        "server_labels": dataset.server_labels,
-        "scale": scale,
-        "shift": shift,
-        "reachable": reachable,
-        **{name: np.stack([table[name] for table in tables]) for name in tables[0]},
-    }
-    return Federation(**arrays)
+    return Federation(
+        HostImages(dataset.train_images) if on_host else dataset.train_images, dataset.train_labels,
+        dataset.test_images, dataset.test_labels, dataset.server_images, dataset.server_labels,
+        scale, shift, reachable=reachable, **fields,
+    )  # fmt: skip
 
 
 def _affine(dataset: Dataset) -> tuple[Any, Any]:
@@ -222,11 +192,7 @@ def all_parts(federation: Federation, replicate: jax.Array, client: jax.Array) -
 def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, loss_on: str) -> Segment:
     """Return the examples that a client evaluates its loss on.
 
-    Args:
-        federation: the data.
-        replicate: index of the replicate.
-        client: index of the client.
-        loss_on: ``train``, ``holdout`` (falls back to ``train`` if empty), or ``all``.
+    `loss_on` is ``train``, ``holdout`` (falls back to ``train`` if empty), or ``all``.
     """
     if loss_on == "all":
         return all_parts(federation, replicate, client)
@@ -239,15 +205,9 @@ def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, l
 
 
 def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tuple[Any, Any]:
-    """Return inputs and targets at positions of a segment, with images normalized.
+    """Return inputs, such as float32 [B, H, W, channels], and targets at positions of a segment; normalize images.
 
-    Args:
-        federation: the data.
-        segment: the examples.
-        positions: int32 [B]; positions beyond the end repeat the last example.
-
-    Returns:
-        Inputs such as float32 [B, H, W, channels], and targets such as int32 [B].
+    `positions` is int32 [B]; positions beyond the end repeat the last example.
     """
     inside = jnp.minimum(positions, segment.size - 1)
     rows = federation.order[segment.replicate, segment.start + inside]
@@ -256,14 +216,7 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
 
 
 def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> Any:
-    """Return `size` consecutive inputs with images normalized, [size, ...].
-
-    Args:
-        federation: source of the normalization.
-        inputs: inputs [n, ...].
-        start: first position, int32 scalar.
-        size: number of inputs.
-    """
+    """Return `size` consecutive inputs with images normalized, [size, ...]."""
     return normalise(federation, image_block(inputs, start, size))
 
 
@@ -271,8 +224,7 @@ def normalise(federation: Federation, images: Any) -> Any:
     """Normalize uint8 pixels to float32 by the data set's mean and standard deviation; keep all other inputs."""
     if federation.scale is None:
         return images
-    return jax.tree.map(_normalised, images, federation.scale, federation.shift)
-
-
-def _normalised(array: jax.Array, scale: Any, shift: Any) -> jax.Array:
-    return array if scale is None else array.astype(jnp.float32) * scale + shift
+    return jax.tree.map(
+        lambda array, scale, shift: array if scale is None else array.astype(jnp.float32) * scale + shift,
+        images, federation.scale, federation.shift,
+    )  # fmt: skip

@@ -9,24 +9,12 @@ import numpy as np
 
 from fedjax_sel.core.parsing import did_you_mean, shown
 from fedjax_sel.data import examples
-from fedjax_sel.data.examples import Tree, as_array, is_picture, reason
+from fedjax_sel.data.examples import Tree, as_array, holds_pictures, is_picture, reason
 from fedjax_sel.errors import UserError
 
 
 def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, Tree]:
-    """Read all examples of a data set.
-
-    Args:
-        part: name of the split in messages.
-        dataset: object with `__len__` and `__getitem__`, or a `TensorDataset`.
-        channels_first: True to transpose [n, channels, H, W] inputs to [n, H, W, channels].
-
-    Returns:
-        Inputs and targets, not yet validated.
-
-    Raises:
-        UserError: the object is no such data set, or cannot be read.
-    """
+    """Read all inputs and targets of a map-style data set or a `TensorDataset`, not yet validated."""
     tensors = getattr(dataset, "tensors", None)
     getter = getattr(type(dataset), "__getitem__", None)
     # A subclass may override `__getitem__`, so its tensors are not its examples.
@@ -39,15 +27,7 @@ def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, T
 
 
 def check_classes(train: Any, test: Any) -> None:
-    """Check that two data sets number their classes alike; two image folders may not.
-
-    Args:
-        train: a data set, or a `Subset` of one.
-        test: a data set, or a `Subset` of one.
-
-    Raises:
-        UserError: both data sets have `classes`, and these differ.
-    """
+    """Check that two data sets, or `Subset`s of them, number their classes alike; two image folders may not."""
     one, other = (_classes(dataset) for dataset in (train, test))
     if one is not None and other is not None and one != other:
         raise UserError(
@@ -87,19 +67,9 @@ def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tr
 
 
 def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = False) -> Tree:
-    """Convert one example to a tree of arrays.
+    """Convert one example to a tree of arrays; lists of tensors or pictures become tuples.
 
-    Args:
-        name: name of the example in messages.
-        tree: tensors, pictures and numbers in containers; lists of tensors or pictures become tuples.
-        is_input: True for inputs, whose pictures become displayed pixels; see `as_array`.
-        channels_first: True to transpose [channels, H, W] inputs to [H, W, channels], except pictures.
-
-    Returns:
-        A tree of arrays.
-
-    Raises:
-        UserError: a value cannot be converted.
+    `channels_first` transposes [channels, H, W] inputs to [H, W, channels], except pictures.
     """
     if isinstance(tree, dict):
         return {key: torch_arrays(name, child, is_input, channels_first) for key, child in tree.items()}
@@ -112,35 +82,19 @@ def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = F
 
 
 def stacked(part: str, items: list[Any]) -> Any:
-    """Stack examples of equal structure and shape.
-
-    Args:
-        part: name of the split in messages.
-        items: at least one tree of arrays.
-
-    Returns:
-        The tree of stacked arrays.
-
-    Raises:
-        UserError: the examples differ in structure or shape.
-    """
+    """Stack at least one example, trees of equal structure and shapes."""
     first = items[0]
     shapes = [array.shape for _, array in examples.leaves(first)]
     for position, item in enumerate(items):
-        if [array.shape for _, array in examples.leaves(item)] != shapes:
-            found = [array.shape for _, array in examples.leaves(item)]
+        if (found := [array.shape for _, array in examples.leaves(item)]) != shapes:
             raise UserError(
-                f"{part}: example {position} has arrays of shape {_listed(found)}, but example 0 has "
-                f"{_listed(shapes)}; use a transform to bring all to one size"
+                f"{part}: example {position} has arrays of shape {', '.join(map(str, found))}, but example 0 has "
+                f"{', '.join(map(str, shapes))}; use a transform to bring all to one size"
             )
     try:
         return examples.transform(lambda *arrays: np.stack(arrays), first, *items[1:])
     except (KeyError, TypeError, IndexError, ValueError) as problem:
         raise UserError(f"{part}: examples differ in structure ({problem}); give all the same structure") from problem
-
-
-def _listed(shapes: list[tuple[int, ...]]) -> str:
-    return ", ".join(map(str, shapes))
 
 
 def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
@@ -175,30 +129,22 @@ def read_huggingface(
         targets: name of a column, or names of several.
         client_column: name of the column with the client of each training example, or None.
         channels_first: True to transpose [channels, H, W] inputs other than pictures to [H, W, channels].
-
-    Returns:
-        Arrays of the two splits, not yet validated.
-
-    Raises:
-        UserError: a split or column is missing, or `data` has another type.
     """
     train, test = _splits(data)
     inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
-    for column in dict.fromkeys([*_names(inputs), *_names(targets)]):
+    wanted = list(dict.fromkeys([*_names(inputs), *_names(targets)]))
+    for column in wanted:
         _check_classes(column, train.features.get(column), test.features.get(column))
-    parts = []
-    for part, split in (("train", train), ("test", test)):
-        wanted = [*_names(inputs), *_names(targets)]
-        wanted += [client_column] if client_column is not None and part == "train" else []
-        parts.append(_read(part, split, list(dict.fromkeys(wanted)), _names(inputs), channels_first))
-    of_train, of_test = parts
+    clients = [client_column] if client_column is not None and client_column not in wanted else []
+    parts = [
+        _read(part, split, columns, _names(inputs), channels_first)
+        for part, split, columns in (("train", train, [*wanted, *clients]), ("test", test, wanted))
+    ]
+    of_train, of_test = ((_chosen(part, inputs), _chosen(part, targets)) for part in parts)
+    client_ids = None if client_column is None else parts[0][client_column]
+    has_feature = isinstance(targets, str) and not _is_transformed(train)
     return Columns(
-        (_chosen(of_train, inputs), _chosen(of_train, targets)),
-        (_chosen(of_test, inputs), _chosen(of_test, targets)),
-        None if client_column is None else of_train[client_column],
-        getattr(train.features[targets], "num_classes", None)
-        if isinstance(targets, str) and not _is_transformed(train)
-        else None,
+        of_train, of_test, client_ids, getattr(train.features[targets], "num_classes", None) if has_feature else None
     )
 
 
@@ -211,7 +157,7 @@ def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels
                 raise UserError(f"{part}: no column {shown(column)}; {did_you_mean(str(column), map(str, names))}")
         stored = split if transformed else split.select_columns(columns).with_format(None)
         # Pictures are read row by row: NumPy's format returns their stored numbers, such as palette indices.
-        by_rows = columns if transformed else [c for c in columns if c in inputs and _holds_pictures(stored[0][c])]
+        by_rows = columns if transformed else [c for c in columns if c in inputs and holds_pictures(stored[0][c])]
         arrays = {}
         if whole := [column for column in columns if column not in by_rows]:
             arrays = dict(stored.select_columns(whole).with_format("numpy")[:])
@@ -226,16 +172,14 @@ def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels
     except UserError:
         raise
     except Exception as problem:  # the package, Pillow and the user's transform may raise anything
-        raise _unreadable(part, columns, problem) from problem
+        raise UserError(
+            f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); fix the data set"
+        ) from problem
     return arrays
 
 
 def _is_transformed(split: Any) -> bool:
     return split.format["type"] == "custom"
-
-
-def _holds_pictures(value: Any) -> bool:
-    return is_picture(value) or (isinstance(value, list) and any(map(is_picture, value)))
 
 
 def _check_classes(column: str, train: Any, test: Any) -> None:
@@ -248,10 +192,6 @@ def _check_classes(column: str, train: Any, test: Any) -> None:
             f"test: the classes of column {column} are {shown(', '.join(map(str, other)))}, but in train "
             f"{shown(', '.join(map(str, one)))}; number them alike with align_labels_with_mapping"
         )
-
-
-def _unreadable(part: str, columns: list[str], problem: Exception) -> UserError:
-    return UserError(f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); fix the data set")
 
 
 def _splits(data: Any) -> tuple[Any, Any]:

@@ -67,7 +67,7 @@ class _DamageError(ValueError):
 
 
 def load(description: str, parent: Path | None = None) -> Dataset:
-    """Load a folder in LEAF's format.
+    """Load a folder in LEAF's format, each user of whose training files is a client; the cache keeps a decoded copy.
 
     Args:
         description: ``FOLDER`` or ``FOLDER,targets=sequence``. The option makes Shakespeare's inputs shifted by one the
@@ -76,10 +76,7 @@ def load(description: str, parent: Path | None = None) -> Dataset:
 
     Returns:
         FEMNIST as uint8 ``[n, 28, 28, 1]``, or Shakespeare as int32 ``[n, 80]``. Rounding to 256 gray levels is exact
-        for LEAF's files. Each user of the training files is a client. The cache keeps a decoded copy.
-
-    Raises:
-        UserError: the folder does not exist, or a file has another format.
+        for LEAF's files.
 
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings".
     """

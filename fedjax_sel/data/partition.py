@@ -19,12 +19,7 @@ from fedjax_sel.data.schemes import Assignment
 from fedjax_sel.errors import UserError
 
 _SCHEMES: dict[str, Callable[..., Assignment]] = {
-    "shards": schemes.shards,
-    "dirichlet_qp": schemes.dirichlet_qp,
-    "skewness": schemes.skewness,
-    "dirichlet": schemes.dirichlet,
-    "iid": schemes.iid,
-    "natural": schemes.natural,
+    name: getattr(schemes, name) for name in ("shards", "dirichlet_qp", "skewness", "dirichlet", "iid", "natural")
 }
 
 SCHEMES: tuple[str, ...] = tuple(_SCHEMES)
@@ -67,9 +62,6 @@ class Partition:
             indices: per client, the positions of its examples in the training set; their order is kept.
             num_examples: size n of the training set, without the server's examples.
 
-        Returns:
-            The partition.
-
         Raises:
             UserError: there is no client, a client has no examples or one example twice, or a position is out of range.
         """
@@ -77,9 +69,7 @@ class Partition:
         if not isinstance(indices, Sequence | np.ndarray) or isinstance(indices, str) or not len(indices):
             raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions per client")
         positions = [_positions(client, own, num_examples) for client, own in enumerate(indices)]
-        unassigned = np.ones(num_examples, bool)
-        unassigned[np.concatenate(positions)] = False
-        return cls(positions, np.flatnonzero(unassigned).astype(np.int64), HANDMADE, num_examples)
+        return cls(positions, _unassigned(np.concatenate(positions), num_examples), HANDMADE, num_examples)
 
     @property
     def num_clients(self) -> int:
@@ -92,26 +82,14 @@ class Partition:
         return np.array([len(own) for own in self.indices], np.int64)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the contents, including the order within each client.
-
-        Returns:
-            64 hexadecimal digits, equal on all machines for equal partitions.
-        """
+        """Return the SHA-256 of the contents, including the order within each client; equal on all machines."""
         digest = hashlib.sha256(b"fedjax_sel partition 1\n")
         for array in (np.array([self.num_examples, self.num_clients]), self.sizes, *self.indices, self.remainder):
             digest.update(np.ascontiguousarray(array, "<i8").tobytes())
         return digest.hexdigest()
 
     def label_counts(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """Count the examples of each label that each client holds.
-
-        Args:
-            labels: int ``[n]``, the training labels.
-            num_classes: number of labels; 0 for targets that are not classes.
-
-        Returns:
-            int64 ``[N, C]``.
-        """
+        """Count the examples of each label per client, int64 ``[N, C]``; C = 0 for targets that are not classes."""
         if not num_classes:
             return np.zeros((self.num_clients, 0), np.int64)
         owners = np.repeat(np.arange(self.num_clients), self.sizes)
@@ -130,9 +108,6 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
         seed: non-negative seed; the same seed gives the same partition on all machines.
         **options: options of the scheme (see ``options``); None keeps the default.
 
-    Returns:
-        The partition.
-
     Raises:
         UserError: the scheme or an option is unknown, a value is out of range, or the data do not fit the scheme.
     """
@@ -143,7 +118,19 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
         raise UserError(f"{num_clients} clients cannot share {len(labels)} training examples: lower num_clients")
     chosen = {option: value for option, value in options.items() if value is not None}
     assignment = _SCHEMES[scheme](_generator(seed, _DEAL), labels, num_clients, **chosen)
-    return _grouped(assignment, num_clients, seed, scheme, len(labels))
+    # One shuffle of all examples and a stable sort by owner shuffle each client's part without a loop.
+    order = _generator(seed, _ORDER).permutation(len(assignment.examples))
+    order = order[np.argsort(assignment.owners[order], kind="stable")]
+    assigned = assignment.examples[order].astype(np.int64)
+    sizes = np.bincount(assignment.owners, minlength=num_clients)
+    parts = np.split(assigned, np.cumsum(sizes)[:-1])
+    return Partition(parts, _unassigned(assigned, len(labels)), scheme, len(labels))
+
+
+def _unassigned(assigned: np.ndarray, num_examples: int) -> np.ndarray:
+    left = np.ones(num_examples, bool)
+    left[assigned] = False
+    return np.flatnonzero(left).astype(np.int64)
 
 
 def _labels(scheme: str, targets: Tree) -> np.ndarray:
@@ -192,15 +179,7 @@ def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
 
 
 def check_options(scheme: str, names: Iterable[str]) -> None:
-    """Reject unknown schemes and options, without any data.
-
-    Args:
-        scheme: name of a scheme.
-        names: names of its options.
-
-    Raises:
-        UserError: the scheme or an option is unknown.
-    """
+    """Reject unknown schemes and options, without any data."""
     valid_options = options(scheme)
     for name in names:
         if name not in valid_options:
@@ -209,17 +188,7 @@ def check_options(scheme: str, names: Iterable[str]) -> None:
 
 
 def options(scheme: str) -> dict[str, Any]:
-    """Return the options of a scheme.
-
-    Args:
-        scheme: one of ``SCHEMES``.
-
-    Returns:
-        Default values by option name.
-
-    Raises:
-        UserError: the scheme is unknown.
-    """
+    """Return the default values of a scheme's options by name."""
     if scheme not in _SCHEMES:
         raise UserError(f"unknown partition scheme {scheme!r}: {did_you_mean(str(scheme), SCHEMES)}")
     parameters = inspect.signature(_SCHEMES[scheme]).parameters.values()
@@ -233,20 +202,9 @@ def holdout_size(size: int, fraction: float) -> int:
 
 
 def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Hold out a share of each client's examples.
+    """Hold out a share in [0, 1) of each client's examples (FedCor's code: 20 %).
 
-    Args:
-        partition: the partition.
-        fraction: share of held-out examples, in [0, 1).
-        seed: non-negative seed.
-
-    Returns:
-        Per client (train, holdout), int64 positions in random order. `holdout_size` gives the size of the hold-out.
-
-    Raises:
-        UserError: the fraction is outside [0, 1).
-
-    Source: FedCor's code holds out 20 %.
+    Returns per client (train, holdout), int64 positions in random order; `holdout_size` gives the size of the hold-out.
     """
     if not 0.0 <= fraction < 1.0:
         raise UserError(f"holdout must be a share of at least 0 and below 1, not {fraction!r}")
@@ -267,19 +225,3 @@ def _generator(seed: int, purpose: int) -> np.random.Generator:
     if seed < 0:
         raise UserError("the seed of a partition must be a whole number of at least 0")
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))
-
-
-def _grouped(assignment: Assignment, num_clients: int, seed: int, scheme: str, num_examples: int) -> Partition:
-    # One shuffle of all examples and a stable sort by owner shuffle each client's part without a loop.
-    order = _generator(seed, _ORDER).permutation(len(assignment.examples))
-    order = order[np.argsort(assignment.owners[order], kind="stable")]
-    examples = assignment.examples[order].astype(np.int64)
-    sizes = np.bincount(assignment.owners, minlength=num_clients)
-    unassigned = np.ones(num_examples, bool)
-    unassigned[examples] = False
-    return Partition(
-        indices=np.split(examples, np.cumsum(sizes)[:-1]),
-        remainder=np.flatnonzero(unassigned).astype(np.int64),
-        scheme=scheme,
-        num_examples=num_examples,
-    )

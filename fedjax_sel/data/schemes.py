@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import operator
 from collections.abc import Callable
@@ -14,12 +15,7 @@ from fedjax_sel.errors import UserError
 
 
 class Assignment(NamedTuple):
-    """Pairs of an example and its client.
-
-    Attributes:
-        examples: int ``[m]``, positions in the training set.
-        owners: int ``[m]``, client of each example.
-    """
+    """Pairs of an example (its position in the training set, int ``[m]``) and its client, int ``[m]``."""
 
     examples: np.ndarray
     owners: np.ndarray
@@ -28,17 +24,7 @@ class Assignment(NamedTuple):
 def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: int = 1) -> Assignment:
     """Assign s label-sorted shards to each client, at random without replacement (1SPC, 2SPC).
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        shards_per_client: s; each of the N * s shards has ``n // (N s)`` examples, and the remainder is unassigned.
-
-    Returns:
-        The assignment.
-
-    Raises:
-        UserError: there are more shards than examples.
+    Each of the N * s shards has ``n // (N s)`` examples, and the remainder is unassigned.
 
     Source: FedCor's ``src/sampling.py``.
     """
@@ -56,16 +42,7 @@ def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, sh
 
 
 def iid(rng: np.random.Generator, labels: np.ndarray, num_clients: int) -> Assignment:
-    """Assign ``n // N`` random examples to each client; the remainder is unassigned.
-
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-
-    Returns:
-        The assignment.
-    """
+    """Assign ``n // N`` random examples to each client; the remainder is unassigned."""
     size = len(labels) // num_clients
     return Assignment(rng.permutation(len(labels))[: num_clients * size], np.repeat(np.arange(num_clients), size))
 
@@ -80,18 +57,7 @@ def natural(
 ) -> Assignment:
     """Use the natural clients of the data set, such as the writers of FEMNIST.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: number of natural clients to draw at random.
-        client_ids: int ``[n]``, natural client of each example; required.
-        min_size: smallest number of examples per drawn client.
-
-    Returns:
-        The assignment; the examples of all other clients are unassigned.
-
-    Raises:
-        UserError: `client_ids` is missing, or there are fewer than `num_clients` clients.
+    N clients with at least `min_size` examples are drawn at random; the examples of all others are unassigned.
 
     Source: LEAF.
     """
@@ -116,15 +82,7 @@ def natural(
 
 
 def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
-    """Return the positions of each label's examples, in random order.
-
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-
-    Returns:
-        One int array per label that occurs, by ascending label.
-    """
+    """Return the positions of each label's examples in random order, one int array per label that occurs, ascending."""
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     _, counts = np.unique(labels, return_counts=True)
@@ -132,15 +90,10 @@ def pools(rng: np.random.Generator, labels: np.ndarray) -> list[np.ndarray]:
 
 
 def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
-    """Assign given numbers of examples per client and label.
+    """Assign given numbers of examples per client and label, int ``[N, C]``.
 
-    Args:
-        counts: int ``[N, C]``, number of examples per client and label.
-        label_pools: positions of each label's examples, one array per label. An exhausted pool is reused from its
-            start, so clients may share examples. A client receives an example twice only if its count exceeds the pool.
-
-    Returns:
-        The assignment.
+    An exhausted pool is reused from its start, so clients may share examples. A client receives an example twice only
+    if its count exceeds the pool.
     """
     clients = np.arange(len(counts))
     owners = [np.repeat(clients, counts[:, label]) for label in range(len(label_pools))]
@@ -149,19 +102,7 @@ def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """Check an integer option.
-
-    Args:
-        name: name of the option in messages.
-        value: the user's value.
-        least: smallest valid value.
-
-    Returns:
-        The value as an int.
-
-    Raises:
-        UserError: the value is not an integer, or is too small.
-    """
+    """Return an option as an int of at least `least`; raise UserError for any other value."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -172,18 +113,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def positive_number(name: str, value: Any) -> float:
-    """Check a positive option.
-
-    Args:
-        name: name of the option in messages.
-        value: the user's value.
-
-    Returns:
-        The value as a float.
-
-    Raises:
-        UserError: the value is not a finite number above zero.
-    """
+    """Return an option as a finite float above zero; raise UserError for any other value."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -212,8 +142,6 @@ def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarr
 
     Returns:
         Sizes, float64 ``[N]``, or None if no sizes satisfy the constraints.
-
-    Source: FedCor's ``src/sampling.py``, which solves the program with cvxopt.
     """
     num_labels, num_clients = proportions.shape
     total = float(totals.sum())
@@ -276,21 +204,10 @@ def dirichlet_qp(
 ) -> Assignment:
     """Draw label proportions ~ Dir(alpha * label frequencies), with the most even sizes that assign all examples.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        alpha: total concentration, split over the labels by frequency: 0.2 gives 0.02 per label for ten equally
-            frequent labels.
-        min_size: smallest number of examples per client.
-        rounding: ``largest-remainder`` gives examples left by rounding to the largest remainders, so no client receives
-            a label of which it has no share. ``scatter`` gives them to random clients, as the reference code does.
-
-    Returns:
-        The assignment of all examples.
-
-    Raises:
-        UserError: a value is out of range, or 100 draws of proportions admit no sizes.
+    The labels split `alpha` by frequency: 0.2 gives 0.02 per label for ten equally frequent labels. Each client has at
+    least `min_size` examples. The `rounding` ``largest-remainder`` gives examples left by rounding to the largest
+    remainders, so no client receives a label of which it has no share. ``scatter`` gives them to random clients, as the
+    reference code does.
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
@@ -334,21 +251,10 @@ def dirichlet(
 ) -> Assignment:
     """Draw Dirichlet proportions with concentration ``alpha`` per label (or client), as most libraries do.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        alpha: concentration per label (``hsu``) or per client (``yurochkin``). By contrast, ``dirichlet_qp`` divides
-            its alpha by ten for ten equally frequent labels.
-        form: ``hsu``: each client draws its label proportions, and all clients have ``n // N`` examples.
-            ``yurochkin``: each label draws its proportions over clients, and sizes vary.
-        min_size: smallest number of examples per client for ``yurochkin``, which redraws at most 10 times to reach it.
-
-    Returns:
-        The assignment; ``yurochkin`` assigns all examples.
-
-    Raises:
-        UserError: a value is out of range, or a client stays smaller than `min_size`.
+    By contrast, ``dirichlet_qp`` divides its alpha by ten for ten equally frequent labels. In the form ``hsu`` each
+    client draws its label proportions, and all clients have ``n // N`` examples. In the form ``yurochkin`` each label
+    draws its proportions over clients, sizes vary, and all examples are assigned; it redraws at most 10 times until
+    each client has at least `min_size` examples.
 
     Source: Hsu, Qi, Brown 2019 (arXiv 1909.06335); Yurochkin et al. 2019 (ICML).
     """
@@ -376,15 +282,9 @@ def dirichlet(
 
 
 def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows: int) -> np.ndarray:
-    """Draw from a Dirichlet distribution, without underflow for concentrations near zero.
+    """Draw rows from a Dirichlet distribution, float64 ``[num_rows, C]``, from a float ``[C]`` concentration.
 
-    Args:
-        rng: random generator.
-        concentration: float ``[C]``, positive.
-        num_rows: number of draws.
-
-    Returns:
-        float64 ``[num_rows, C]``, rows sum to one.
+    Concentrations near zero do not underflow.
     """
     # Gamma(a) is Gamma(a + 1) * U^(1/a). In logarithms, no row underflows to all zeros.
     shape = (num_rows, len(concentration))
@@ -464,22 +364,13 @@ def skewness(
 ) -> Assignment:
     """Give each client a share of examples of its main label, and spread the rest evenly over the other labels.
 
-    Args:
-        rng: random generator.
-        labels: int ``[n]``.
-        num_clients: N.
-        skewness: share of the main label, in (0, 1] (1, 0.8 and 0.5 in the paper); or ``"H"``, half of each of two
-            labels.
-        main: ``balanced``: labels are main labels equally often (to within one client), label totals are balanced, and
-            clients share no examples. All clients have the largest size, at most ``n // N``, for which no label is
-            exhausted (542 instead of 600 for MNIST with N = 100 and skewness 1).
-            ``random``: main labels are drawn at random; exhausted labels are reused, so clients share examples.
+    `skewness` is the share of the main label, in (0, 1] (1, 0.8 and 0.5 in the paper); or ``"H"``, half of each of two
+    labels. All clients have one size, and the remaining examples are unassigned.
 
-    Returns:
-        The assignment; all clients have one size, and the remaining examples are unassigned.
-
-    Raises:
-        UserError: a value is out of range, or there are too few examples.
+    With `main` ``balanced``, labels are main labels equally often (to within one client), label totals are balanced,
+    and clients share no examples. The size is the largest, at most ``n // N``, for which no label is exhausted (542
+    instead of 600 for MNIST with N = 100 and skewness 1). With ``random``, main labels are drawn at random; exhausted
+    labels are reused, so clients share examples.
 
     Source: FL-DP3S section 4; flsim's ``load_data.py``.
     """
@@ -575,11 +466,4 @@ def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
     """Return the largest size up to ``most`` that fits, by bisection, or 0; larger sizes need more examples."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect.bisect_left(range(1, most + 1), True, key=lambda size: not fits(size))

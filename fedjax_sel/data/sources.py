@@ -34,13 +34,9 @@ _WRITER_LOG_STD = float(np.sqrt(np.log1p((88.94 / 226.83) ** 2)))
 
 
 def digits() -> Dataset:
-    """Return the 1,797 handwritten digits (8 x 8) that ship with scikit-learn.
+    """Return the 1,797 handwritten digits (8 x 8) that ship with scikit-learn, with levels 0..16 rescaled to 0..255.
 
-    Returns:
-        The data set, with levels 0..16 rescaled to 0..255. Every fifth example of each label is a test example
-        (355 in total).
-
-    Source: scikit-learn, ``sklearn.datasets.load_digits`` (UCI optical recognition of handwritten digits, test part).
+    Every fifth example of each label is a test example (355 in total).
     """
     from sklearn.datasets import load_digits
 
@@ -66,16 +62,10 @@ def digits() -> Dataset:
 def synthetic(options: str = "") -> Dataset:
     """Draw Gaussian class blobs, clipped to uint8: one mean image per label, independent pixel noise around it.
 
-    Args:
-        options: ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``,
-            any subset. ``num_writers`` > 0 adds natural clients with log-normal sizes, and a random gain and offset
-            of the pixels per client. They imitate the writers of LEAF's FEMNIST.
-
-    Returns:
-        The data set, with labels as equally frequent as the size allows.
-
-    Raises:
-        UserError: an option is unknown, or a value is out of range.
+    Labels are as equally frequent as the size allows. `options` is any subset of
+    ``"train_size=2000,test_size=500,num_classes=10,image_size=8,channels=1,num_writers=0,seed=0"``.
+    ``num_writers`` > 0 adds natural clients with log-normal sizes, and a random gain and offset of the pixels per
+    client, like the writers of LEAF's FEMNIST.
     """
     chosen = _parse_options(options)
     _check_size(chosen)
@@ -198,12 +188,11 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         UserError: the data set or the folder does not exist or is damaged, or a download fails.
     """
     base, _, options = name.partition(":")
-    if data_dir is not None:
-        _existing_folder(data_dir, "data folder")
+    folder = None if data_dir is None else _existing_folder(data_dir, "data folder")
     if base == "synthetic":
         return synthetic(options)
     if base == "leaf":
-        return leaf.load(options, None if data_dir is None else _existing_folder(data_dir, "data folder"))
+        return leaf.load(options, folder)
     if options:
         raise UserError(
             f"data set {base!r} has no options, but {options!r} was given: only 'synthetic' and 'leaf' have options"
@@ -212,9 +201,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         return digits()
     if not _TFDS_NAME.fullmatch(base):
         raise UserError(f"unknown data set {name!r}: {did_you_mean(base, _NAMES)}")
-    if data_dir is not None:
-        return _from_given_folder(base, _existing_folder(data_dir, "data folder"))
-    return _from_usual_places(base)
+    return _from_usual_places(base) if folder is None else _from_given_folder(base, folder)
 
 
 def _from_given_folder(name: str, folder: Path) -> Dataset:

@@ -28,17 +28,9 @@ _NUM_SAMPLES = 16
 
 
 def find(data_dir: Path, name: str) -> Path | None:
-    """Return the newest prepared version of a data set.
+    """Return the newest prepared version of ``name`` or ``name/config``, or None if the data set is missing.
 
-    Args:
-        data_dir: folder in TFDS layout, ``<data_dir>/<name>[/<config>]/<version>/dataset_info.json``.
-        name: ``name`` or ``name/config``.
-
-    Returns:
-        The version's folder, or None if the data set is missing.
-
-    Raises:
-        UserError: the data set was not fully prepared, or has several configurations.
+    Folders have TFDS layout, ``<data_dir>/<name>[/<config>]/<version>/dataset_info.json``.
     """
     base = data_dir / name
     if not os.path.isdir(base):  # False also if a parent folder is not accessible
@@ -64,17 +56,7 @@ def find(data_dir: Path, name: str) -> Path | None:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return the contents of dataset_info.json.
-
-    Args:
-        folder: folder of a version.
-
-    Returns:
-        The decoded JSON.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """Return the contents of dataset_info.json."""
     try:
         content = files.read_json(folder / _INFO)
     except (OSError, ValueError) as problem:
@@ -85,14 +67,7 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 
 def check_readable(folder: Path) -> None:
-    """Reject record formats that require TensorFlow.
-
-    Args:
-        folder: folder of a version.
-
-    Raises:
-        UserError: the record files are not array_record.
-    """
+    """Reject record formats that require TensorFlow."""
     file_format = read_info(folder).get("fileFormat", "tfrecord")
     if file_format != "array_record":
         raise UserError(
@@ -102,16 +77,10 @@ def check_readable(folder: Path) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a fingerprint of a prepared folder without reading the record files in full.
+    """Return 16 hexadecimal digits for a prepared folder without reading the record files in full.
 
     Record files may be large and lie on a slow network drive, so only their names, sizes and evenly spaced samples are
     hashed. Sizes alone would not suffice, because they are multiples of 64 KiB.
-
-    Args:
-        folder: folder of a version.
-
-    Returns:
-        16 hexadecimal digits.
     """
     digest = hashlib.sha256()
     files = sorted(entry for entry in folder.iterdir() if entry.is_file())
@@ -130,11 +99,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def listing(data_dir: Path) -> list[str]:
-    """Return the sorted names (``name`` or ``name/config``) of the prepared data sets in a folder.
-
-    Args:
-        data_dir: folder in TFDS layout.
-    """
+    """Return the sorted names (``name`` or ``name/config``) of the prepared data sets in a folder."""
     try:
         found = {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/{_INFO}")}
         found |= {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/*/{_INFO}")}
@@ -148,14 +113,11 @@ def _versions(base: Path) -> list[Path]:
     return sorted(found, key=lambda entry: tuple(int(part) for part in entry.name.split(".")))
 
 
-# Security checks of a prepared folder, before TFDS opens it.
-#
-# TFDS imports the module of each class that features.json and dataset_info.json name, and reads records from the path
-# template in the latter. A malicious folder could thereby run code or read other folders.
+# Security checks of a prepared folder, before TFDS opens it. TFDS imports the module of each class that features.json
+# and dataset_info.json name, and reads records from the path template in the latter. A malicious folder could thereby
+# run code or read other folders.
 
-
-INFO, FEATURES = "dataset_info.json", "features.json"
-
+_FEATURES = "features.json"
 _OWN_FEATURE = re.compile(r"tensorflow_datasets\.core\.features(\.[A-Za-z]\w*)+", re.ASCII)
 _CLASS_KEYS = ("pythonClassName", "python_class_name", "type")  # both spellings of protobuf, and the legacy format
 _JSON_KEYS = ("json", "content")  # strings that TFDS decodes as JSON
@@ -168,24 +130,17 @@ _TEMPLATE = re.compile(r"([^{}]|\{(DATASET|SPLIT|FILEFORMAT|SHARD_INDEX|NUM_SHAR
 
 
 def check(folder: Path) -> None:
-    """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder.
-
-    Args:
-        folder: folder of a version.
-
-    Raises:
-        UserError: the folder is not safe to open, or its description cannot be read.
-    """
-    info = _read(folder / INFO)
+    """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder."""
+    info = _read(folder / _INFO)
     if isinstance(info, dict):  # TFDS reports other types as errors
-        _check_classes(folder / INFO, info.get("features"))
-        for path in _records(folder / INFO, info):
+        _check_classes(folder / _INFO, info.get("features"))
+        for path in _records(folder / _INFO, info):
             if "://" in path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
                 raise UserError(
-                    f"{folder / INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
+                    f"{folder / _INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
                     "again, and do not use a folder that you do not trust"
                 )
-    _check_classes(folder / FEATURES, _read(folder / FEATURES))
+    _check_classes(folder / _FEATURES, _read(folder / _FEATURES))
 
 
 def _read(path: Path) -> Any:
@@ -224,7 +179,10 @@ def _texts(path: Path, value: Any) -> Iterator[tuple[str, str]]:
                 if isinstance(inner, str):
                     yield key, inner
                     if key in _JSON_KEYS:
-                        waiting.append(_decoded(path, inner))
+                        try:
+                            waiting.append(files.parse_json(inner))
+                        except ValueError as problem:
+                            raise _damaged_file(path, problem) from problem
                 else:
                     waiting.append(inner)
 
@@ -245,13 +203,6 @@ def _records(path: Path, info: dict[str, Any]) -> Iterator[str]:
                     DATASET=info.get("name"), SPLIT=split.get("name"), FILEFORMAT="array_record",
                     SHARD_INDEX="0", NUM_SHARDS="1", SHARD_X_OF_Y="0-of-1",
                 )  # fmt: skip
-
-
-def _decoded(path: Path, text: str) -> Any:
-    try:
-        return files.parse_json(text)
-    except ValueError as problem:
-        raise _damaged_file(path, problem) from problem
 
 
 def _damaged_file(path: Path, problem: Exception) -> UserError:
@@ -283,19 +234,10 @@ class _Formats(NamedTuple):
 
 
 def read(folder: Path, name: str) -> Dataset:
-    """Decode both splits of a prepared data set.
+    """Decode the splits ``train`` and ``test`` (``validation`` if that is missing) of a prepared data set into memory.
 
-    Args:
-        folder: folder of a version, with ``dataset_info.json``.
-        name: name of the returned data set.
-
-    Returns:
-        The data set, in memory. Its test split is ``test``, or ``validation`` if ``test`` is missing.
-
-    Raises:
-        UserError: the folder is damaged or incomplete, is not array_record, or does not hold images of one shape with
-            one integer label each.
-        UnavailableError: tensorflow-datasets, array_record or Pillow cannot be imported.
+    Raises UserError if the folder is damaged or does not hold array_record images of one shape with one integer label
+    each, and UnavailableError if tensorflow-datasets, array_record or Pillow cannot be imported.
     """
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
     check_readable(folder)
@@ -305,23 +247,29 @@ def read(folder: Path, name: str) -> Dataset:
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
-            splits = {split: _shards(builder.info.splits[split]) for split in builder.info.splits}
+            shards = {
+                split: [
+                    (Path(str(path)), int(length))
+                    for path, length in zip(info.filepaths, info.shard_lengths, strict=True)
+                ]
+                for split, info in ((split, builder.info.splits[split]) for split in builder.info.splits)
+            }
         except UserError:
             raise
         except Exception as problem:
             raise _damaged(folder, problem) from problem
-        test_split = "test" if "test" in splits else "validation"
+        test_split = "test" if "test" in shards else "validation"
         for split in ("train", test_split):
-            if split not in splits:
+            if split not in shards:
                 raise UserError(
-                    f"{folder} has no {split!r} split (it has: {', '.join(splits) or 'none'}): use another set"
+                    f"{folder} has no {split!r} split (it has: {', '.join(shards) or 'none'}): use another set"
                 )
-            _check_shards(splits[split])
-        decoded = {}
-        with download.bar(f"decoding {name}", sum(splits[s].num_examples for s in ("train", test_split))) as advance:
-            for split in ("train", test_split):
-                decoded[split] = _decode(folder, builder, split, splits[split].num_examples, keys, formats, advance)
-    (train_images, train_labels, jpeg), (test_images, test_labels, _) = decoded["train"], decoded[test_split]
+            _check_shards(shards[split])
+        sizes = {split: sum(length for _, length in shards[split]) for split in ("train", test_split)}
+        with download.bar(f"decoding {name}", sum(sizes.values())) as advance:
+            (train_images, train_labels, jpeg), (test_images, test_labels, _) = (
+                _decode(folder, builder, split, size, keys, formats, advance) for split, size in sizes.items()
+            )
     if train_images.shape[1:] != test_images.shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
     return Dataset.build(
@@ -335,26 +283,11 @@ def read(folder: Path, name: str) -> Dataset:
     )
 
 
-class _Shards(NamedTuple):
-    paths: tuple[Path, ...]
-    lengths: tuple[int, ...]
-
-    @property
-    def num_examples(self) -> int:
-        return sum(self.lengths)
-
-
-def _shards(split_info: Any) -> _Shards:
-    return _Shards(
-        tuple(Path(str(path)) for path in split_info.filepaths), tuple(int(n) for n in split_info.shard_lengths)
-    )
-
-
-def _check_shards(shards: _Shards) -> None:
+def _check_shards(shards: list[tuple[Path, int]]) -> None:
     """Check the number of records in each shard; a truncated file opens without error, but holds no records."""
     from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
-    for path, length in zip(shards.paths, shards.lengths, strict=True):
+    for path, length in shards:
         if not path.is_file():
             raise UserError(f"{path} is missing, so the folder is damaged or incomplete: prepare the data set again")
         try:
@@ -441,7 +374,7 @@ def _source(folder: Path, name: str, jpeg: bool) -> str:
 
 def _says_jpeg(folder: Path, image_key: str) -> bool:
     try:
-        features = files.read_json(folder / "features.json")["featuresDict"]["features"]
+        features = files.read_json(folder / _FEATURES)["featuresDict"]["features"]
         return features[image_key]["image"].get("encodingFormat") == "jpeg"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

@@ -65,12 +65,7 @@ def names() -> tuple[str, ...]:
 
 
 def make_plain(name: str, inputs: Any, num_classes: int) -> Model:
-    """Build a model that is written in plain Flax.
-
-    Args:
-        name: a name in PLAIN.
-        inputs: shapes and dtypes of inputs [B, ...].
-        num_classes: C.
+    """Build a model of PLAIN for inputs [B, ...], given by shape and dtype.
 
     Raises:
         UserError: the model does not accept these inputs.
@@ -94,7 +89,7 @@ def make(
     precision: str = "float32",
     convolution: str = DEFAULT_CONVOLUTION,
 ) -> Model:
-    """Build a model from the layers of this package.
+    """Build a model of TABLE.
 
     Args:
         name: a name in TABLE.
@@ -102,11 +97,8 @@ def make(
         num_classes: C.
         dropout: probability that a hidden unit is set to zero in training.
         initializer: one of `layers.INITIALIZERS`.
-        precision: one of `products.PRECISIONS`.
+        precision: one of `core.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`, which differ in speed but not in results.
-
-    Returns:
-        The model.
 
     Raises:
         UserError: the model needs images, or larger ones.
@@ -134,15 +126,8 @@ def of_module(
 ) -> Model:
     """Make a model from a Flax module of this package's layers.
 
-    Args:
-        name: name of the model in messages.
-        module: module that maps (inputs, train) to an Output; only its `layers.Dropout` may draw random numbers.
-        input_shape: shape of one input, (height, width, channels) for images.
-        cpu_block: images per evaluation on a CPU core.
-        cpu_micro_batch: images per gradient on a CPU core.
-
-    Returns:
-        The model.
+    The module maps (inputs, train) to an Output; only its `layers.Dropout` may draw random numbers. `input_shape` is
+    the shape of one input; the blocks are as in `Entry`.
     """
 
     def inputs(size: int) -> jax.Array:

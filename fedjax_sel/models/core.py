@@ -57,11 +57,8 @@ class _Provenance(NamedTuple):
 def find(apply: Callable[[Any], Any], trained: Any) -> tuple[Any, Paths | None]:
     """Return the shapes of a model's Output, and the paths of its output layer (None without one).
 
-    The output layer is a weight matrix whose product, plus an optional bias vector, is the prediction.
-
-    Args:
-        apply: trained weights -> Output.
-        trained: trained weights, as arrays or shapes.
+    The output layer is a weight matrix whose product, plus an optional bias vector, is the prediction. `apply` maps
+    the trained weights (arrays or shapes) to the Output.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(trained)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in leaves]
@@ -118,17 +115,7 @@ PRECISIONS = tuple(LEVELS)
 
 
 def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "float32") -> jax.Array:
-    """Return `lax.dot_general` of float32 arrays.
-
-    Args:
-        left: left factor.
-        right: right factor.
-        dimensions: `lax.dot_general`'s dimension numbers, ((contracting axes of both), (batch axes of both)).
-        precision: one of PRECISIONS.
-
-    Returns:
-        The product, float32.
-    """
+    """Return `lax.dot_general` of float32 arrays in one of PRECISIONS, as float32."""
     left, right = narrowed(left, precision), narrowed(right, precision)
     return lax.dot_general(left, right, dimensions, precision=LEVELS[precision]).astype(jnp.float32)
 

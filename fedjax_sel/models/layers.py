@@ -35,16 +35,7 @@ def stores_transposed(inputs: int, features: int) -> bool:
 
 
 def transposed_product(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
-    """Return a matrix product; in float32 with the gradient for small batches.
-
-    Args:
-        x: inputs [..., inputs].
-        kernel: weights [inputs, features].
-        precision: one of `products.PRECISIONS`.
-
-    Returns:
-        The product [..., features].
-    """
+    """Multiply [..., inputs] by [inputs, features]; in float32 with the gradient for small batches."""
     return _product(x, kernel) if precision == "float32" else _along(x, kernel, 0, precision)
 
 
@@ -84,14 +75,7 @@ _product.defvjp(_forward, _backward)
 
 
 def max_pool(x: jax.Array) -> jax.Array:
-    """Max-pool 2 x 2 without overlap; an odd last row or column is dropped, as in PyTorch.
-
-    Args:
-        x: images [B, H, W, channels].
-
-    Returns:
-        Maxima [B, H // 2, W // 2, channels].
-    """
+    """Max-pool [B, H, W, channels] 2 x 2; an odd last row or column is dropped, as in PyTorch."""
     *batch, height, width, channels = x.shape
     even = x[..., : height // 2 * 2, : width // 2 * 2, :]
     return even.reshape(*batch, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
@@ -99,14 +83,7 @@ def max_pool(x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def pool_tiles(tiles: jax.Array) -> jax.Array:
-    """Max-pool 2 x 2 within tiles; tied maxima share the gradient.
-
-    Args:
-        tiles: tiles [m, m, ...] with even m; pixels are the leading axes.
-
-    Returns:
-        Maxima [m / 2, m / 2, ...].
-    """
+    """Max-pool 2 x 2 within tiles [m, m, ...], m even, to [m / 2, m / 2, ...]; tied maxima share the gradient."""
     (a, b), (c, d) = _corners(tiles)
     return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
 
@@ -140,18 +117,10 @@ INITIALIZERS = (DEFAULT_INITIALIZER, "kaiming-uniform", "kaiming-normal", "xavie
 
 
 def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
-    """Return an initializer by name (FL-DP3S section 4.2 compares the last four).
+    """Return an initializer of INITIALIZERS, (key, shape, dtype) -> weights.
 
-    Initializers draw independent numbers from the same key. Otherwise two of them would differ only in scale, and
-    scale-invariant results would not depend on the initializer.
-
-    Args:
-        name: one of INITIALIZERS.
-        fan_in: number of inputs per output unit.
-        fan_out: number of outputs per input unit.
-
-    Returns:
-        A function (key, shape, dtype) -> weights.
+    FL-DP3S section 4.2 compares the last four. Initializers draw independent numbers from the same key. Otherwise two
+    of them would differ only in scale, and scale-invariant results would not depend on the initializer.
     """
     variances = {
         "pytorch": 1.0 / (3.0 * fan_in),
@@ -191,18 +160,10 @@ def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.A
 
 
 class Linear(nn.Module):
-    """y = W x + b, with W stored as [features, inputs], or as [inputs, features] if it is large (`wide.py`).
+    """y = W x + b, with W stored as [features, inputs], or as [inputs, features] if it is large.
 
     The first layout is PyTorch's, not flax.linen's. It makes XLA's matrix products on a CPU up to a fifth faster,
-    mostly in the gradient of W.
-
-    Attributes:
-        features: number of output units.
-        inputs: number of inputs per output unit.
-        product: function that applies W.
-        precision: one of `products.PRECISIONS`.
-        kernel: initializer of W, called with the shape [inputs, features].
-        bias: initializer of b.
+    mostly in the gradient of W. The initializer `kernel` is called with the shape [inputs, features].
     """
 
     features: int
@@ -228,15 +189,7 @@ class Linear(nn.Module):
 
 
 class Dense(nn.Module):
-    """A linear layer whose output units each depend on `window` positions of the input (1 if fully connected).
-
-    Attributes:
-        features: number of output units.
-        initializer: one of INITIALIZERS.
-        precision: one of `products.PRECISIONS`.
-        window: number of input positions per output unit, and vice versa (k^2 for a convolution).
-        product: function that applies the weights.
-    """
+    """A linear layer whose output units each depend on `window` positions of the input (1 if fully connected)."""
 
     features: int
     initializer: str = "pytorch"
@@ -259,13 +212,8 @@ DEFAULT_CONVOLUTION = "winograd"
 class Conv(nn.Module):
     """A square convolution with stride one and without padding.
 
-    Attributes:
-        features: number of output channels.
-        size: side of the kernel.
-        initializer: one of INITIALIZERS.
-        precision: one of `products.PRECISIONS`.
-        form: one of CONVOLUTIONS, which are equal up to rounding.
-        pooled: True to apply `max_pool` to the outputs; outputs that it drops are not computed.
+    The forms are equal up to rounding. With `pooled`, `max_pool` is applied to the outputs, and outputs that it drops
+    are not computed.
     """
 
     features: int
@@ -285,17 +233,10 @@ class Conv(nn.Module):
 def by_patches(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """Convolve by one product of patches.
+    """Convolve images [B, H, W, channels] by one product of patches, and apply `max_pool` to the result if `pooled`.
 
-    Args:
-        x: images [B, H, W, channels].
-        kernel: weights [features, size^2 * channels], ordered by columns, rows and channels of the window.
-        size: side of the kernel.
-        precision: one of `products.PRECISIONS`.
-        pooled: True to apply `max_pool` to the outputs.
-
-    Returns:
-        Outputs [B, H - size + 1, W - size + 1, features], or their `max_pool`.
+    The kernel is [features, size^2 * channels], ordered by columns, rows and channels of the window. The result is [B,
+    H - size + 1, W - size + 1, features] before pooling.
     """
     if pooled and size == 3 and x.shape[-1] <= CORNER_CHANNELS:
         return pool_tiles(matmul(patches_by_corner(x, size), kernel, precision))[0, 0]
@@ -383,16 +324,9 @@ def _assembled(tiles: jax.Array, height: int, width: int) -> jax.Array:
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
-    """Join all size x size windows along the channels.
+    """Join all size x size windows along the channels, [B, H - size + 1, W - size + 1, size^2 * channels].
 
     Two stages, rows and then columns, join 2 * size slices instead of size^2.
-
-    Args:
-        x: images [B, H, W, channels].
-        size: side of a window.
-
-    Returns:
-        Patches [B, H - size + 1, W - size + 1, size^2 * channels].
     """
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     rows = jnp.concatenate([x[..., i : i + height, :, :] for i in range(size)], axis=-1)
@@ -400,17 +334,10 @@ def patches(x: jax.Array, size: int) -> jax.Array:
 
 
 def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
-    """Return `patches` ordered for 2 x 2 max-pooling, with the four positions of a pooling window as leading axes.
+    """Return `patches` with the four positions of a 2 x 2 pooling window as leading axes, for an odd size.
 
     The maximum of four arrays is fast; a maximum over strides of one array is not. Patches that pooling drops are
-    omitted.
-
-    Args:
-        x: images [B, H, W, channels].
-        size: side of a window, odd.
-
-    Returns:
-        Patches [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
+    omitted: [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
     """
     batch, height, width, channels = x.shape
     height, width, reach = (height - size + 1) // 2, (width - size + 1) // 2, size // 2
@@ -433,9 +360,6 @@ class Dropout(nn.Module):
 
     It draws the minimal number of bits per unit for the rate (one for 0.5), since 32 bits per unit cost as much as a
     small layer's products. The mask comes from the collection DRAWS if present, else from the random stream "dropout".
-
-    Attributes:
-        rate: dropout probability, in [0, 1).
     """
 
     rate: float

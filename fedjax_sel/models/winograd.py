@@ -73,13 +73,7 @@ def tiling_of(batch: int, height: int, width: int) -> Tiling:
 
 
 def images_at_once(batch: int, height: int, width: int) -> int:
-    """Return the number of images to convolve together, a divisor of B: on a CPU few enough for its cache, else all.
-
-    Args:
-        batch: number of images, B.
-        height: height of the outputs.
-        width: width of the outputs.
-    """
+    """Return the number of images to convolve together, a divisor of the batch: on a CPU few enough for its cache."""
     tiles = FOUR.num_tiles(height) * FOUR.num_tiles(width)
     if jax.default_backend() != "cpu":
         return batch
@@ -90,14 +84,9 @@ def images_at_once(batch: int, height: int, width: int) -> int:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
-    """Return the transformed kernel G g G' for `convolve`.
+    """Return the transformed kernel G g G' for `convolve`, [(m + 2)^2, features, channels].
 
-    Args:
-        tiling: TWO or FOUR.
-        kernel: weights [features, 9 * channels], ordered by columns, rows and channels of the window.
-
-    Returns:
-        Transformed kernel [(m + 2)^2, features, channels].
+    The kernel is [features, 9 * channels], ordered by columns, rows and channels of the window.
     """
     window = kernel.reshape(kernel.shape[0], 3, 3, -1)  # columns, rows
     down = _combine(tiling.kernels, [window[:, :, row] for row in range(3)])
@@ -111,12 +100,7 @@ of_kernel.defvjp(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def convolve(tiling: Tiling, x: jax.Array, kernels: jax.Array) -> jax.Array:
-    """Convolve with a 3x3 kernel, stride one and no padding, tile by tile.
-
-    Args:
-        tiling: TWO or FOUR.
-        x: images [B, H, W, channels].
-        kernels: transformed kernel [(m + 2)^2, features, channels], from `of_kernel`.
+    """Convolve images [B, H, W, channels] with a kernel from `of_kernel`, tile by tile, without padding.
 
     Returns:
         Outputs [m, m, B, rows, columns, features] of tile (r, c) at [:, :, :, r, c]. Pixel (i, j) of a tile is pixel

@@ -110,10 +110,8 @@ def from_linen(
             clone, flags = mode(train)
             # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
             # axes (devices share clients).
-            with (
-                faster_convolutions(fast_convolutions),
-                jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())),
-            ):
+            no_mesh = jax.sharding.AbstractMesh((), ())
+            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
                 variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
             trained = variables.pop("params", {})
             return trained, {key: value for key, value in variables.items() if key != COLLECTION}

@@ -111,7 +111,7 @@ def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
 
 
 def sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    """Return the sharding of a partition spec on the mesh."""
+    """Return the sharding of a partition spec."""
     return NamedSharding(mesh, spec)
 
 
@@ -152,12 +152,7 @@ def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: A
 
 
 def spread_and_add(
-    mesh: Mesh,
-    function: Callable[[Any, Any], tuple[Any, Any]],
-    shared: Any,
-    jobs: Any,
-    at_once: int,
-    weights: Any,
+    mesh: Mesh, function: Callable[[Any, Any], tuple[Any, Any]], shared: Any, jobs: Any, at_once: int, weights: Any
 ) -> tuple[Any, Any]:
     """Run a function (shared, job) -> (result, addend) as in `spread`, and sum the weighted addends of each replicate.
 
@@ -176,9 +171,7 @@ def spread_and_add(
         lambda leaf: jnp.where(places < num_jobs, leaf.reshape(-1)[places % num_jobs], 0.0), weights
     )
 
-    def one_job(job: Any) -> tuple[Any, Any]:
-        return function(shared, job)
-
+    one_job = partial(function, shared)
     if _in_turn(places, at_once):
         one_place = _unless_empty(mesh, one_job, own, num_jobs)
         _, addend = _shapes(one_job, own)
@@ -373,12 +366,8 @@ def of_arrays(tree: Any) -> int:
 def of_program(compiled: Any) -> int:
     """Return the memory of a compiled program: arguments, results without donated buffers, and temporaries."""
     memory = compiled.memory_analysis()
-    return (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-    )
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
 
 
 def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
@@ -468,15 +457,11 @@ def on_first(action: Callable[[], Any]) -> Any:
     if is_first():
         try:
             answer = {"value": action()}
-        except UserError as error:
-            answer = {"refused": str(error)}
-        except DamagedRunError as error:
-            answer = {"damaged": str(error)}
+        except (UserError, DamagedRunError) as error:
+            answer = {"message": str(error), "damaged": isinstance(error, DamagedRunError)}
     answer = _decode(_broadcast(_encode(answer)))
-    if "refused" in answer:
-        raise UserError(answer["refused"])
-    if "damaged" in answer:
-        raise DamagedRunError(answer["damaged"])
+    if "message" in answer:
+        raise (DamagedRunError if answer["damaged"] else UserError)(answer["message"])
     return answer["value"]
 
 

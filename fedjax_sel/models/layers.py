@@ -29,11 +29,6 @@ MIN_WEIGHTS = 2**20  # 4 MB; the private cache of a core has 1 to 2 MB
 FEW_EXAMPLES = 16
 
 
-def stores_transposed(inputs: int, features: int) -> bool:
-    """Return whether a layer is wide."""
-    return inputs * features >= MIN_WEIGHTS
-
-
 def transposed_product(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
     """Multiply [..., inputs] by [inputs, features]; in float32 with the gradient for small batches."""
     return _product(x, kernel) if precision == "float32" else _along(x, kernel, 0, precision)
@@ -46,10 +41,6 @@ def _along(x: jax.Array, kernel: jax.Array, axis: int, precision: str = "float32
 @jax.custom_vjp
 def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _along(x, kernel, 0)
-
-
-def _forward(x: jax.Array, kernel: jax.Array):
-    return _product(x, kernel), (x, kernel)
 
 
 def _backward(kept, y):
@@ -65,7 +56,7 @@ def _backward(kept, y):
     return _along(y, kernel, 1), gradient
 
 
-_product.defvjp(_forward, _backward)
+_product.defvjp(lambda x, kernel: (_product(x, kernel), (x, kernel)), _backward)
 
 
 # 2 x 2 max-pooling without overlap, of images and of tiles.
@@ -137,11 +128,6 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
     return lambda key, shape, dtype=jnp.float32: draw(jax.random.fold_in(key, own), shape, dtype)
 
 
-def bias_initializer(fan_in: int) -> Initializer:
-    """Return PyTorch's default initializer of biases, uniform in +-1/sqrt(fan_in)."""
-    return _uniform(1.0 / math.sqrt(fan_in))
-
-
 def _normal(deviation: float) -> Initializer:
     return lambda key, shape, dtype=jnp.float32: deviation * jax.random.normal(key, shape, dtype)
 
@@ -151,7 +137,7 @@ def _uniform(limit: float) -> Initializer:
 
 
 Product = Callable[..., jax.Array]
-"""(x [..., inputs], kernel [features, inputs], precision=one of `products.PRECISIONS`) -> [..., features]."""
+"""(x [..., inputs], kernel [features, inputs], precision=one of `core.PRECISIONS`) -> [..., features]."""
 
 
 def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
@@ -176,7 +162,7 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map inputs of the product to [..., features]."""
-        is_wide = self.product is matmul and stores_transposed(self.inputs, self.features)
+        is_wide = self.product is matmul and self.inputs * self.features >= MIN_WEIGHTS
 
         def initial(key: jax.Array) -> jax.Array:
             kernel = self.kernel(key, (self.inputs, self.features), jnp.float32)
@@ -202,7 +188,7 @@ class Dense(nn.Module):
         """Map [..., inputs] to [..., features]."""
         fan_in = x.shape[-1] * self.window
         kernel = kernel_initializer(self.initializer, fan_in, self.features * self.window)
-        bias = bias_initializer(fan_in)
+        bias = _uniform(1.0 / math.sqrt(fan_in))  # as in PyTorch
         return Linear(self.features, fan_in, self.product, self.precision, kernel, bias, name="Dense_0")(x)
 
 
@@ -288,26 +274,18 @@ def by_winograd(
             return _assembled(pool_tiles(tiles), height // 2, width // 2)
         return _assembled(tiles, height, width)
 
-    return _in_turn(convolved, x, at_once)
-
-
-def _in_turn(function: Callable[[jax.Array], jax.Array], images: jax.Array, at_once: int) -> jax.Array:
-    """Map a function over images in batches of `at_once`."""
-    if at_once == len(images):
-        return function(images)
-    y = lax.map(function, images.reshape(-1, at_once, *images.shape[1:]))
-    return y.reshape(len(images), *y.shape[2:])
+    if at_once == batch:
+        return convolved(x)
+    y = lax.map(convolved, x.reshape(-1, at_once, *x.shape[1:]))
+    return y.reshape(batch, *y.shape[2:])
 
 
 CORNER_CHANNELS = 3  # largest number of input channels for which patches are ordered for pooling
 WINOGRAD_CHANNELS = 16  # smallest number of input channels for which Winograd's transforms pay off
 
 CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
-    "winograd": by_winograd,
-    "patches": by_patches,
-    "shifts": by_shifts,
-    "xla": by_xla,
-}
+    "winograd": by_winograd, "patches": by_patches, "shifts": by_shifts, "xla": by_xla,
+}  # fmt: skip
 
 
 def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
@@ -369,23 +347,19 @@ class Dropout(nn.Module):
         """Apply dropout in training; return the array unchanged in evaluation."""
         if not train or self.rate == 0.0:
             return x
-        probability = 1.0 - self.rate
 
         def draw() -> jax.Array:
-            return _coin_flips(self.make_rng("dropout"), probability, x.shape)
+            return _coin_flips(self.make_rng("dropout"), 1.0 - self.rate, x.shape)
 
         given_or_wanted = self.has_variable(DRAWS, "keep") or self.is_mutable_collection(DRAWS)
         keep = self.variable(DRAWS, "keep", draw).value if given_or_wanted else draw()
         return jnp.where(keep, x / (1.0 - self.rate), 0.0)
 
 
-def _bits_a_unit(probability: float) -> int:
-    return next((bits for bits in (1, 2, 4, 8, 16) if (probability * 2**bits).is_integer()), 32)
-
-
 def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
     """Draw independent Booleans that are True with a given probability (to within 2^-32)."""
-    size, bits = math.prod(shape), _bits_a_unit(probability)
+    size = math.prod(shape)
+    bits = next((bits for bits in (1, 2, 4, 8, 16) if (probability * 2**bits).is_integer()), 32)
     words = jax.random.bits(key, (-(-size // (32 // bits)),), jnp.uint32)
     highest = jnp.uint32(min(round(probability * 2**bits), 2**32 - 1))
     mask = jnp.uint32(2**bits - 1)

@@ -76,11 +76,9 @@ def first_output(captured: Any, path: str) -> Any:
 
 STATISTICS = "batch_stats"  # Flax's name of the collection of running averages
 LACKS_A_VARIABLE = (
-    errors.ScopeCollectionNotFound,
-    errors.ScopeParamNotFoundError,
-    errors.ScopeVariableNotFoundError,
+    errors.ScopeCollectionNotFound, errors.ScopeParamNotFoundError, errors.ScopeVariableNotFoundError,
     errors.ModifyScopeVariableError,
-)
+)  # fmt: skip
 
 
 def from_linen(

@@ -170,7 +170,10 @@ def from_nnx(
         )  # fmt: skip
         kind = type(merged)  # an attribute `train` or `eval` may shadow the method
         kind.train(merged) if train else kind.eval(merged)
-        _set_attributes(merged, modules.values(attributes, train))
+        for node in _modules(merged):
+            for attribute, value in modules.values(attributes, train).items():
+                if attribute in vars(node):
+                    setattr(node, attribute, value)
         watched = watch(merged)
         output = merged(inputs, **modules.values(flags, train))
         _, _, _, used, updated, _ = nnx.split(merged, *PARTS)
@@ -229,7 +232,12 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
     """Return a function that makes the module from a key."""
     if isinstance(module, nnx.Module):
         return lambda key: module
-    by_name = "rngs" in inspect.signature(_author_function(module)).parameters
+    author = module
+    while isinstance(author, partial):
+        author = author.func
+    # An NNX class itself hides the parameters of its `__init__`.
+    author = author.__init__ if isinstance(author, type) else author
+    by_name = "rngs" in inspect.signature(author).parameters
 
     def make(key: jax.Array) -> nnx.Module:
         made = module(rngs=nnx.Rngs(key)) if by_name else module(nnx.Rngs(key))
@@ -243,23 +251,8 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
     return make
 
 
-def _author_function(factory: Callable) -> Callable:
-    """Return the function whose signature counts: an NNX class itself hides the parameters of its `__init__`."""
-    while isinstance(factory, partial):
-        factory = factory.func
-    return factory.__init__ if isinstance(factory, type) else factory
-
-
 def _modules(module: nnx.Module) -> list[nnx.Module]:
     return [node for _, node in nnx.iter_graph(module) if isinstance(node, nnx.Module)]
-
-
-def _set_attributes(module: nnx.Module, values: dict[str, Any]) -> None:
-    """Set attributes of a module and its submodules where they exist."""
-    for node in _modules(module):
-        for name, value in values.items():
-            if name in vars(node):
-                setattr(node, name, value)
 
 
 def _layout(state: Any) -> Layout:

@@ -139,7 +139,8 @@ def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width, channels = x.shape
     rows, columns = tiling.num_tiles(height - 2), tiling.num_tiles(width - 2)
-    blocks = _pad(x, m * rows + m, m * columns + m).reshape(batch, rows + 1, m, columns + 1, m, channels)
+    padded = jnp.pad(x, ((0, 0), (0, m * rows + m - height), (0, m * columns + m - width), (0, 0)))
+    blocks = padded.reshape(batch, rows + 1, m, columns + 1, m, channels)
     down = _combine(tiling.pixels, [blocks[:, k // m : k // m + rows, k % m] for k in range(side)])
     both = [_combine(tiling.pixels, [d[:, :, k // m : k // m + columns, k % m] for k in range(side)]) for d in down]
     return _stack(both).reshape(side**2, -1, channels)
@@ -190,10 +191,6 @@ def _of_outputs(tiling: Tiling, y: jax.Array) -> jax.Array:
     down = _combine(_transposed(tiling.outputs), list(y))
     both = [_combine(_transposed(tiling.outputs), list(d)) for d in down]
     return _stack(both).reshape(tiling.pixels_a_side**2, -1, y.shape[-1])
-
-
-def _pad(x: jax.Array, height: int, width: int) -> jax.Array:
-    return jnp.pad(x, ((0, 0), (0, height - x.shape[1]), (0, width - x.shape[2]), (0, 0)))
 
 
 def _stack(parts: list[list[jax.Array]]) -> jax.Array:

@@ -227,7 +227,7 @@ def _in_turn(places: jax.Array, at_once: int) -> bool:
 
 
 def _shapes(function: Callable[[Any], Any], jobs: Any) -> Any:
-    """Return the shapes and dtypes of one job's result."""
+    """Return the shapes of one job's result."""
     return jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], jobs))
 
 

@@ -14,6 +14,7 @@ from fedjax_sel.models import core
 from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
 from fedjax_sel.models.core import Draws, Model, Output, Params, Weights
 from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS
+from fedjax_sel.models.modules import zeros_of
 from fedjax_sel.models.zoo import CNN, MLP, CharLSTM, LeNet, Logistic, SmallCNN, resnet8, resnet18
 
 __all__ = [
@@ -141,10 +142,8 @@ def of_module(
         return module.apply(variables, inputs, train=draws is not None)  # pyright: ignore
 
     def draw(key: jax.Array, size: int) -> Draws:
-        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # the draws do not depend on them
-        _, drawn = module.apply(
-            {"params": params.trained}, inputs(size), train=True, rngs={"dropout": key}, mutable=[DRAWS]
-        )
+        params = zeros_of(shapes.trained)  # the draws do not depend on them
+        _, drawn = module.apply({"params": params}, inputs(size), train=True, rngs={"dropout": key}, mutable=[DRAWS])
         return drawn.get(DRAWS, {})  # pyright: ignore
 
     shapes = jax.eval_shape(init, jax_settings.key(0))

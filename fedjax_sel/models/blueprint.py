@@ -137,9 +137,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
     _check_weights(name, carried, "collections")
     has_carried = bool(jax.tree.leaves(carried))
     apply, has_profile = _with_profile(pure, profile_layer)
-    draws_numbers = _reads_key(
-        lambda key: pure.apply(zeros_of(trained), zeros_of(carried), zeros_of(inputs), key, True)
-    )
+    draws_numbers = _reads_key(lambda key: pure.apply(*zeros_of((trained, carried, inputs)), key, True))
 
     def init(key: jax.Array) -> Weights:
         trained, carried = pure.init(key)
@@ -151,11 +149,9 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
 
     def applied(weights: Weights, inputs: Any, draws: Any | None) -> Output:
         train = draws is not None
-        key = None
-        if train:
-            key = (
-                jax.random.wrap_key_data(draws["key"], impl=jax_settings.PRNG) if draws_numbers else jax_settings.key(0)
-            )
+        key = jax_settings.key(0) if train else None
+        if draws:
+            key = jax.random.wrap_key_data(draws["key"], impl=jax_settings.PRNG)
         carried_now = weights.carried if has_carried else carried
         # Layers without a precision of their own multiply in float32; accelerators default to less.
         with jax.default_matmul_precision("highest"):
@@ -165,12 +161,8 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         return Output(_in_float32(prediction), _in_float32(profile), after if has_carried else ())
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
-    output, layer = core.find(
-        lambda trained: applied(
-            shapes._replace(trained=trained, carried=zeros_of(shapes.carried)), zeros_of(inputs), None
-        ),
-        trained,
-    )
+    fixed = shapes._replace(carried=zeros_of(shapes.carried))
+    output, layer = core.find(lambda trained: applied(fixed._replace(trained=trained), zeros_of(inputs), None), trained)
     return Model(
         name=name,
         init=init,

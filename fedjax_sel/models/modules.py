@@ -93,7 +93,12 @@ def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags 
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise UserError(f"model: {name}.__call__ takes no inputs; give it one positional parameter for a batch of them")
-    flags = KNOWN if named is None else _checked(named)
+    flags = KNOWN if named is None else named
+    if not isinstance(flags, Mapping) or not all(isinstance(v, tuple) and len(v) == 2 for v in flags.values()):
+        raise UserError(
+            f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
+            "{'mode': ('train', 'eval')}"
+        )
     arguments, takes_any = {}, False
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -136,16 +141,6 @@ _REMEDY = (
     f"use one of the names {', '.join(KNOWN)}, or pass training_flags={{'name': (in training, in evaluation)}} to "
     "models.from_flax(...) or models.from_nnx(...)"
 )
-
-
-def _checked(named: Any) -> Flags:
-    are_pairs = isinstance(named, Mapping) and all(isinstance(v, tuple) and len(v) == 2 for v in named.values())
-    if not are_pairs:
-        raise UserError(
-            f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
-            "{'mode': ('train', 'eval')}"
-        )
-    return named
 
 
 # Convolutions of unmodified Flax modules as matrix products, as in `layers.py`.

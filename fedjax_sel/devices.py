@@ -279,8 +279,7 @@ def num_cores() -> int:
 def use_every_core() -> None:
     """Make each CPU core a JAX device, unless JAX has already started.
 
-    XLA does not split batched matmuls of this size over the threads of one CPU device. As separate devices the cores
-    work in parallel, on the same kind of mesh as GPUs and TPUs.
+    XLA does not split batched matmuls of this size over the threads of one CPU device.
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
@@ -377,10 +376,7 @@ def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def of_device() -> int | None:
-    """Return the smallest memory of a device on any machine, in bytes; None if a device does not report it.
-
-    The result is equal on all machines, since it decides the layout of the work. The cores of a CPU share its memory.
-    """
+    """Return the smallest memory of a device, in bytes, equal on all machines; None if a device does not report it."""
     own = _of_own_device()
     if jax.process_count() == 1:
         return own
@@ -398,10 +394,8 @@ def _of_own_device() -> int | None:
     return None
 
 
-# Runs on several machines with JAX's distributed runtime, and actions of the first machine on behalf of all.
-#
-# All machines run the same program with the same configuration and data. Only the first machine accesses the run folder
-# and the terminal; it broadcasts the results and errors of these actions.
+# Runs on several machines. All run the same program with the same configuration and data. Only the first machine
+# accesses the run folder and the terminal; it broadcasts the results and errors of these actions.
 
 
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
@@ -439,10 +433,7 @@ def is_first() -> bool:
 
 
 def _alone() -> bool:
-    """Return whether there are no other machines.
-
-    This must not start JAX's devices, since `devices.use_every_core` has no effect after that.
-    """
+    """Return whether there are no other machines, without starting JAX's devices (see `use_every_core`)."""
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 

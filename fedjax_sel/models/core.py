@@ -102,10 +102,8 @@ def _key(key: Any) -> Any:
     return next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name))
 
 
-# Matrix products of models in the precision of a run (`--precision`).
-#
-# By default, accelerators multiply float32 arrays in lower precision: TF32 on recent GPUs, bfloat16 on TPUs. Here they
-# do so only on request. Weights, updates, losses and the computations of strategies stay in float32.
+# Matrix products in the precision of a run (`--precision`). By default, accelerators multiply float32 arrays in TF32
+# (recent GPUs) or bfloat16 (TPUs). Here they do so only on request. All else stays in float32.
 
 
 LEVELS = {"float32": lax.Precision.HIGHEST, "tf32": lax.Precision.HIGH, "bfloat16": lax.Precision.DEFAULT}
@@ -123,7 +121,7 @@ def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "fl
 def narrowed(factor: jax.Array, precision: str) -> jax.Array:
     """Convert a factor to the dtype of the product.
 
-    For bfloat16 the product is accumulated in higher precision but returned in bfloat16. Gradients through it are then
+    A bfloat16 product is accumulated in higher precision but returned in bfloat16. Gradients through it are then
     bfloat16 products too, as with PyTorch's autocast.
     """
     return factor.astype(jnp.bfloat16) if precision == "bfloat16" else factor

@@ -20,9 +20,8 @@ from fedjax_sel.models import core, winograd
 
 # Fully-connected layers whose weights exceed a core's cache, so that memory traffic dominates their time.
 #
-# Their weights are stored as [inputs, features]. For small batches their gradient is a sum of one outer product per
-# example instead of a matrix product. XLA fuses the sum with the SGD step, so that the gradient, as large as the
-# weights, is never written to memory. `benchmarks/wide.py` compares both forms for several batch sizes.
+# For small batches their gradient is a sum of one outer product per example instead of a matrix product. XLA fuses the
+# sum with the SGD step, so that the gradient is never written to memory (`benchmarks/wide.py`).
 
 
 MIN_WEIGHTS = 2**20  # 4 MB; the private cache of a core has 1 to 2 MB
@@ -59,10 +58,8 @@ def _backward(kept, y):
 _product.defvjp(lambda x, kernel: (_product(x, kernel), (x, kernel)), _backward)
 
 
-# 2 x 2 max-pooling without overlap, of images and of tiles.
-#
-# For images, pooling is a reshape and a maximum with a deterministic gradient. On a CPU, XLA is slow at strided maxima
-# and slower at their gradient. Where possible, convolutions therefore return the pixels of a window in separate slices.
+# 2 x 2 max-pooling without overlap. On a CPU, XLA is slow at strided maxima and slower at their gradient. Where
+# possible, convolutions therefore return the pixels of a window in separate slices.
 
 
 def max_pool(x: jax.Array) -> jax.Array:

@@ -23,10 +23,10 @@ from fedjax_sel.models.modules import (
     zeros_of,
 )  # fmt: skip
 
-# The output of one layer inside an unmodified `flax.linen` module, by the layer's path.
+# The output of one layer inside an unmodified `flax.linen` module, by a path such as `Dense_0` or `block_1/Conv_2`.
 #
-# Paths are as in the parameter tree, such as `Dense_0` or `block_1/Conv_2`. Flax's `capture_intermediates` returns the
-# output, so layers inside `nn.remat` and `nn.jit` are supported. A layer inside `nn.scan` runs many times and is not.
+# Flax's `capture_intermediates` returns the output, so layers inside `nn.remat` and `nn.jit` are supported. A layer
+# inside `nn.scan` runs many times and is not.
 
 
 COLLECTION = "intermediates"  # Flax's name of the captured collection
@@ -166,7 +166,8 @@ def from_linen(
 
     def apply_with_layer(layer: str | None) -> Apply:
         def one_pass(capture: Callable[[nn.Module, str], bool]) -> Any:
-            return run(*zeros_of(shapes), zeros_of(example), {}, False, capture)[1]
+            trained, carried, inputs = zeros_of((*shapes, example))
+            return run(trained, carried, inputs, {}, False, capture)[1]
 
         return applying(find(one_pass, layer, name, jax.tree.leaves(example)[0].shape[0]))
 

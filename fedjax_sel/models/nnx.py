@@ -14,12 +14,11 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import linen, modules
 from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, make_faster, shapes_of, stream_key, zeros_of
 
-# The output of one layer inside an unmodified NNX module, by the layer's path.
+# The output of one layer inside an unmodified NNX module, by a path such as `fc1` or `blocks/0/conv`.
 #
-# Paths are as in the parameter tree, such as `fc1` or `blocks/0/conv`. NNX has no hook for calls. The layer therefore
-# becomes an instance of a subclass whose `__call__` also stores its output as an `nnx.Intermediate`. NNX returns these
-# from its transforms, so layers inside `nnx.remat` and `nnx.jit` are supported. A stack of layers inside `nnx.scan` or
-# `nnx.vmap` has one output per layer and is not supported.
+# NNX has no hook for calls. The layer therefore becomes an instance of a subclass whose `__call__` also stores its
+# output as an `nnx.Intermediate`. NNX returns these from its transforms, so layers inside `nnx.remat` and `nnx.jit` are
+# supported. A stack of layers inside `nnx.scan` or `nnx.vmap` has one output per layer and is not supported.
 
 
 KEPT = "kept_for_profiles"

@@ -31,19 +31,11 @@ WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # replicated on all dev
 
 
 def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:
-    """Make the mesh, groups of seeds x shares of their clients.
+    """Make the mesh, groups of seeds x shares of their clients; `wanted` is an explicit shape.
 
     The default shape minimizes the number of sequential jobs per device in a round; ties go to the most groups. It
-    omits devices that would not reduce that number.
-
-    Args:
-        num_seeds: S.
-        num_selected: K; a round trains S * K clients.
-        num_blocks: blocks of examples that a round evaluates per seed.
-        wanted: explicit shape, or None for the default.
-
-    Raises:
-        UserError: the explicit shape is invalid.
+    omits devices that would not reduce that number. A round trains K clients per seed, and evaluates `num_blocks`
+    blocks of examples.
     """
     available = jax.devices()
     if wanted is not None:
@@ -76,13 +68,7 @@ def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, n
 
 
 def check_shape(shape: tuple[int, int], num_seeds: int, num_selected: int, num_devices: int | None = None) -> None:
-    """Check the shape of a mesh.
-
-    Args:
-        shape: numbers of devices along seeds and along clients.
-        num_seeds: S.
-        num_selected: K.
-        num_devices: number of available devices; None if not known yet.
+    """Check the shape of a mesh, (devices along seeds, along clients); without `num_devices`, of any number of devices.
 
     Raises:
         UserError: the shape is invalid; the message names the nearest valid shape.
@@ -112,29 +98,20 @@ def _divisors(number: int) -> list[int]:
 def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
     """Map a function of a group's replicates over all groups of devices.
 
-    Args:
-        mesh: the devices.
-        function: pure function; `spread` inside it shares work among the devices of a group.
-        in_specs: WHOLE or PER_SEED per argument, or a pytree of them.
-        out_specs: WHOLE or PER_SEED for the result, or a pytree of them.
+    The specs are WHOLE or PER_SEED per argument or result, or pytrees of them. `spread` inside the function shares
+    work among the devices of a group.
     """
     # check_vma=False: JAX cannot infer that gathered results are equal on all devices of a group.
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
-    """Put arrays on the devices.
-
-    Args:
-        mesh: the devices.
-        tree: a pytree of arrays.
-        specs: WHOLE or PER_SEED, or a pytree of them that is a prefix of `tree`.
-    """
+    """Put a pytree of arrays on the devices; `specs` is WHOLE or PER_SEED, or a prefix pytree of them."""
     return jax.device_put(tree, jax.tree.map(partial(sharding, mesh), specs))
 
 
 def sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    """Return the sharding of a partition spec on the mesh."""
+    """Return the sharding of a partition spec."""
     return NamedSharding(mesh, spec)
 
 
@@ -152,11 +129,11 @@ def of_all_seeds(mesh: Mesh, tree: Any, axis: int) -> Any:
 
 
 def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:
-    """Run a function on each job of a group, distributed among the group's devices; for use inside `over_seeds`.
+    """Run a function (shared, job) -> result on each job of a group, shared by its devices; only inside `over_seeds`.
 
     Args:
         mesh: the devices.
-        function: (shared, job) -> result, pure.
+        function: pure function.
         shared: a pytree that all jobs receive.
         jobs: a pytree of arrays with leading axis [J].
         at_once: number of jobs per `vmap` on a device; 0 for all of its share, 1 for sequential execution.
@@ -175,25 +152,14 @@ def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: A
 
 
 def spread_and_add(
-    mesh: Mesh,
-    function: Callable[[Any, Any], tuple[Any, Any]],
-    shared: Any,
-    jobs: Any,
-    at_once: int,
-    weights: Any,
+    mesh: Mesh, function: Callable[[Any, Any], tuple[Any, Any]], shared: Any, jobs: Any, at_once: int, weights: Any
 ) -> tuple[Any, Any]:
-    """Run a function on each job as `spread` does, and compute weighted sums of its addends over each replicate's jobs.
+    """Run a function (shared, job) -> (result, addend) as in `spread`, and sum the weighted addends of each replicate.
 
-    Each device sums the addends of its own jobs before communication. If jobs run sequentially, a device holds only one
-    addend at a time.
-
-    Args:
-        mesh: the devices.
-        function: (shared, job) -> (result, addend), pure; addends must be finite.
-        shared: a pytree that all jobs receive.
-        jobs: a pytree of arrays with leading axis [J], ordered by replicate with equal numbers, as from `pairs`.
-        at_once: number of jobs per `vmap`, as in `spread`.
-        weights: float32 [S, jobs per replicate], or a tuple of such arrays, one for each part of a tuple of addends.
+    Each device sums the addends of its own jobs before communication. If jobs run sequentially, a device holds only
+    one addend at a time. Addends must be finite. The jobs are ordered by replicate with equal numbers, as from
+    `pairs`; the weights are float32 [S, jobs per replicate], or a tuple of such arrays, one for each part of a tuple
+    of addends.
 
     Returns:
         The results with leading axis [J], and the sums with leading axis [S], on all devices of the group.
@@ -205,9 +171,7 @@ def spread_and_add(
         lambda leaf: jnp.where(places < num_jobs, leaf.reshape(-1)[places % num_jobs], 0.0), weights
     )
 
-    def one_job(job: Any) -> tuple[Any, Any]:
-        return function(shared, job)
-
+    one_job = partial(function, shared)
     if _in_turn(places, at_once):
         one_place = _unless_empty(mesh, one_job, own, num_jobs)
         _, addend = _shapes(one_job, own)
@@ -263,7 +227,7 @@ def _in_turn(places: jax.Array, at_once: int) -> bool:
 
 
 def _shapes(function: Callable[[Any], Any], jobs: Any) -> Any:
-    """Return the shapes and dtypes of one job's result."""
+    """Return the shapes of one job's result."""
     return jax.eval_shape(function, jax.tree.map(lambda leaf: leaf[0], jobs))
 
 
@@ -285,12 +249,7 @@ def _together(function: Callable[[Any], Any], jobs: Any, at_once: int) -> Any:
 
 
 def pairs(num_replicates: int, per_replicate: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return all (replicate, item) pairs as two flat arrays, int32 [S * items] each.
-
-    Args:
-        num_replicates: S.
-        per_replicate: items, [items] for all replicates or [S, items].
-    """
+    """Return all (replicate, item) pairs as two arrays, int32 [S * items] each; items are [items] or [S, items]."""
     items = jnp.broadcast_to(per_replicate, (num_replicates, per_replicate.shape[-1]))
     replicates = jnp.repeat(jnp.arange(num_replicates), items.shape[1])
     return replicates, items.reshape(-1)
@@ -320,8 +279,7 @@ def num_cores() -> int:
 def use_every_core() -> None:
     """Make each CPU core a JAX device, unless JAX has already started.
 
-    XLA does not split batched matmuls of this size over the threads of one CPU device. As separate devices the cores
-    work in parallel, on the same kind of mesh as GPUs and TPUs.
+    XLA does not split batched matmuls of this size over the threads of one CPU device.
     """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
@@ -332,11 +290,7 @@ def use_every_core() -> None:
 
 
 def check_that_jax_starts() -> None:
-    """Start JAX's devices, including the CPU, which computes the one-time decompositions before a run.
-
-    Raises:
-        UserError: the devices do not start, or a setting of JAX is not supported.
-    """
+    """Start JAX's devices, including the CPU, which computes the one-time decompositions before a run."""
     jax_settings.check()
     platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
     alone = bool(platforms) and "cpu" not in platforms.split(",")
@@ -363,9 +317,6 @@ def be_deterministic() -> None:
     """Make GPU operations bitwise reproducible; call this before JAX starts its devices.
 
     If XLA does not know the flag, nothing is set, and `check_deterministic` reports it.
-
-    Raises:
-        UserError: JAX has already started devices other than CPUs.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if DETERMINISTIC in flags or not jax_settings.known([DETERMINISTIC]):
@@ -386,11 +337,7 @@ DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
 def check_deterministic() -> None:
-    """Reject devices whose operations may not be bitwise reproducible; call this after all other configuration.
-
-    Raises:
-        UserError: the XLA flag is not set, and there are devices other than CPUs.
-    """
+    """Reject devices whose operations may not be bitwise reproducible; call this after all other configuration."""
     if DETERMINISTIC not in os.environ.get("XLA_FLAGS", "") and jax.default_backend() != "cpu":
         raise UserError(
             f"--deterministic: the installed jaxlib does not know {DETERMINISTIC}, which a "
@@ -411,45 +358,25 @@ def keep_programs() -> None:
 
 
 def of_arrays(tree: Any) -> int:
-    """Return the bytes of all arrays in a pytree.
-
-    Args:
-        tree: a pytree of arrays or `jax.ShapeDtypeStruct`.
-    """
+    """Return the bytes of all arrays, or `jax.ShapeDtypeStruct`, in a pytree."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def of_program(compiled: Any) -> int:
-    """Return the memory of a compiled program: arguments, results without donated buffers, and temporaries.
-
-    Args:
-        compiled: result of `jitted.lower(...).compile()`.
-    """
+    """Return the memory of a compiled program: arguments, results without donated buffers, and temporaries."""
     memory = compiled.memory_analysis()
-    return (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-    )
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
 
 
 def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
-    """Return the bytes of all intermediate results of a function, an upper bound of its compiled program's memory.
-
-    Args:
-        function: traceable function.
-        *arguments: arguments of the function, as arrays or shapes.
-    """
+    """Return the bytes of all intermediate results of a function, an upper bound of its compiled program's memory."""
     equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
     return sum(of_arrays([variable.aval for variable in equation.outvars]) for equation in equations)
 
 
 def of_device() -> int | None:
-    """Return the smallest memory of a device on any machine, in bytes; None if a device does not report it.
-
-    The result is equal on all machines, since it decides the layout of the work. The cores of a CPU share its memory.
-    """
+    """Return the smallest memory of a device, in bytes, equal on all machines; None if a device does not report it."""
     own = _of_own_device()
     if jax.process_count() == 1:
         return own
@@ -467,10 +394,8 @@ def _of_own_device() -> int | None:
     return None
 
 
-# Runs on several machines with JAX's distributed runtime, and actions of the first machine on behalf of all.
-#
-# All machines run the same program with the same configuration and data. Only the first machine accesses the run folder
-# and the terminal; it broadcasts the results and errors of these actions.
+# Runs on several machines. All run the same program with the same configuration and data. Only the first machine
+# accesses the run folder and the terminal; it broadcasts the results and errors of these actions.
 
 
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
@@ -481,9 +406,6 @@ def start() -> None:
 
     JAX recognizes TPU pods, SLURM, Open MPI and Kubernetes. Elsewhere three environment variables set the address of
     the first machine, the number of machines, and the index of this one (docs/devices.md).
-
-    Raises:
-        UserError: the cluster is not configured, or the other machines cannot be reached.
     """
     if jax.distributed.is_initialized():
         return
@@ -511,25 +433,14 @@ def is_first() -> bool:
 
 
 def _alone() -> bool:
-    """Return whether there are no other machines.
-
-    This must not start JAX's devices, since `devices.use_every_core` has no effect after that.
-    """
+    """Return whether there are no other machines, without starting JAX's devices (see `use_every_core`)."""
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 
 def on_first(action: Callable[[], Any]) -> Any:
-    """Run an action only on the first machine, and return its result on all machines.
+    """Run an action only on the first machine, and return its result or raise its UserError or DamagedRunError on all.
 
-    Args:
-        action: function whose result consists of dictionaries, lists, plain values and NumPy arrays.
-
-    Returns:
-        The result of the action.
-
-    Raises:
-        UserError: the action raised it; all machines raise it.
-        DamagedRunError: the action raised it; all machines raise it.
+    The result consists of dictionaries, lists, plain values and NumPy arrays.
     """
     if _alone():
         return action()
@@ -537,15 +448,11 @@ def on_first(action: Callable[[], Any]) -> Any:
     if is_first():
         try:
             answer = {"value": action()}
-        except UserError as error:
-            answer = {"refused": str(error)}
-        except DamagedRunError as error:
-            answer = {"damaged": str(error)}
+        except (UserError, DamagedRunError) as error:
+            answer = {"message": str(error), "damaged": isinstance(error, DamagedRunError)}
     answer = _decode(_broadcast(_encode(answer)))
-    if "refused" in answer:
-        raise UserError(answer["refused"])
-    if "damaged" in answer:
-        raise DamagedRunError(answer["damaged"])
+    if "message" in answer:
+        raise (DamagedRunError if answer["damaged"] else UserError)(answer["message"])
     return answer["value"]
 
 

@@ -14,6 +14,7 @@ from fedjax_sel.models import core
 from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
 from fedjax_sel.models.core import Draws, Model, Output, Params, Weights
 from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS
+from fedjax_sel.models.modules import zeros_of
 from fedjax_sel.models.zoo import CNN, MLP, CharLSTM, LeNet, Logistic, SmallCNN, resnet8, resnet18
 
 __all__ = [
@@ -65,12 +66,7 @@ def names() -> tuple[str, ...]:
 
 
 def make_plain(name: str, inputs: Any, num_classes: int) -> Model:
-    """Build a model that is written in plain Flax.
-
-    Args:
-        name: a name in PLAIN.
-        inputs: shapes and dtypes of inputs [B, ...].
-        num_classes: C.
+    """Build a model of PLAIN for inputs [B, ...], given by shape and dtype.
 
     Raises:
         UserError: the model does not accept these inputs.
@@ -94,7 +90,7 @@ def make(
     precision: str = "float32",
     convolution: str = DEFAULT_CONVOLUTION,
 ) -> Model:
-    """Build a model from the layers of this package.
+    """Build a model of TABLE.
 
     Args:
         name: a name in TABLE.
@@ -102,11 +98,8 @@ def make(
         num_classes: C.
         dropout: probability that a hidden unit is set to zero in training.
         initializer: one of `layers.INITIALIZERS`.
-        precision: one of `products.PRECISIONS`.
+        precision: one of `core.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`, which differ in speed but not in results.
-
-    Returns:
-        The model.
 
     Raises:
         UserError: the model needs images, or larger ones.
@@ -134,15 +127,8 @@ def of_module(
 ) -> Model:
     """Make a model from a Flax module of this package's layers.
 
-    Args:
-        name: name of the model in messages.
-        module: module that maps (inputs, train) to an Output; only its `layers.Dropout` may draw random numbers.
-        input_shape: shape of one input, (height, width, channels) for images.
-        cpu_block: images per evaluation on a CPU core.
-        cpu_micro_batch: images per gradient on a CPU core.
-
-    Returns:
-        The model.
+    The module maps (inputs, train) to an Output; only its `layers.Dropout` may draw random numbers. `input_shape` is
+    the shape of one input; the blocks are as in `Entry`.
     """
 
     def inputs(size: int) -> jax.Array:
@@ -156,10 +142,8 @@ def of_module(
         return module.apply(variables, inputs, train=draws is not None)  # pyright: ignore
 
     def draw(key: jax.Array, size: int) -> Draws:
-        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)  # the draws do not depend on them
-        _, drawn = module.apply(
-            {"params": params.trained}, inputs(size), train=True, rngs={"dropout": key}, mutable=[DRAWS]
-        )
+        params = zeros_of(shapes.trained)  # the draws do not depend on them
+        _, drawn = module.apply({"params": params}, inputs(size), train=True, rngs={"dropout": key}, mutable=[DRAWS])
         return drawn.get(DRAWS, {})  # pyright: ignore
 
     shapes = jax.eval_shape(init, jax_settings.key(0))

@@ -44,20 +44,19 @@ def from_flax(
 ) -> Blueprint:
     """Return the blueprint of an unmodified `flax.linen` module.
 
-    Dropout and other random streams receive keys by name. Batch statistics and other collections travel with the
+    Random streams such as dropout's receive keys by name. Batch statistics and other collections travel with the
     weights and are averaged like them.
 
     Args:
-        module: module that returns predictions. It may take a training flag, such as `train` or `deterministic`; see
-            `training_flag.KNOWN`.
+        module: module that returns predictions. It may take a training flag: an argument of `__call__` or a field
+            named `train`, `training`, `is_training`, `deterministic` or `use_running_average`.
         profile_layer: path of the layer whose mean output is a client's profile, such as "Dense_0". None: the first
             fully-connected layer.
         fast_convolutions: True to replace XLA's convolutions, which are slow with one kernel per client, by matrix
             products; results are equal up to rounding.
-        training_flags: flags with other names, which are arguments of `__call__` or fields of the module, with their
-            values in training and in evaluation: `{"mode": ("train", "eval")}`. If given, known names are not searched,
-            and the training pass is not checked for frozen batch statistics or inactive dropout. Pass `{}` for a module
-            without flags. None: known names.
+        training_flags: flags with other names, and their values in training and in evaluation: `{"mode": ("train",
+            "eval")}`. If given, the usual names are not searched, and the training pass is not checked for frozen
+            batch statistics or inactive dropout. Pass `{}` for a module without flags.
     """
     name = type(module).__name__
 
@@ -74,15 +73,15 @@ def from_nnx(
     fast_convolutions: bool = True,
     training_flags: Flags | None = None,
 ) -> Blueprint:
-    """Return the blueprint of a Flax NNX module.
+    """Return the blueprint of a Flax NNX module; other arguments as in `from_flax`.
 
     Args:
         module: function or class that makes a module from `nnx.Rngs`, separately for each seed; or an instance, whose
             weights are the initial weights of all seeds.
-        profile_layer: path of the profile layer, as in `from_flax`.
-        fast_convolutions: replacement of XLA's convolutions, as in `from_flax`.
-        training_flags: flags as in `from_flax`, which are arguments of `__call__` or attributes of the module and its
-            submodules. `train()` and `eval()` are always called.
+        profile_layer: path of the profile layer, such as "blocks/0/conv".
+        fast_convolutions: replacement of XLA's convolutions.
+        training_flags: arguments of `__call__`, or attributes of the module and its submodules. `train()` and `eval()`
+            are always called.
     """
     factory = module.func if isinstance(module, functools.partial) else module
     name = type(module).__name__ if isinstance(module, nnx.Module) else getattr(factory, "__name__", "module")
@@ -152,11 +151,9 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
 
     def applied(weights: Weights, inputs: Any, draws: Any | None) -> Output:
         train = draws is not None
-        key = None
-        if train:
-            key = (
-                jax.random.wrap_key_data(draws["key"], impl=jax_settings.PRNG) if draws_numbers else jax_settings.key(0)
-            )
+        key = jax_settings.key(0) if train else None
+        if draws:
+            key = jax.random.wrap_key_data(draws["key"], impl=jax_settings.PRNG)
         carried_now = weights.carried if has_carried else carried
         # Layers without a precision of their own multiply in float32; accelerators default to less.
         with jax.default_matmul_precision("highest"):
@@ -166,12 +163,8 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         return Output(_in_float32(prediction), _in_float32(profile), after if has_carried else ())
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
-    output, layer = core.find(
-        lambda trained: applied(
-            shapes._replace(trained=trained, carried=zeros_of(shapes.carried)), zeros_of(inputs), None
-        ),
-        trained,
-    )
+    fixed = shapes._replace(carried=zeros_of(shapes.carried))
+    output, layer = core.find(lambda trained: applied(fixed._replace(trained=trained), zeros_of(inputs), None), trained)
     return Model(
         name=name,
         init=init,

@@ -57,11 +57,8 @@ class _Provenance(NamedTuple):
 def find(apply: Callable[[Any], Any], trained: Any) -> tuple[Any, Paths | None]:
     """Return the shapes of a model's Output, and the paths of its output layer (None without one).
 
-    The output layer is a weight matrix whose product, plus an optional bias vector, is the prediction.
-
-    Args:
-        apply: trained weights -> Output.
-        trained: trained weights, as arrays or shapes.
+    The output layer is a weight matrix whose product, plus an optional bias vector, is the prediction. `apply` maps
+    the trained weights (arrays or shapes) to the Output.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(trained)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in leaves]
@@ -105,10 +102,8 @@ def _key(key: Any) -> Any:
     return next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name))
 
 
-# Matrix products of models in the precision of a run (`--precision`).
-#
-# By default, accelerators multiply float32 arrays in lower precision: TF32 on recent GPUs, bfloat16 on TPUs. Here they
-# do so only on request. Weights, updates, losses and the computations of strategies stay in float32.
+# Matrix products in the precision of a run (`--precision`). By default, accelerators multiply float32 arrays in TF32
+# (recent GPUs) or bfloat16 (TPUs). Here they do so only on request. All else stays in float32.
 
 
 LEVELS = {"float32": lax.Precision.HIGHEST, "tf32": lax.Precision.HIGH, "bfloat16": lax.Precision.DEFAULT}
@@ -118,17 +113,7 @@ PRECISIONS = tuple(LEVELS)
 
 
 def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "float32") -> jax.Array:
-    """Return `lax.dot_general` of float32 arrays.
-
-    Args:
-        left: left factor.
-        right: right factor.
-        dimensions: `lax.dot_general`'s dimension numbers, ((contracting axes of both), (batch axes of both)).
-        precision: one of PRECISIONS.
-
-    Returns:
-        The product, float32.
-    """
+    """Return `lax.dot_general` of float32 arrays in one of PRECISIONS, as float32."""
     left, right = narrowed(left, precision), narrowed(right, precision)
     return lax.dot_general(left, right, dimensions, precision=LEVELS[precision]).astype(jnp.float32)
 
@@ -136,7 +121,7 @@ def dot(left: jax.Array, right: jax.Array, dimensions: Any, precision: str = "fl
 def narrowed(factor: jax.Array, precision: str) -> jax.Array:
     """Convert a factor to the dtype of the product.
 
-    For bfloat16 the product is accumulated in higher precision but returned in bfloat16. Gradients through it are then
+    A bfloat16 product is accumulated in higher precision but returned in bfloat16. Gradients through it are then
     bfloat16 products too, as with PyTorch's autocast.
     """
     return factor.astype(jnp.bfloat16) if precision == "bfloat16" else factor

@@ -20,31 +20,16 @@ from fedjax_sel.models import core, winograd
 
 # Fully-connected layers whose weights exceed a core's cache, so that memory traffic dominates their time.
 #
-# Their weights are stored as [inputs, features]. For small batches their gradient is a sum of one outer product per
-# example instead of a matrix product. XLA fuses the sum with the SGD step, so that the gradient, as large as the
-# weights, is never written to memory. `benchmarks/wide.py` compares both forms for several batch sizes.
+# For small batches their gradient is a sum of one outer product per example instead of a matrix product. XLA fuses the
+# sum with the SGD step, so that the gradient is never written to memory (`benchmarks/wide.py`).
 
 
 MIN_WEIGHTS = 2**20  # 4 MB; the private cache of a core has 1 to 2 MB
 FEW_EXAMPLES = 16
 
 
-def stores_transposed(inputs: int, features: int) -> bool:
-    """Return whether a layer is wide."""
-    return inputs * features >= MIN_WEIGHTS
-
-
 def transposed_product(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
-    """Return a matrix product; in float32 with the gradient for small batches.
-
-    Args:
-        x: inputs [..., inputs].
-        kernel: weights [inputs, features].
-        precision: one of `products.PRECISIONS`.
-
-    Returns:
-        The product [..., features].
-    """
+    """Multiply [..., inputs] by [inputs, features]; in float32 with the gradient for small batches."""
     return _product(x, kernel) if precision == "float32" else _along(x, kernel, 0, precision)
 
 
@@ -55,10 +40,6 @@ def _along(x: jax.Array, kernel: jax.Array, axis: int, precision: str = "float32
 @jax.custom_vjp
 def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return _along(x, kernel, 0)
-
-
-def _forward(x: jax.Array, kernel: jax.Array):
-    return _product(x, kernel), (x, kernel)
 
 
 def _backward(kept, y):
@@ -74,24 +55,15 @@ def _backward(kept, y):
     return _along(y, kernel, 1), gradient
 
 
-_product.defvjp(_forward, _backward)
+_product.defvjp(lambda x, kernel: (_product(x, kernel), (x, kernel)), _backward)
 
 
-# 2 x 2 max-pooling without overlap, of images and of tiles.
-#
-# For images, pooling is a reshape and a maximum with a deterministic gradient. On a CPU, XLA is slow at strided maxima
-# and slower at their gradient. Where possible, convolutions therefore return the pixels of a window in separate slices.
+# 2 x 2 max-pooling without overlap. On a CPU, XLA is slow at strided maxima and slower at their gradient. Where
+# possible, convolutions therefore return the pixels of a window in separate slices.
 
 
 def max_pool(x: jax.Array) -> jax.Array:
-    """Max-pool 2 x 2 without overlap; an odd last row or column is dropped, as in PyTorch.
-
-    Args:
-        x: images [B, H, W, channels].
-
-    Returns:
-        Maxima [B, H // 2, W // 2, channels].
-    """
+    """Max-pool [B, H, W, channels] 2 x 2; an odd last row or column is dropped, as in PyTorch."""
     *batch, height, width, channels = x.shape
     even = x[..., : height // 2 * 2, : width // 2 * 2, :]
     return even.reshape(*batch, height // 2, 2, width // 2, 2, channels).max(axis=(-4, -2))
@@ -99,14 +71,7 @@ def max_pool(x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def pool_tiles(tiles: jax.Array) -> jax.Array:
-    """Max-pool 2 x 2 within tiles; tied maxima share the gradient.
-
-    Args:
-        tiles: tiles [m, m, ...] with even m; pixels are the leading axes.
-
-    Returns:
-        Maxima [m / 2, m / 2, ...].
-    """
+    """Max-pool 2 x 2 within tiles [m, m, ...], m even, to [m / 2, m / 2, ...]; tied maxima share the gradient."""
     (a, b), (c, d) = _corners(tiles)
     return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
 
@@ -140,18 +105,10 @@ INITIALIZERS = (DEFAULT_INITIALIZER, "kaiming-uniform", "kaiming-normal", "xavie
 
 
 def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
-    """Return an initializer by name (FL-DP3S section 4.2 compares the last four).
+    """Return an initializer of INITIALIZERS, (key, shape, dtype) -> weights.
 
-    Initializers draw independent numbers from the same key. Otherwise two of them would differ only in scale, and
-    scale-invariant results would not depend on the initializer.
-
-    Args:
-        name: one of INITIALIZERS.
-        fan_in: number of inputs per output unit.
-        fan_out: number of outputs per input unit.
-
-    Returns:
-        A function (key, shape, dtype) -> weights.
+    FL-DP3S section 4.2 compares the last four. Initializers draw independent numbers from the same key. Otherwise two
+    of them would differ only in scale, and scale-invariant results would not depend on the initializer.
     """
     variances = {
         "pytorch": 1.0 / (3.0 * fan_in),
@@ -168,11 +125,6 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
     return lambda key, shape, dtype=jnp.float32: draw(jax.random.fold_in(key, own), shape, dtype)
 
 
-def bias_initializer(fan_in: int) -> Initializer:
-    """Return PyTorch's default initializer of biases, uniform in +-1/sqrt(fan_in)."""
-    return _uniform(1.0 / math.sqrt(fan_in))
-
-
 def _normal(deviation: float) -> Initializer:
     return lambda key, shape, dtype=jnp.float32: deviation * jax.random.normal(key, shape, dtype)
 
@@ -182,7 +134,7 @@ def _uniform(limit: float) -> Initializer:
 
 
 Product = Callable[..., jax.Array]
-"""(x [..., inputs], kernel [features, inputs], precision=one of `products.PRECISIONS`) -> [..., features]."""
+"""(x [..., inputs], kernel [features, inputs], precision=one of `core.PRECISIONS`) -> [..., features]."""
 
 
 def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
@@ -191,18 +143,10 @@ def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.A
 
 
 class Linear(nn.Module):
-    """y = W x + b, with W stored as [features, inputs], or as [inputs, features] if it is large (`wide.py`).
+    """y = W x + b, with W stored as [features, inputs], or as [inputs, features] if it is large.
 
     The first layout is PyTorch's, not flax.linen's. It makes XLA's matrix products on a CPU up to a fifth faster,
-    mostly in the gradient of W.
-
-    Attributes:
-        features: number of output units.
-        inputs: number of inputs per output unit.
-        product: function that applies W.
-        precision: one of `products.PRECISIONS`.
-        kernel: initializer of W, called with the shape [inputs, features].
-        bias: initializer of b.
+    mostly in the gradient of W. The initializer `kernel` is called with the shape [inputs, features].
     """
 
     features: int
@@ -215,7 +159,7 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map inputs of the product to [..., features]."""
-        is_wide = self.product is matmul and stores_transposed(self.inputs, self.features)
+        is_wide = self.product is matmul and self.inputs * self.features >= MIN_WEIGHTS
 
         def initial(key: jax.Array) -> jax.Array:
             kernel = self.kernel(key, (self.inputs, self.features), jnp.float32)
@@ -228,15 +172,7 @@ class Linear(nn.Module):
 
 
 class Dense(nn.Module):
-    """A linear layer whose output units each depend on `window` positions of the input (1 if fully connected).
-
-    Attributes:
-        features: number of output units.
-        initializer: one of INITIALIZERS.
-        precision: one of `products.PRECISIONS`.
-        window: number of input positions per output unit, and vice versa (k^2 for a convolution).
-        product: function that applies the weights.
-    """
+    """A linear layer whose output units each depend on `window` positions of the input (1 if fully connected)."""
 
     features: int
     initializer: str = "pytorch"
@@ -249,7 +185,7 @@ class Dense(nn.Module):
         """Map [..., inputs] to [..., features]."""
         fan_in = x.shape[-1] * self.window
         kernel = kernel_initializer(self.initializer, fan_in, self.features * self.window)
-        bias = bias_initializer(fan_in)
+        bias = _uniform(1.0 / math.sqrt(fan_in))  # as in PyTorch
         return Linear(self.features, fan_in, self.product, self.precision, kernel, bias, name="Dense_0")(x)
 
 
@@ -259,13 +195,8 @@ DEFAULT_CONVOLUTION = "winograd"
 class Conv(nn.Module):
     """A square convolution with stride one and without padding.
 
-    Attributes:
-        features: number of output channels.
-        size: side of the kernel.
-        initializer: one of INITIALIZERS.
-        precision: one of `products.PRECISIONS`.
-        form: one of CONVOLUTIONS, which are equal up to rounding.
-        pooled: True to apply `max_pool` to the outputs; outputs that it drops are not computed.
+    The forms are equal up to rounding. With `pooled`, `max_pool` is applied to the outputs, and outputs that it drops
+    are not computed.
     """
 
     features: int
@@ -285,17 +216,10 @@ class Conv(nn.Module):
 def by_patches(
     x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
 ) -> jax.Array:
-    """Convolve by one product of patches.
+    """Convolve images [B, H, W, channels] by one product of patches, and apply `max_pool` to the result if `pooled`.
 
-    Args:
-        x: images [B, H, W, channels].
-        kernel: weights [features, size^2 * channels], ordered by columns, rows and channels of the window.
-        size: side of the kernel.
-        precision: one of `products.PRECISIONS`.
-        pooled: True to apply `max_pool` to the outputs.
-
-    Returns:
-        Outputs [B, H - size + 1, W - size + 1, features], or their `max_pool`.
+    The kernel is [features, size^2 * channels], ordered by columns, rows and channels of the window. The result is [B,
+    H - size + 1, W - size + 1, features] before pooling.
     """
     if pooled and size == 3 and x.shape[-1] <= CORNER_CHANNELS:
         return pool_tiles(matmul(patches_by_corner(x, size), kernel, precision))[0, 0]
@@ -347,26 +271,18 @@ def by_winograd(
             return _assembled(pool_tiles(tiles), height // 2, width // 2)
         return _assembled(tiles, height, width)
 
-    return _in_turn(convolved, x, at_once)
-
-
-def _in_turn(function: Callable[[jax.Array], jax.Array], images: jax.Array, at_once: int) -> jax.Array:
-    """Map a function over images in batches of `at_once`."""
-    if at_once == len(images):
-        return function(images)
-    y = lax.map(function, images.reshape(-1, at_once, *images.shape[1:]))
-    return y.reshape(len(images), *y.shape[2:])
+    if at_once == batch:
+        return convolved(x)
+    y = lax.map(convolved, x.reshape(-1, at_once, *x.shape[1:]))
+    return y.reshape(batch, *y.shape[2:])
 
 
 CORNER_CHANNELS = 3  # largest number of input channels for which patches are ordered for pooling
 WINOGRAD_CHANNELS = 16  # smallest number of input channels for which Winograd's transforms pay off
 
 CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
-    "winograd": by_winograd,
-    "patches": by_patches,
-    "shifts": by_shifts,
-    "xla": by_xla,
-}
+    "winograd": by_winograd, "patches": by_patches, "shifts": by_shifts, "xla": by_xla,
+}  # fmt: skip
 
 
 def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
@@ -383,16 +299,9 @@ def _assembled(tiles: jax.Array, height: int, width: int) -> jax.Array:
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
-    """Join all size x size windows along the channels.
+    """Join all size x size windows along the channels, [B, H - size + 1, W - size + 1, size^2 * channels].
 
     Two stages, rows and then columns, join 2 * size slices instead of size^2.
-
-    Args:
-        x: images [B, H, W, channels].
-        size: side of a window.
-
-    Returns:
-        Patches [B, H - size + 1, W - size + 1, size^2 * channels].
     """
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     rows = jnp.concatenate([x[..., i : i + height, :, :] for i in range(size)], axis=-1)
@@ -400,17 +309,10 @@ def patches(x: jax.Array, size: int) -> jax.Array:
 
 
 def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
-    """Return `patches` ordered for 2 x 2 max-pooling, with the four positions of a pooling window as leading axes.
+    """Return `patches` with the four positions of a 2 x 2 pooling window as leading axes, for an odd size.
 
     The maximum of four arrays is fast; a maximum over strides of one array is not. Patches that pooling drops are
-    omitted.
-
-    Args:
-        x: images [B, H, W, channels].
-        size: side of a window, odd.
-
-    Returns:
-        Patches [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
+    omitted: [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
     """
     batch, height, width, channels = x.shape
     height, width, reach = (height - size + 1) // 2, (width - size + 1) // 2, size // 2
@@ -433,9 +335,6 @@ class Dropout(nn.Module):
 
     It draws the minimal number of bits per unit for the rate (one for 0.5), since 32 bits per unit cost as much as a
     small layer's products. The mask comes from the collection DRAWS if present, else from the random stream "dropout".
-
-    Attributes:
-        rate: dropout probability, in [0, 1).
     """
 
     rate: float
@@ -445,23 +344,19 @@ class Dropout(nn.Module):
         """Apply dropout in training; return the array unchanged in evaluation."""
         if not train or self.rate == 0.0:
             return x
-        probability = 1.0 - self.rate
 
         def draw() -> jax.Array:
-            return _coin_flips(self.make_rng("dropout"), probability, x.shape)
+            return _coin_flips(self.make_rng("dropout"), 1.0 - self.rate, x.shape)
 
         given_or_wanted = self.has_variable(DRAWS, "keep") or self.is_mutable_collection(DRAWS)
         keep = self.variable(DRAWS, "keep", draw).value if given_or_wanted else draw()
         return jnp.where(keep, x / (1.0 - self.rate), 0.0)
 
 
-def _bits_a_unit(probability: float) -> int:
-    return next((bits for bits in (1, 2, 4, 8, 16) if (probability * 2**bits).is_integer()), 32)
-
-
 def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> jax.Array:
     """Draw independent Booleans that are True with a given probability (to within 2^-32)."""
-    size, bits = math.prod(shape), _bits_a_unit(probability)
+    size = math.prod(shape)
+    bits = next((bits for bits in (1, 2, 4, 8, 16) if (probability * 2**bits).is_integer()), 32)
     words = jax.random.bits(key, (-(-size // (32 // bits)),), jnp.uint32)
     highest = jnp.uint32(min(round(probability * 2**bits), 2**32 - 1))
     mask = jnp.uint32(2**bits - 1)

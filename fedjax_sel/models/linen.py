@@ -21,54 +21,23 @@ from fedjax_sel.models.modules import (
     shapes_of,
     stream_key,
     zeros_of,
-)
+)  # fmt: skip
 
-# The output of one layer inside an unmodified `flax.linen` module, by the layer's path.
+# The output of one layer inside an unmodified `flax.linen` module, by a path such as `Dense_0` or `block_1/Conv_2`.
 #
-# Paths are as in the parameter tree, such as `Dense_0` or `block_1/Conv_2`. Flax's `capture_intermediates` returns the
-# output, so layers inside `nn.remat` and `nn.jit` are supported. A layer inside `nn.scan` runs many times and is not.
+# Flax's `capture_intermediates` returns the output, so layers inside `nn.remat` and `nn.jit` are supported. A layer
+# inside `nn.scan` runs many times and is not.
 
 
 COLLECTION = "intermediates"  # Flax's name of the captured collection
 METHOD = "__call__"
 
 
-def of(module: nn.Module, variables: Any, inputs: Any, layer: str | None = None, **options: Any) -> tuple[Any, Any]:
-    """Apply a module, and also return the output of one of its layers.
+def find(run: Callable[[Callable[[nn.Module, str], bool]], Any], layer: str | None, name: str, batch: int) -> str:
+    """Return the path of a layer, or of the first fully-connected one that runs, by abstract evaluation.
 
-    Args:
-        module: the module.
-        variables: variables for `module.apply`, or their shapes under `jax.eval_shape`.
-        inputs: inputs [B, ...].
-        layer: path of the layer; None: the first fully-connected layer that runs.
-        **options: further arguments of `module.apply`, except `mutable`.
-
-    Returns:
-        (output, output of the layer's first call).
-
-    Raises:
-        UserError: the layer does not exist. This is checked before any computation.
-    """
-
-    def run(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
-        return module.apply(variables, inputs, mutable=mutable, capture_intermediates=capture, **options)
-
-    path = find(run, layer, type(module).__name__, jax.tree.leaves(inputs)[0].shape[0])
-    output, captured = run([COLLECTION], is_at(path))
-    return output, first_output(captured, path)
-
-
-def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str | None, name: str, batch: int) -> str:
-    """Return the path of a layer, or of the first fully-connected one, by abstract evaluation.
-
-    Args:
-        run: (mutable, capture_intermediates) -> (output, updated collections); applies the module.
-        layer: path of the layer; None: the first `nn.Dense`, `nn.DenseGeneral` or `nn.Einsum` that runs.
-        name: name of the module in messages.
-        batch: batch size B.
-
-    Raises:
-        UserError: the layer does not exist, or its output is not one array [B, ...].
+    `run` applies the module with a filter `capture_intermediates`, and returns the captured collections. The layer's
+    output is one array [B, ...].
     """
     ran: dict[str, bool] = {}  # path -> True if fully connected, in the order of first calls
 
@@ -80,34 +49,20 @@ def find(run: Callable[[Any, Callable[[nn.Module, str], bool]], Any], layer: str
 
     def capture() -> Any:
         with nn.intercept_methods(note):
-            return run([COLLECTION], lambda module, method: method == METHOD)[1]
+            return run(lambda module, method: method == METHOD)
 
     captured = jax.eval_shape(capture)
-    readable = [path for path in ran if _is_of_examples(first_output(captured, path), batch)]
+    outputs = {path: first_output(captured, path) for path in ran}
+    readable = [path for path, output in outputs.items() if hasattr(output, "dtype") and output.shape[:1] == (batch,)]
     wanted = [path for path in readable if (ran[path] if layer is None else path == layer)]
     return wanted[0] if wanted else raise_missing_layer(layer, name, readable, "flax.linen.Dense")
 
 
 def raise_missing_layer(layer: str | None, name: str, readable: Sequence[str], dense: str) -> NoReturn:
-    """Raise the error for a missing profile layer.
-
-    Args:
-        layer: requested path; None: the first fully-connected layer.
-        name: name of the module.
-        readable: paths of the layers that can be profile layers.
-        dense: class names of fully-connected layers.
-
-    Raises:
-        UserError: always.
-    """
+    """Raise the error for a missing profile layer; `readable` are the possible paths, `dense` names Flax's class."""
     problem = f"{name} has no fully-connected layer ({dense})" if layer is None else f"{name} has no layer {layer!r}"
     choices = f"one of its layers, {', '.join(readable)}" if readable else "another model, since it has no layers"
     raise UserError(f"profile_layer: {problem} whose output could be the profile; name {choices}")
-
-
-def is_at(path: str) -> Callable[[nn.Module, str], bool]:
-    """Return the `capture_intermediates` filter of the layer at a path."""
-    return lambda module, method: method == METHOD and "/".join(module.path) == path
 
 
 def first_output(captured: Any, path: str) -> Any:
@@ -119,34 +74,21 @@ def first_output(captured: Any, path: str) -> Any:
     return outputs[0] if outputs else None
 
 
-def _is_of_examples(output: Any, batch: int) -> bool:
-    return hasattr(output, "dtype") and output.shape[:1] == (batch,)
-
-
 STATISTICS = "batch_stats"  # Flax's name of the collection of running averages
-NO_MESH = jax.sharding.AbstractMesh((), ())
 LACKS_A_VARIABLE = (
-    errors.ScopeCollectionNotFound,
-    errors.ScopeParamNotFoundError,
-    errors.ScopeVariableNotFoundError,
+    errors.ScopeCollectionNotFound, errors.ScopeParamNotFoundError, errors.ScopeVariableNotFoundError,
     errors.ModifyScopeVariableError,
-)
+)  # fmt: skip
 
 
 def from_linen(
     module: nn.Module, inputs: Any, fast_convolutions: bool = True, training_flags: Flags | None = None
 ) -> PureModule:
-    """Return a module's pure functions.
+    """Return a module's pure functions; arguments as in `blueprint.from_flax`.
 
     Initial weights come from `module.init(key, inputs)`. In training, each random stream of the module receives its
-    own key, derived from its name. Collections other than `params` are carried.
-
-    Args:
-        module: module that is called with inputs and, if it has one, a flag of `training_flag.KNOWN`. The flag is an
-            argument of `__call__`, or else a field of the module.
-        inputs: arrays or their shapes; the batch size does not matter.
-        fast_convolutions: True to replace XLA's convolutions by `flax_convolutions.convolve`.
-        training_flags: flags of the module, instead of the known ones; see `blueprint.from_flax`.
+    own key, derived from its name. Collections other than `params` are carried. The batch size of `inputs`, arrays or
+    their shapes, does not matter.
 
     Raises:
         UserError: the module needs an argument, a collection or, in evaluation, a random stream that is not available;
@@ -166,7 +108,8 @@ def from_linen(
             clone, flags = mode(train)
             # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
             # axes (devices share clients).
-            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(NO_MESH):
+            no_mesh = jax.sharding.AbstractMesh((), ())
+            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
                 variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
             trained = variables.pop("params", {})
             return trained, {key: value for key, value in variables.items() if key != COLLECTION}
@@ -208,11 +151,12 @@ def from_linen(
         )
 
     def applying(layer: str | None) -> Apply:
-        capture = None if layer is None else is_at(layer)
+        def capture(module: nn.Module, method: str) -> bool:
+            return method == METHOD and "/".join(module.path) == layer
 
         def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
             rngs = {} if key is None or not train else _keys(key, streams)
-            output, updated = run(trained, carried, inputs, rngs, train, capture)
+            output, updated = run(trained, carried, inputs, rngs, train, None if layer is None else capture)
             if layer is not None:
                 output = output, first_output(updated, layer)
             kept = {collection: updated.get(collection, value) for collection, value in carried.items()}
@@ -221,10 +165,9 @@ def from_linen(
         return apply
 
     def apply_with_layer(layer: str | None) -> Apply:
-        def one_pass(mutable: Any, capture: Callable[[nn.Module, str], bool]) -> Any:
-            del mutable  # `run` computes it
-            trained, carried = zeros_of(shapes)
-            return run(trained, carried, zeros_of(example), {}, False, capture)
+        def one_pass(capture: Callable[[nn.Module, str], bool]) -> Any:
+            trained, carried, inputs = zeros_of((*shapes, example))
+            return run(trained, carried, inputs, {}, False, capture)[1]
 
         return applying(find(one_pass, layer, name, jax.tree.leaves(example)[0].shape[0]))
 

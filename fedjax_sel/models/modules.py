@@ -4,7 +4,7 @@ import inspect
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -19,8 +19,7 @@ from fedjax_sel.models import layers
 # The simulator's interface of a neural network, independent of its library.
 #
 # A network has trained weights (`trained`), and state that training passes update without a gradient (`carried`), such
-# as the running averages of batch normalization. Both are pytrees of arrays, so that clients' copies can be stacked,
-# averaged and stored.
+# as the running averages of batch normalization. Both are pytrees of arrays.
 
 
 Arrays = Any  # a pytree of arrays
@@ -62,13 +61,9 @@ def zeros_of(shapes: Any) -> Any:
 
 
 def left_alone(change: Callable[[Arrays], Arrays], shapes: Arrays) -> Any:
-    """Return, for each array of a pytree, whether a function returns it unchanged (a pytree of bool).
+    """Return, for each array of a pytree, whether a function of given argument shapes leaves it unchanged.
 
     The test inspects the jaxpr. Arrays that pass through a nested jaxpr count as changed.
-
-    Args:
-        change: function from a pytree to a pytree of the same structure.
-        shapes: shapes and dtypes of its argument.
     """
     jaxpr = jax.make_jaxpr(change)(shapes).jaxpr
     alone = [after is before for after, before in zip(jaxpr.outvars, jaxpr.invars)]
@@ -78,141 +73,79 @@ def left_alone(change: Callable[[Arrays], Arrays], shapes: Arrays) -> Any:
 Flags = Mapping[str, tuple[Any, Any]]
 """(value in training, value in evaluation) of each flag, by name."""
 
-_TRUE_IN_TRAINING = (
-    "train", "training", "is_training", "is_train", "train_mode", "training_mode", "enable_dropout", "use_dropout",
-    "update_stats",
-)  # fmt: skip
-_TRUE_IN_EVALUATION = (
-    "deterministic", "use_running_average", "inference", "is_inference", "inference_mode", "eval", "is_eval",
-    "eval_mode", "evaluate", "evaluation", "is_evaluation", "test", "testing", "is_test", "is_testing", "test_mode",
-)  # fmt: skip
-KNOWN: Flags = {name: (True, False) for name in _TRUE_IN_TRAINING} | {
-    name: (False, True) for name in _TRUE_IN_EVALUATION
-}
-"""Names of Boolean arguments or attributes that are recognized as training flags."""
-
-_CHOICES = ("enable_dropout", "use_dropout", "update_stats")
-"""Known names that as attributes configure the architecture: a module without dropout must not receive it."""
-
-
-class ModuleFlags(NamedTuple):
-    """The training flags of a module."""
-
-    arguments: Flags  # arguments of `__call__`
-    attributes: Flags  # attributes that are set before the call
+KNOWN: Flags = {
+    "train": (True, False), "training": (True, False), "is_training": (True, False),
+    "deterministic": (False, True), "use_running_average": (False, True),
+}  # fmt: skip
+"""Training flags that are recognized by their name."""
 
 
 def values(flags: Flags, train: bool) -> dict[str, Any]:
-    """Return the values of flags in one mode.
-
-    Args:
-        flags: the flags.
-        train: True for training, False for evaluation.
-    """
+    """Return the values of flags in training or in evaluation."""
     return {name: in_training if train else otherwise for name, (in_training, otherwise) in flags.items()}
 
 
-def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags | None) -> ModuleFlags:
-    """Find the flags of a module.
+def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags | None) -> tuple[Flags, Flags]:
+    """Return the training flags that are arguments of a bound `__call__`, and those that are attributes of the module.
 
-    Args:
-        call: bound `__call__` of the module, whose first parameter is the inputs.
-        attributes: settable attributes of the module, with their values.
-        name: name of the module in messages.
-        named: flags that the user names, which must all exist; None: search for those in KNOWN.
-
-    Raises:
-        UserError: the module takes no inputs, has a required parameter that is not a flag, or lacks a named flag.
+    The flags are those of KNOWN, or the ones that the user names, which must all exist.
     """
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise UserError(f"model: {name}.__call__ takes no inputs; give it one positional parameter for a batch of them")
-    flags = KNOWN if named is None else _checked(named)
-    arguments = {}
+    flags = KNOWN if named is None else named
+    if not isinstance(flags, Mapping) or not all(isinstance(v, tuple) and len(v) == 2 for v in flags.values()):
+        raise UserError(
+            f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
+            "{'mode': ('train', 'eval')}"
+        )
+    arguments, takes_any = {}, False
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            continue
-        is_flag = parameter.name in flags and (named is not None or is_yes_or_no(parameter.default))
-        if is_flag and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            takes_any |= parameter.kind is inspect.Parameter.VAR_KEYWORD
+        elif parameter.name in flags and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
             arguments[parameter.name] = flags[parameter.name]
         elif parameter.default is inspect.Parameter.empty:
             raise UserError(
                 f"model: {name}.__call__ requires an argument {parameter.name!r}; give it a default, or, if it is a "
-                f"training flag, {_remedy()}"
+                f"training flag, {_REMEDY}"
             )
+    own = {key: flags[key] for key in flags if key in attributes and key not in arguments}
     if named is None:
-        own = {key: KNOWN[key] for key in KNOWN if key not in _CHOICES and is_yes_or_no(attributes.get(key, "none"))}
-        return ModuleFlags(arguments, own)
-    own = {key: value for key, value in flags.items() if key in attributes and key not in arguments}
-    others = {key: value for key, value in flags.items() if key not in own and key not in arguments}
-    if others and not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return arguments, {key: own[key] for key in own if isinstance(attributes[key], bool | None)}
+    others = {key: flags[key] for key in flags if key not in own and key not in arguments}
+    if others and not takes_any:
         raise UserError(
             f"training_flags: {name} has no argument of __call__ and no attribute {next(iter(others))!r}; name only "
             "existing ones"
         )
-    return ModuleFlags({**arguments, **others}, own)
+    return {**arguments, **others}, own
 
 
 def check_that_it_trains(name: str, flags: Flags, frozen: list[bool], silent: list[bool]) -> None:
     """Reject a module whose training pass leaves batch statistics or dropout unused, due to an unknown flag.
 
-    Args:
-        name: name of the module.
-        flags: flags of the module that were found; their meaning may be inverted.
-        frozen: per array of batch statistics, True if a training pass leaves it unchanged.
-        silent: per Dropout layer with a nonzero rate, True if a training pass draws nothing for it.
-
-    Raises:
-        UserError: all batch statistics are frozen, or a Dropout layer is silent.
+    `frozen` marks the batch statistics that a training pass leaves unchanged; `silent` marks the Dropout layers with a
+    nonzero rate that draw nothing.
     """
     if any(silent) or (frozen and all(frozen)):
         problem = "has an inactive Dropout layer" if any(silent) else "has batch statistics that do not change"
-        if flags:
-            given = " and ".join(f"{key}={value!r}" for key, value in values(flags, True).items())
-            inverted = {key: (otherwise, in_training) for key, (in_training, otherwise) in flags.items()}
-            raise UserError(
-                f"model: {name} {problem} in a training pass with {given}; if the flag is inverted, correct the module "
-                f"or pass training_flags={inverted} to models.from_flax(...) or models.from_nnx(...); if this is "
-                f"intended, pass training_flags={dict(flags)}, which disables this check"
-            )
+        given = " and ".join(f"{key}={value!r}" for key, value in values(flags, True).items())
         raise UserError(
-            f"model: {name} {problem} in a training pass; give its __call__ a training flag, and {_remedy()}; if this "
-            "is intended, pass training_flags={}, which disables this check"
+            f"model: {name} {problem} in a training pass{' with ' if given else ''}{given}; for a flag of its "
+            f"__call__, {_REMEDY}; if this is intended, pass training_flags={dict(flags)}, which disables this check"
         )
 
 
-def _remedy() -> str:
-    known = ", ".join(KNOWN)
-    return (
-        f"use one of the names {known}, or pass training_flags={{'name': (in training, in evaluation)}} to "
-        "models.from_flax(...) or models.from_nnx(...)"
-    )
-
-
-def _checked(named: Any) -> Flags:
-    are_pairs = isinstance(named, Mapping) and all(isinstance(v, tuple) and len(v) == 2 for v in named.values())
-    if not are_pairs or not all(isinstance(key, str) for key in named):
-        raise UserError(
-            f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
-            "{'mode': ('train', 'eval')}"
-        )
-    return named
-
-
-def is_yes_or_no(value: Any) -> bool:
-    """Return whether an argument's default or an attribute can be a Boolean flag."""
-    return value is None or value is inspect.Parameter.empty or (isinstance(value, int) and value in (0, 1))
-
-
-def are_alike(held: Any, value: Any) -> bool:
-    """Return whether an attribute's current value and a flag's value are of the same kind."""
-    return held is None or is_yes_or_no(held) == is_yes_or_no(value)
+_REMEDY = (
+    f"use one of the names {', '.join(KNOWN)}, or pass training_flags={{'name': (in training, in evaluation)}} to "
+    "models.from_flax(...) or models.from_nnx(...)"
+)
 
 
 # Convolutions of unmodified Flax modules as matrix products, as in `layers.py`.
 #
-# On a CPU, XLA's convolutions are slow inside loops and when they are grouped, as with one kernel per client. A
-# training step of a ResNet then takes over ten times as long as with patches or Winograd's products
+# On a CPU, XLA's convolutions are slow inside loops and when they are grouped, as with one kernel per client
 # (`benchmarks/convolutions.py --models resnet8`). Flax accepts a replacement for `lax.conv_general_dilated`; `convolve`
 # is one, equal up to rounding. Transposed and local convolutions remain XLA's.
 #
@@ -225,15 +158,8 @@ PIXELS_A_CHANNEL = 8  # smallest number of pixels in a batch per channel for whi
 
 @contextmanager
 def faster_convolutions(enabled: bool = True) -> Iterator[None]:
-    """Compute each `flax.linen.Conv` in this context by `convolve`, unless the module sets its own function.
-
-    Args:
-        enabled: False to keep XLA's convolutions.
-    """
-    if not enabled:
-        yield
-        return
-    with nn.intercept_methods(_stand_in):
+    """Compute each `flax.linen.Conv` in this context by `convolve`, unless the module sets its own function."""
+    with nn.intercept_methods(_stand_in) if enabled else nullcontext():
         yield
 
 
@@ -256,32 +182,18 @@ def convolve(
     precision: Any = None,
     **options: Any,
 ) -> jax.Array:
-    """Compute `lax.conv_general_dilated` by matrix products.
+    """Compute `lax.conv_general_dilated` by matrix products, with its arguments as Flax passes them.
 
+    Inputs [B, spatial ..., channels] and a kernel [window ..., channels, features] give [B, spatial ..., features].
     Grouped features, dilated inputs and other axis orders than channels-last are left to XLA.
-
-    Args:
-        inputs: inputs [B, spatial ..., channels].
-        kernel: kernel [window ..., channels, features].
-        strides: stride per spatial axis.
-        padding: `SAME`, `SAME_LOWER`, `VALID`, or (before, after) per spatial axis.
-        lhs_dilation: dilation of the inputs per spatial axis.
-        rhs_dilation: dilation of the kernel per spatial axis.
-        dimension_numbers: axis order, as Flax passes it.
-        feature_group_count: number of channel groups.
-        precision: precision of the products.
-        **options: further arguments of `lax.conv_general_dilated`.
-
-    Returns:
-        [B, spatial ..., features].
     """
     axes = inputs.ndim - 2
     window, dilation = kernel.shape[:axes], tuple(rhs_dilation or (1,) * axes)
     reach = [(size - 1) * step + 1 for size, step in zip(window, dilation)]
-    channels_last = dimension_numbers == _channels_last(inputs.ndim)
-    plain = (
-        channels_last and feature_group_count == 1 and set(lhs_dilation or (1,)) == {1} and not any(options.values())
-    )
+    # Flax's dimension numbers of [B, spatial ..., channels] and [window ..., channels, features].
+    order = (0, axes + 1, *range(1, axes + 1))
+    plain = dimension_numbers == lax.ConvDimensionNumbers(order, (axes + 1, axes, *range(axes)), order)
+    plain &= feature_group_count == 1 and {*(lhs_dilation or (1,))} == {1} and not any(options.values())
     if plain:
         pads = lax.padtype_to_pads(inputs.shape[1:-1], reach, strides, padding) if isinstance(padding, str) else padding
         padded = [size + sum(pad) for size, pad in zip(inputs.shape[1:-1], pads)]
@@ -313,12 +225,6 @@ def _patches(x: jax.Array, window: Sequence[int], strides: Sequence[int], dilati
         slices = [lax.slice_in_dim(x, start, start + reach, stride, axis) for start in starts]
         x = jnp.concatenate(slices, axis=-1) if size > 1 else slices[0]
     return x
-
-
-def _channels_last(rank: int) -> lax.ConvDimensionNumbers:
-    """Return Flax's dimension numbers of [B, spatial ..., channels] and [window ..., channels, features]."""
-    inputs = (0, rank - 1, *range(1, rank - 1))
-    return lax.ConvDimensionNumbers(inputs, (rank - 1, rank - 2, *range(rank - 2)), inputs)
 
 
 def _stand_in(next_function: Callable, args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:

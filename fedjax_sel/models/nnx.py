@@ -14,12 +14,11 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import linen, modules
 from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, make_faster, shapes_of, stream_key, zeros_of
 
-# The output of one layer inside an unmodified NNX module, by the layer's path.
+# The output of one layer inside an unmodified NNX module, by a path such as `fc1` or `blocks/0/conv`.
 #
-# Paths are as in the parameter tree, such as `fc1` or `blocks/0/conv`. NNX has no hook for calls. The layer therefore
-# becomes an instance of a subclass whose `__call__` also stores its output as an `nnx.Intermediate`. NNX returns these
-# from its transforms, so layers inside `nnx.remat` and `nnx.jit` are supported. A stack of layers inside `nnx.scan` or
-# `nnx.vmap` has one output per layer and is not supported.
+# NNX has no hook for calls. The layer therefore becomes an instance of a subclass whose `__call__` also stores its
+# output as an `nnx.Intermediate`. NNX returns these from its transforms, so layers inside `nnx.remat` and `nnx.jit` are
+# supported. A stack of layers inside `nnx.scan` or `nnx.vmap` has one output per layer and is not supported.
 
 
 KEPT = "kept_for_profiles"
@@ -30,16 +29,10 @@ Watch = Callable[[nnx.Module], Any]
 
 
 def find(run: Callable[[Watch], Any], layer: str | None, name: str, batch: int) -> str:
-    """Return the path of a layer, or of the first fully-connected one, by abstract evaluation.
+    """Return the path of a layer, or of the first fully-connected one that runs, by abstract evaluation.
 
-    Args:
-        run: function that prepares the module, applies it, and returns the result of the preparation.
-        layer: path of the layer; None: the first layer of FULLY_CONNECTED that runs.
-        name: name of the module in messages.
-        batch: batch size B.
-
-    Raises:
-        UserError: the layer does not exist, or its output is not one array [B, ...].
+    `run` prepares the module by a `Watch`, applies it, and returns the result of the preparation. The layer's output
+    is one array [B, ...].
     """
     ran: dict[str, bool] = {}  # path -> True if fully connected, in the order of first calls
 
@@ -136,17 +129,10 @@ def from_nnx(
     fast_convolutions: bool = True,
     training_flags: Flags | None = None,
 ) -> PureModule:
-    """Return a module's pure functions.
+    """Return a module's pure functions; arguments as in `blueprint.from_nnx`.
 
     `nnx.Param` variables are trained. All others are carried, except random streams: each receives its own key in each
-    training pass, derived from its path.
-
-    Args:
-        module: factory that makes a module from `nnx.Rngs`, such as `functools.partial(Net, 10)`, separately for each
-            seed; or an instance, whose weights are the initial weights of all seeds.
-        inputs: arrays or their shapes; the batch size does not matter.
-        fast_convolutions: True to replace XLA's convolutions by `flax_convolutions.convolve`.
-        training_flags: flags of the module, instead of the known ones; see `blueprint.from_flax`.
+    training pass, derived from its path. The batch size of `inputs`, arrays or their shapes, does not matter.
 
     Raises:
         UserError: the module needs an argument or, in evaluation, random numbers that are not available; or its
@@ -155,8 +141,10 @@ def from_nnx(
     make = _factory(module)
     abstract = nnx.eval_shape(lambda: make(jax_settings.key(0)))
     name, example = type(abstract).__name__, shapes_of(inputs)
-    flags, attributes = modules.find(abstract.__call__, _attributes(abstract), name, training_flags)
-    statistics, dropouts = _layout(nnx.split(abstract, nnx.BatchStat, ...)[1]).paths, _dropouts(abstract)
+    held = {key: value for node in _modules(abstract) for key, value in vars(node).items()}
+    flags, attributes = modules.find(abstract.__call__, held, name, training_flags)
+    statistics = _layout(nnx.split(abstract, nnx.BatchStat, ...)[1]).paths
+    has_dropout = any(isinstance(node, nnx.Dropout) and 0 < node.rate < 1 for node in _modules(abstract))
     if fast_convolutions:
         make_faster(abstract)
     graph, *parts = nnx.split(abstract, *PARTS)
@@ -181,7 +169,10 @@ def from_nnx(
         )  # fmt: skip
         kind = type(merged)  # an attribute `train` or `eval` may shadow the method
         kind.train(merged) if train else kind.eval(merged)
-        _set_attributes(merged, modules.values(attributes, train))
+        for node in _modules(merged):
+            for attribute, value in modules.values(attributes, train).items():
+                if attribute in vars(node):
+                    setattr(node, attribute, value)
         watched = watch(merged)
         output = merged(inputs, **modules.values(flags, train))
         _, _, _, used, updated, _ = nnx.split(merged, *PARTS)
@@ -205,7 +196,7 @@ def from_nnx(
         alone = left_alone(partial(one_pass, True), carried)
         frozen = [_at(alone, path) for path in statistics]
         own_flags = {**flags, **{key: value for key, value in attributes.items() if key in vars(abstract)}}
-        modules.check_that_it_trains(name, own_flags, frozen, [not drawn[True] for _ in dropouts])
+        modules.check_that_it_trains(name, own_flags, frozen, [has_dropout and not drawn[True]])
     if drawn[False]:
         raise UserError(
             f"model: {name} draws random numbers in evaluation, which must not be random; give its __call__ a flag "
@@ -240,7 +231,12 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
     """Return a function that makes the module from a key."""
     if isinstance(module, nnx.Module):
         return lambda key: module
-    by_name = "rngs" in inspect.signature(_author_function(module)).parameters
+    author = module
+    while isinstance(author, partial):
+        author = author.func
+    # An NNX class itself hides the parameters of its `__init__`.
+    author = author.__init__ if isinstance(author, type) else author
+    by_name = "rngs" in inspect.signature(author).parameters
 
     def make(key: jax.Array) -> nnx.Module:
         made = module(rngs=nnx.Rngs(key)) if by_name else module(nnx.Rngs(key))
@@ -254,33 +250,8 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
     return make
 
 
-def _author_function(factory: Callable) -> Callable:
-    """Return the function whose signature counts: an NNX class itself hides the parameters of its `__init__`."""
-    while isinstance(factory, partial):
-        factory = factory.func
-    return factory.__init__ if isinstance(factory, type) else factory
-
-
 def _modules(module: nnx.Module) -> list[nnx.Module]:
     return [node for _, node in nnx.iter_graph(module) if isinstance(node, nnx.Module)]
-
-
-def _dropouts(module: nnx.Module) -> list[nnx.Dropout]:
-    return [node for node in _modules(module) if isinstance(node, nnx.Dropout) and 0 < node.rate < 1]
-
-
-def _attributes(module: nnx.Module) -> dict[str, Any]:
-    """Return the attributes of a module and its submodules; flags take precedence among equal names."""
-    found = [item for node in _modules(module) for item in vars(node).items()]
-    return dict(sorted(found, key=lambda item: modules.is_yes_or_no(item[1])))
-
-
-def _set_attributes(module: nnx.Module, values: dict[str, Any]) -> None:
-    """Set attributes of a module and its submodules where the current value is of the same kind."""
-    for node in _modules(module):
-        for name, value in values.items():
-            if name in vars(node) and modules.are_alike(vars(node)[name], value):
-                setattr(node, name, value)
 
 
 def _layout(state: Any) -> Layout:

@@ -73,13 +73,7 @@ def tiling_of(batch: int, height: int, width: int) -> Tiling:
 
 
 def images_at_once(batch: int, height: int, width: int) -> int:
-    """Return the number of images to convolve together, a divisor of B: on a CPU few enough for its cache, else all.
-
-    Args:
-        batch: number of images, B.
-        height: height of the outputs.
-        width: width of the outputs.
-    """
+    """Return the number of images to convolve together, a divisor of the batch: on a CPU few enough for its cache."""
     tiles = FOUR.num_tiles(height) * FOUR.num_tiles(width)
     if jax.default_backend() != "cpu":
         return batch
@@ -90,14 +84,9 @@ def images_at_once(batch: int, height: int, width: int) -> int:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
-    """Return the transformed kernel G g G' for `convolve`.
+    """Return the transformed kernel G g G' for `convolve`, [(m + 2)^2, features, channels].
 
-    Args:
-        tiling: TWO or FOUR.
-        kernel: weights [features, 9 * channels], ordered by columns, rows and channels of the window.
-
-    Returns:
-        Transformed kernel [(m + 2)^2, features, channels].
+    The kernel is [features, 9 * channels], ordered by columns, rows and channels of the window.
     """
     window = kernel.reshape(kernel.shape[0], 3, 3, -1)  # columns, rows
     down = _combine(tiling.kernels, [window[:, :, row] for row in range(3)])
@@ -111,12 +100,7 @@ of_kernel.defvjp(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def convolve(tiling: Tiling, x: jax.Array, kernels: jax.Array) -> jax.Array:
-    """Convolve with a 3x3 kernel, stride one and no padding, tile by tile.
-
-    Args:
-        tiling: TWO or FOUR.
-        x: images [B, H, W, channels].
-        kernels: transformed kernel [(m + 2)^2, features, channels], from `of_kernel`.
+    """Convolve images [B, H, W, channels] with a kernel from `of_kernel`, tile by tile, without padding.
 
     Returns:
         Outputs [m, m, B, rows, columns, features] of tile (r, c) at [:, :, :, r, c]. Pixel (i, j) of a tile is pixel
@@ -155,7 +139,8 @@ def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width, channels = x.shape
     rows, columns = tiling.num_tiles(height - 2), tiling.num_tiles(width - 2)
-    blocks = _pad(x, m * rows + m, m * columns + m).reshape(batch, rows + 1, m, columns + 1, m, channels)
+    padded = jnp.pad(x, ((0, 0), (0, m * rows + m - height), (0, m * columns + m - width), (0, 0)))
+    blocks = padded.reshape(batch, rows + 1, m, columns + 1, m, channels)
     down = _combine(tiling.pixels, [blocks[:, k // m : k // m + rows, k % m] for k in range(side)])
     both = [_combine(tiling.pixels, [d[:, :, k // m : k // m + columns, k % m] for k in range(side)]) for d in down]
     return _stack(both).reshape(side**2, -1, channels)
@@ -206,10 +191,6 @@ def _of_outputs(tiling: Tiling, y: jax.Array) -> jax.Array:
     down = _combine(_transposed(tiling.outputs), list(y))
     both = [_combine(_transposed(tiling.outputs), list(d)) for d in down]
     return _stack(both).reshape(tiling.pixels_a_side**2, -1, y.shape[-1])
-
-
-def _pad(x: jax.Array, height: int, width: int) -> jax.Array:
-    return jnp.pad(x, ((0, 0), (0, height - x.shape[1]), (0, width - x.shape[2]), (0, 0)))
 
 
 def _stack(parts: list[list[jax.Array]]) -> jax.Array:

@@ -16,16 +16,10 @@ class CharLSTM(nn.Module):
 
     The initialization is Flax's default, except that recurrent weights are Glorot-uniform as in TensorFlow's cell.
     Flax's orthogonal initializer decomposes one matrix per gate, which can take minutes for several seeds on a CPU.
+    Like LEAF, the model predicts the character after the last position only, unless `every_position` is set.
 
     P = 817,872 with 80 characters: 640 in the embedding, 271,360 and 525,312 in the LSTM layers (one bias per gate, as
     in TensorFlow's cell), and 20,560 in the last layer.
-
-    Attributes:
-        num_classes: number of characters.
-        every_position: True to predict the character after each position; False for the last position only, as in
-            LEAF.
-        features: width of the embedding.
-        units: units per LSTM layer.
     """
 
     num_classes: int = 80
@@ -44,15 +38,7 @@ class CharLSTM(nn.Module):
 
 
 class CNN(nn.Module):
-    """FedCor's CIFAR-10 network: 3x3 convolutions 32-64-64, pooled after the first two, one hidden layer of 64.
-
-    Attributes:
-        num_classes: C.
-        dropout: dropout probability of the hidden layer.
-        initializer: one of `layers.INITIALIZERS`.
-        precision: one of `products.PRECISIONS`.
-        convolution: one of `layers.CONVOLUTIONS`.
-    """
+    """FedCor's CIFAR-10 network: 3x3 convolutions 32-64-64, pooled after the first two, one hidden layer of 64."""
 
     num_classes: int
     dropout: float = 0.0
@@ -77,13 +63,6 @@ class SmallCNN(nn.Module):
     """FL-DP3S's network: 5x5 convolutions 20-50, both pooled, one hidden layer of 500.
 
     The paper does not specify it; this is flsim's network for MNIST.
-
-    Attributes:
-        num_classes: C.
-        dropout: dropout probability of the hidden layer.
-        initializer: one of `layers.INITIALIZERS`.
-        precision: one of `products.PRECISIONS`.
-        convolution: one of `layers.CONVOLUTIONS`.
     """
 
     num_classes: int
@@ -107,11 +86,8 @@ class SmallCNN(nn.Module):
 class LeNet(nn.Module):
     """LeNet-5 (LeCun et al. 1998, section II.B) with ReLU, max-pooling and Flax's default initialization.
 
-    Images smaller than 32 pixels per side are padded by two at each edge, as MNIST's are in the paper.
-    P = 61,706 with 10 classes on 28x28x1 or 32x32x1, 62,006 on 32x32x3.
-
-    Attributes:
-        num_classes: C.
+    Images smaller than 32 pixels per side are padded by two at each edge, as MNIST's are in the paper. P = 61,706 with
+    10 classes on 28x28x1 or 32x32x1, 62,006 on 32x32x3.
     """
 
     num_classes: int
@@ -133,9 +109,6 @@ class Logistic(nn.Module):
     """One fully-connected layer with Flax's default initialization.
 
     P = inputs * C + C, which is 7,850 on 28x28 images of 10 classes.
-
-    Attributes:
-        num_classes: C.
     """
 
     num_classes: int
@@ -147,15 +120,7 @@ class Logistic(nn.Module):
 
 
 class MLP(nn.Module):
-    """Fully-connected layers 64-30, with dropout before each ReLU as in FedCor's code.
-
-    Attributes:
-        num_classes: C.
-        dropout: dropout probability.
-        initializer: one of `layers.INITIALIZERS`.
-        precision: one of `products.PRECISIONS`.
-        hidden: units per hidden layer.
-    """
+    """Fully-connected layers 64-30, with dropout before each ReLU as in FedCor's code."""
 
     num_classes: int
     dropout: float = 0.0
@@ -182,13 +147,7 @@ class MLP(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes.
-
-    Attributes:
-        features: number of output channels.
-        stride: stride of the first convolution.
-        groups: number of groups in group normalization.
-    """
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     features: int
     stride: int
@@ -206,14 +165,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A 3x3 stem, stages of residual blocks that each (except the first) halve the sides, and global average pooling.
-
-    Attributes:
-        num_classes: C.
-        features: number of channels per stage.
-        blocks: number of blocks per stage.
-        groups: number of groups in group normalization.
-    """
+    """A 3x3 stem, stages of residual blocks that each except the first halve the sides, and global average pooling."""
 
     num_classes: int
     features: tuple[int, ...]
@@ -235,9 +187,6 @@ def resnet8(num_classes: int) -> ResNet:
     """Return a ResNet with three stages of one block, 16-32-64 channels and 8 groups.
 
     P = 78,042 with 10 classes on color images, 77,754 on gray images.
-
-    Args:
-        num_classes: C.
     """
     return ResNet(num_classes, (16, 32, 64), blocks=1, groups=8)
 
@@ -246,8 +195,5 @@ def resnet18(num_classes: int) -> ResNet:
     """Return the ResNet-18 for CIFAR: a 3x3 stem without pooling, four stages of two blocks, 64-128-256-512 channels.
 
     It has 32 groups. P = 11,173,962 with 10 classes on color images, 11,220,132 with 100 classes.
-
-    Args:
-        num_classes: C.
     """
     return ResNet(num_classes, (64, 128, 256, 512), blocks=2, groups=32)

@@ -81,25 +81,13 @@ class HostTable:
 
 
 def make_store(row: Kept, num_seeds: int, num_clients: int) -> HostStore:
-    """Make a store of zeros; most operating systems allocate its memory at the first write.
-
-    Args:
-        row: shapes and dtypes of one client's row.
-        num_seeds: number of seeds in the run.
-        num_clients: N.
-    """
+    """Make a store of zeros from the shapes of one client's row; most systems allocate memory at the first write."""
     leaves, structure = jax.tree.flatten(row)
     return HostStore(tuple(np.zeros((num_seeds, num_clients, *a.shape), a.dtype) for a in leaves), structure)
 
 
 def on_devices(init: Callable[[Any], Kept], params: Any, num_clients: int) -> Kept:
-    """Make a table on the devices with the same initial row for all clients.
-
-    Args:
-        init: params -> initial row of a client.
-        params: models, [S, ...].
-        num_clients: N.
-    """
+    """Make a table on the devices with the row `init(params)` for all clients; params are [S, ...]."""
     fresh = jax.vmap(init)(params)
     return jax.tree.map(
         lambda leaf: jnp.zeros((leaf.shape[0], num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None], fresh
@@ -123,14 +111,9 @@ def row(table: Kept | HostTable, replicate: jax.Array, client: jax.Array) -> Kep
 
 
 def write(table: Kept | HostTable, clients: jax.Array, kept: jax.Array, rows: Kept, after: Any) -> Kept | HostTable:
-    """Return the table with new rows.
+    """Return the table with the new rows [S, K, ...] of the clients [S, K] where `kept` [S, K] is True; distinct there.
 
-    Args:
-        table: table in either place.
-        clients: client IDs, int32 [S, K]; distinct where `kept` is True.
-        kept: mask of the rows to write, bool [S, K].
-        rows: new rows, [S, K, ...].
-        after: every result that may depend on a read of the table; the write waits for it.
+    The write waits for `after`, which holds every result that may depend on a read of the table.
     """
     if isinstance(table, HostTable):
         version, _ = lax.optimization_barrier((table.version, after))

@@ -37,12 +37,9 @@ class Layout(NamedTuple):
 
 
 def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> Layout:
-    """Choose the device layout of a problem.
+    """Choose the device layout of a problem, in groups of `seeds_at_once` (a divisor of the number of seeds).
 
-    Args:
-        problem: from `pose`.
-        seeds_at_once: seeds per group; divides the number of seeds.
-        eval_every: overrides the configured evaluation period; 0 disables evaluation (benchmarks).
+    `eval_every` overrides the configured evaluation period; 0 disables evaluation (benchmarks).
     """
     config = problem.config
     run = config.run
@@ -148,12 +145,8 @@ def padded_share(plan: Plan, steps: np.ndarray) -> float:
     """Return the fraction of training time, over all devices, lost to waiting and padding.
 
     Three causes count: clients that do not divide evenly among devices, clients that end before the longest of their
-    batch, and devices whose clients have fewer steps. The average is over uniformly random cohorts; all steps cost the
-    same.
-
-    Args:
-        plan: static configuration with the device layout.
-        steps: local steps of each client in a round, int [S, N].
+    batch, and devices whose clients have fewer steps. The average is over uniformly random cohorts; all steps, int [S,
+    N] per client and round, cost the same.
     """
     groups, share = plan.mesh.shape[SEEDS], plan.mesh.shape[CLIENTS]
     num_seeds, num_clients = steps.shape

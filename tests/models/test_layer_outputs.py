@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import linen
 from fedjax_sel.models.linen import from_linen
 
 X = jax.random.normal(jax.random.key(7), (6, 5))
@@ -16,6 +15,13 @@ KEY = jax.random.key(3)
 
 def of_client(client, stacked):
     return jax.tree.map(lambda leaf: leaf[client], stacked)
+
+
+def applied(module, variables, inputs, layer=None):
+    """The output and a layer's in evaluation."""
+    apply = from_linen(module, inputs).apply_with_layer(layer)
+    carried = {key: variables[key] for key in variables if key != "params"}
+    return apply(variables["params"], carried, inputs, None, False)[0]
 
 
 class Block(nn.Module):
@@ -43,7 +49,7 @@ class Recurrent(nn.Module):
 
 def test_the_first_fully_connected_layer_is_the_default():
     variables = Net().init(KEY, X)
-    output, layer = linen.of(Net(), variables, X)
+    output, layer = applied(Net(), variables, X)
     block = Block().apply({"params": variables["params"]["block_1"]}, X)
     dense = variables["params"]["Dense_0"]
     np.testing.assert_allclose(layer, block @ dense["kernel"] + dense["bias"], atol=1e-6)
@@ -52,21 +58,21 @@ def test_the_first_fully_connected_layer_is_the_default():
 
 @pytest.mark.parametrize("name,shape", [("block_1/Conv_0", (6, 5, 2)), ("block_1", (6, 10)), ("shared", (6, 4))])
 def test_a_layer_by_its_path(name, shape):
-    output, layer = linen.of(Net(), Net().init(KEY, X), X, name)
+    output, layer = applied(Net(), Net().init(KEY, X), X, name)
     assert layer.shape == shape and output.shape == (6, 3)
 
 
 def test_a_layer_inside_a_scan_is_passed_over():
     variables = Recurrent().init(KEY, X)
-    output, layer = jax.jit(lambda v: linen.of(Recurrent(), v, X))(variables)
+    output, layer = jax.jit(lambda v: applied(Recurrent(), v, X))(variables)
     np.testing.assert_allclose(output, layer)  # the last layer is the first that can be read
     with pytest.raises(UserError, match="no layer 'RNN_0/cell/hn'"):
-        linen.of(Recurrent(), variables, X, "RNN_0/cell/hn")
+        applied(Recurrent(), variables, X, "RNN_0/cell/hn")
 
 
 def test_nothing_is_computed_twice():
     variables = Net().init(KEY, X)
-    traced = jax.make_jaxpr(lambda v: linen.of(Net(), v, X, "head"))(variables)
+    traced = jax.make_jaxpr(lambda v: applied(Net(), v, X, "head"))(variables)
     alone = jax.make_jaxpr(lambda v: Net().apply(v, X))(variables)
     for operation in ("dot_general", "conv_general_dilated"):
         assert str(traced).count(f" {operation}[") == str(alone).count(f" {operation}[") > 0
@@ -101,7 +107,7 @@ def test_a_layer_that_is_not_there_is_refused_before_anything_is_compiled():
         refused.value
     )
     with pytest.raises(UserError, match=r"Block has no fully-connected layer .* name one of its layers, Conv_0"):
-        jax.eval_shape(lambda v: linen.of(Block(), v, X), jax.eval_shape(Block().init, KEY, X))
+        jax.eval_shape(lambda v: applied(Block(), v, X), jax.eval_shape(Block().init, KEY, X))
 
 
 def test_a_module_without_layers():
@@ -117,7 +123,7 @@ def test_a_module_without_layers():
 def test_tokens_as_inputs():
     module = nn.Sequential([nn.Embed(9, 4), lambda x: x.mean(1), nn.Dense(3)])
     tokens = jnp.ones((6, 3), jnp.int32)
-    output, layer = linen.of(module, module.init(KEY, tokens), tokens)
+    output, layer = applied(module, module.init(KEY, tokens), tokens)
     np.testing.assert_array_equal(output, layer)
 
 
@@ -133,6 +139,6 @@ class Queries(nn.Module):
 def test_a_layer_that_does_not_see_examples_is_passed_over():
     x = jnp.ones((5, 4))
     variables = Queries().init(jax.random.key(0), x)
-    assert linen.of(Queries(), variables, x)[1].shape == (5, 2)
+    assert applied(Queries(), variables, x)[1].shape == (5, 2)
     with pytest.raises(UserError, match=r"has no layer 'of_itself' whose .*; name .*of_examples"):
-        linen.of(Queries(), variables, x, "of_itself")
+        applied(Queries(), variables, x, "of_itself")

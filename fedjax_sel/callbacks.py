@@ -157,7 +157,8 @@ class Snapshots:
         """Clear the snapshots of an earlier run."""
         del config, rounds
         self.rounds: list[int] = []
-        self.states, self.facts = [], []
+        self.states: list[Any] = []
+        self.facts: list[Any] = []
 
     def snapshot(self, rounds: int, known: Any) -> None:
         """Append a snapshot if the last one is at least `every` rounds old."""
@@ -190,8 +191,8 @@ class StopAtTarget:
         """Return whether all seeds have reached the target."""
         del first
         now = ~np.isnan(rounds.rounds_to_target(self._target))
-        self._reached = now if self._reached is None else self._reached | now
-        return bool(self._reached.all())
+        self._reached = reached = now if self._reached is None else self._reached | now
+        return bool(reached.all())
 
 
 class EarlyStopping:

@@ -24,29 +24,18 @@ class Callback(Protocol):
     """
 
     def start(self, config: Any, rounds: int) -> None:
-        """Prepare for a run; called before its first chunk.
-
-        Args:
-            config: the run's configuration.
-            rounds: number of completed rounds; 0 for a new run.
-        """
+        """Prepare for a run, before its first chunk; `rounds` is the number of completed rounds, 0 for a new run."""
 
     def resume(self, earlier: Any) -> bool | None:
         """Process the earlier rounds of a resumed run, a `Result`; called after `start`.
 
-        Returns:
-            A true value to end the run there.
+        Return a true value to end the run there.
         """
 
     def chunk(self, rounds: Any, first: int) -> bool | None:
-        """Process the records of a chunk; called when they are fetched.
+        """Process the records of a chunk, a `Result`, when they are fetched; `first` is the number of rounds before it.
 
-        Args:
-            rounds: the chunk as a `Result`.
-            first: number of rounds before the chunk.
-
-        Returns:
-            A true value to end the run after the chunk that is being computed. As after Ctrl-C, it can be resumed.
+        Return a true value to end the run after the chunk that is being computed. As after Ctrl-C, it can be resumed.
         """
 
     def snapshot(self, rounds: int, known: Any) -> None:
@@ -61,13 +50,9 @@ class Callback(Protocol):
         """
 
     def weights(self, rounds: int, weights: Any) -> Any:
-        """Process the models' weights; called before the first chunk and after each one, after `chunk`.
+        """Process the models' weights, [seeds, ...] in host memory, before the first chunk and after each `chunk`.
 
         If a callback has this method, they are copied from the devices for each call.
-
-        Args:
-            rounds: number of completed rounds.
-            weights: the weights in host memory, leading axis [seeds].
 
         Returns:
             Weights for the result and the run's folder if the run ends here; None to keep the run's own.
@@ -84,15 +69,10 @@ class Callback(Protocol):
 
 
 METHODS = ("start", "resume", "chunk", "snapshot", "end", "fail", "weights")
-_CAN_END_RUN = ("resume", "chunk")
 
 
 def check(callbacks: Any) -> tuple[Any, ...]:
-    """Return callbacks as a tuple.
-
-    Raises:
-        UserError: a value has none of the methods, or is a class.
-    """
+    """Return callbacks as a tuple; reject classes, and values with none of the methods."""
     found = tuple(callbacks) if isinstance(callbacks, list | tuple) else (callbacks,)
     for callback in found:
         if isinstance(callback, type):
@@ -106,23 +86,16 @@ def check(callbacks: Any) -> tuple[Any, ...]:
 
 
 def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
-    """Call a method of all callbacks that have it, and return whether any of them ends the run.
-
-    Raises:
-        UserError: a return value is neither true nor false.
-    """
+    """Call a method of all callbacks that have it, and return whether any of them ends the run."""
     having = [callback for callback in callbacks if hasattr(callback, method)]
     # Lists, not generators: `any` would stop at the first true value and skip the remaining callbacks.
     answers = [(callback, getattr(callback, method)(*arguments)) for callback in having]
-    return method in _CAN_END_RUN and any([_is_true(callback, method, answer) for callback, answer in answers])
+    ends = method in ("resume", "chunk")
+    return ends and any([_is_true(callback, method, answer) for callback, answer in answers])
 
 
 def kept(callbacks: tuple[Any, ...], rounds: int, weights: Any) -> Any:
-    """Call `weights` of all callbacks that have it, and return the last replacement; None without one.
-
-    Raises:
-        UserError: a returned replacement has not the structure of the weights.
-    """
+    """Call `weights` of all callbacks that have it, and return the last replacement; None without one."""
     answers = [(one, one.weights(rounds, weights)) for one in callbacks if hasattr(one, "weights")]
     chosen = None
     for callback, answer in answers:
@@ -176,11 +149,7 @@ class Snapshots:
     """
 
     def __init__(self, every: int = 1):
-        """Create the callback.
-
-        Args:
-            every: minimum number of rounds between two snapshots, which are taken at the ends of chunks.
-        """
+        """Create the callback; `every` is the minimum number of rounds between two snapshots, at chunk ends."""
         self._every = every
         self.start()
 
@@ -208,11 +177,7 @@ class StopAtTarget:
         self._reached: np.ndarray | None = None
 
     def start(self, config: Any, rounds: int) -> None:
-        """Reset the seeds that have reached the target.
-
-        Raises:
-            UserError: the target accuracy is not in (0, 1].
-        """
+        """Reset the seeds that have reached the target, a target accuracy being in (0, 1]."""
         del rounds
         if config.flat()["task"] == "classification" and not 0 < self._target <= 1:
             raise UserError(f"StopAtTarget: {shown(self._target)} is not in (0, 1]; give an accuracy such as 0.62")
@@ -226,8 +191,7 @@ class StopAtTarget:
         """Return whether all seeds have reached the target."""
         del first
         now = ~np.isnan(rounds.rounds_to_target(self._target))
-        reached = now if self._reached is None else self._reached | now
-        self._reached = reached
+        self._reached = reached = now if self._reached is None else self._reached | now
         return bool(reached.all())
 
 
@@ -265,9 +229,6 @@ class EarlyStopping:
                 and else the task's direction.
             restore_best: whether the result and the folder get each seed's best weights instead of the last ones.
                 Checkpoints always have the last ones, so that the run can be resumed.
-
-        Raises:
-            UserError: a number is out of range.
         """
         if isinstance(patience, bool) or not isinstance(patience, int | np.integer) or patience < 1:
             raise UserError(f"patience: {shown(patience)} is not a positive integer; give a number of rounds")
@@ -280,11 +241,7 @@ class EarlyStopping:
         self.start()
 
     def start(self, config: Any = None, rounds: int = 0) -> None:
-        """Reset the callback for a new run.
-
-        Raises:
-            UserError: the run does not evaluate the measure.
-        """
+        """Reset the callback for a new run, which must evaluate the measure."""
         self.best, self.best_rounds, self.kept_rounds = np.zeros(0), np.zeros(0, int), np.zeros(0, int)
         self._done = self._newest = np.zeros(0)  # each seed's final round, infinite while it runs; its newest measure
         self._kept: Any = None
@@ -354,10 +311,8 @@ class EarlyStopping:
         try:
             files.write(self._file, content.getvalue())
         except OSError as error:
-            reason = error.strerror or error
-            raise UserError(
-                f"--out: cannot write {self._file} ({reason}); free disk space, or omit restore_best"
-            ) from error
+            why = f"cannot write {self._file} ({error.strerror or error})"
+            raise UserError(f"--out: {why}; free disk space, or omit restore_best") from error
 
     def _read(self) -> None:
         """Load the kept weights of a killed process; ignore weights kept for another measure."""

@@ -17,8 +17,7 @@ from fedjax_sel.errors import UserError
 
 PROJECT = "fedjax_sel"  # default project name in the tools
 
-Step = tuple[int, dict[str, float]]
-"""A round, from 1, and its metrics by name."""
+Step = tuple[int, dict[str, float]]  # a round, from 1, and its metrics by name
 
 
 class Log:
@@ -39,9 +38,6 @@ class Log:
         Args:
             folder: folder for the tool's own files; created if missing.
             name: name of the tool run; None: the folder's name without `-log`.
-
-        Raises:
-            UserError: the tool's package is missing.
         """
         self.folder = Path(folder)
         self.name = name or self.folder.name.removesuffix("-log")
@@ -55,25 +51,17 @@ class Log:
             ) from error
 
     def start(self, config: Any, rounds: int) -> None:
-        """Open a tool run, or continue the one of the earlier rounds.
-
-        Raises:
-            UserError: the tool is not usable.
-        """
+        """Open a tool run, or continue the one of the earlier rounds."""
         note = self._read_note() if rounds else {}
-        before = note.get("run")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            identity = self.begin(_plain(config.flat()), before)
+            self._identity = self.begin(_plain(config.flat()), note.get("run"))
             written = note.get("rounds", rounds) if note else 0  # notes of older versions have no `rounds`
             self._written = written if isinstance(written, int) and not self.rewrites else 0
-            self._identity = identity
             self._write_note()
         except OSError as error:
-            reason = error.strerror or error
-            raise UserError(
-                f"--log {self.tool}: {self.folder} cannot be written ({reason}); choose another --out"
-            ) from error
+            why = f"{self.folder} cannot be written ({error.strerror or error})"
+            raise UserError(f"--log {self.tool}: {why}; choose another --out") from error
         self._is_open = True
 
     def resume(self, earlier: Any) -> None:
@@ -94,27 +82,20 @@ class Log:
 
     def end(self, result: Any) -> None:
         """Close the tool run, if one is open."""
-        if self._is_open:
-            self._is_open = False
-            self.finish(result.finished)
+        self._close(result.finished)
 
     def fail(self, error: BaseException) -> None:
         """Close the tool run as interrupted, because an open one would receive the next run's metrics."""
         del error
+        self._close(False)
+
+    def _close(self, finished: bool) -> None:
         if self._is_open:
             self._is_open = False
-            self.finish(False)
+            self.finish(finished)
 
     def begin(self, config: dict[str, Any], before: str | None) -> str | None:
-        """Open a tool run.
-
-        Args:
-            config: plain values by flat name.
-            before: ID of the tool run to continue; None: a new one.
-
-        Returns:
-            ID of the tool run; None if the tool has no IDs.
-        """
+        """Open a tool run, or continue the one with the ID `before`; return its ID, None if the tool has no IDs."""
         raise NotImplementedError
 
     def write(self, found: list[Step]) -> None:
@@ -122,11 +103,7 @@ class Log:
         raise NotImplementedError
 
     def finish(self, finished: bool) -> None:
-        """Close the tool run.
-
-        Args:
-            finished: whether all rounds are complete.
-        """
+        """Close the tool run; `finished` is whether all rounds are complete."""
         raise NotImplementedError
 
     @property
@@ -146,15 +123,10 @@ class Log:
 
 
 def steps(rounds: Any, first: int) -> list[Step]:
-    """Return the metrics of each round of a chunk.
+    """Return the metrics of each round of a chunk, a `Result`, after `first` earlier rounds.
 
-    Args:
-        rounds: the chunk, a `Result`.
-        first: number of earlier rounds.
-
-    Returns:
-        Metrics by name: `METRIC/seed_S`, `METRIC/mean` if there are several seeds, and `round_seconds`. The first chunk
-        of a process has no `round_seconds`, because it includes compilation.
+    Their names are `METRIC/seed_S`, `METRIC/mean` if there are several seeds, and `round_seconds`. The first chunk of a
+    process has no `round_seconds`, because it includes compilation.
     """
     moved = {"megabytes_down": rounds.ledger.bytes_down / 1e6, "megabytes_up": rounds.ledger.bytes_up / 1e6}
     found = []
@@ -162,9 +134,8 @@ def steps(rounds: Any, first: int) -> list[Step]:
         values: dict[str, float] = {}
         for name, table in {**rounds.measured, **moved}.items():
             column = table[:, index]
-            values |= {
-                f"{name}/seed_{seed}": float(one) for seed, one in zip(rounds.seeds, column) if not math.isnan(one)
-            }
+            by_seed = zip(rounds.seeds, column)
+            values |= {f"{name}/seed_{seed}": float(one) for seed, one in by_seed if not math.isnan(one)}
             if len(column) > 1 and not any(map(math.isnan, column)):
                 values[f"{name}/mean"] = float(column.mean())
         if not math.isnan(rounds.round_seconds[index]):
@@ -200,22 +171,19 @@ class MLflow(Log):
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open a new MLflow run, or reopen an earlier one.
-
-        Raises:
-            UserError: the store is not usable.
-        """
+        """Open a new MLflow run, or reopen an earlier one."""
         beside = self.folder.parent.resolve()
         artifacts = None if self._uri else (beside / "mlflow-artifacts").as_uri()
         try:
             self._client = self._module.MlflowClient(self._uri or f"sqlite:///{beside / STORE}")
             experiment = self._client.get_experiment_by_name(PROJECT)
-            number = (
-                self._client.create_experiment(PROJECT, artifacts) if experiment is None else experiment.experiment_id
-            )
+            create = self._client.create_experiment
+            number = create(PROJECT, artifacts) if experiment is None else experiment.experiment_id
             if before is None:
                 self._id = self._client.create_run(number, run_name=self.name).info.run_id
-                self._describe(config)
+                for batch in _batches(config.items(), PARAMETERS_A_CALL):
+                    parameters = [self._module.entities.Param(name, str(value)) for name, value in batch]
+                    self._client.log_batch(self._id, params=parameters)
             else:
                 self._id = before
                 self._client.update_run(before, status="RUNNING")
@@ -226,19 +194,10 @@ class MLflow(Log):
             ) from error
         return self._id
 
-    def _describe(self, config: dict[str, Any]) -> None:
-        for batch in _batches(config.items(), PARAMETERS_A_CALL):
-            parameters = [self._module.entities.Param(name, str(value)) for name, value in batch]
-            self._client.log_batch(self._id, params=parameters)
-
     def write(self, found: list[Step]) -> None:
         """Log rounds."""
-        now = int(1000 * time.time())
-        metrics = (
-            self._module.entities.Metric(name, value, now, step)
-            for step, values in found
-            for name, value in values.items()
-        )
+        now, metric = int(1000 * time.time()), self._module.entities.Metric
+        metrics = (metric(name, value, now, step) for step, values in found for name, value in values.items())
         for batch in _batches(metrics, METRICS_A_CALL):
             self._client.log_batch(self._id, metrics=batch)
 
@@ -283,10 +242,7 @@ class Trackio(Log):
     tool = package = "trackio"
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open a new trackio run, or resume an earlier one.
-
-        trackio resumes the newest run with a given name. Each run therefore has a unique name.
-        """
+        """Open a new run, or resume an earlier one by its unique name: trackio resumes the newest of that name."""
         self._run = self._module.init(
             project=os.environ.get("TRACKIO_PROJECT", PROJECT),
             name=before or f"{self.name}-{secrets.token_hex(3)}",
@@ -312,11 +268,7 @@ class WandB(Log):
     tool = package = "wandb"
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open a new run, or resume an earlier one.
-
-        Raises:
-            UserError: Weights & Biases does not start, for example without a login.
-        """
+        """Open a new run, or resume an earlier one."""
         wandb = self._module
         try:
             self._run = wandb.init(
@@ -346,20 +298,12 @@ class WandB(Log):
         self._run.finish(exit_code=0 if finished else 1)
 
 
+# The values of `--log`, and their callbacks.
 NAMES: dict[str, type[Log]] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow, "trackio": Trackio}
-"""Values of `--log`, and their callbacks."""
 
 
 def make(names: str | Sequence[str], out: Path) -> list[Any]:
-    """Return one callback per distinct tool.
-
-    Args:
-        names: one or several keys of NAMES.
-        out: folder of the run; tools write their own files to `OUT-log`.
-
-    Raises:
-        UserError: a tool is unknown, or its package is missing.
-    """
+    """Return one callback per distinct key of NAMES; the tools of a run in OUT write their files to `OUT-log`."""
     names = [names] if isinstance(names, str) else names
     out = out.absolute()  # `Path(".").name` is empty
     folder = out.with_name(f"{out.name}-log")

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel import callbacks, logs
+from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Pair, Row
@@ -152,9 +154,8 @@ def of_settings(
     progress: bool,
 ) -> ComparisonResult:
     """Run a comparison from Python; see `fedjax_sel.run_comparison`."""
-    kinds = sweep.kinds()
-    chosen, named = _several("algos", algos, (str, kinds.strategy)), _named(settings, kinds.setting)
-    servers = None if optimizers is None else _several("optimizers", optimizers, (str, kinds.optimizer))
+    chosen, named = _several("algos", algos, (str, sweep.KINDS["--algos"])), _named(settings, (Config, Experiment))
+    servers = None if optimizers is None else _several("optimizers", optimizers, (str, sweep.KINDS["--optimizers"]))
     folder = Path(out)
     if not chosen or not named:
         raise UserError(f"{'settings' if chosen else 'algos'}: the list is empty; give at least one")

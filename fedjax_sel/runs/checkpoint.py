@@ -18,24 +18,11 @@ import numpy as np
 
 from fedjax_sel.config import Config
 from fedjax_sel.core import files
-from fedjax_sel.core import files as whole_files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import run_files
-from fedjax_sel.runs.run_files import (
-    CHECKPOINTS,
-    COHORTS,
-    DATA,
-    METRICS,
-    MOST_BYTES,
-    PARAMS,
-    RESULT,
-    DamagedError,
-    Digests,
-    Manifest,
-    read_json,
-)
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, PARAMS, RESULT, DamagedError, Manifest
 
 MANIFEST, ARRAYS = "manifest.json", "arrays"
 _PREFIX = "round-"
@@ -45,36 +32,24 @@ _ROOM_TO_SPARE = 2**17  # bytes, for the metadata of orbax and the manifest
 def list_all(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, newest first, without checking that they are intact."""
     found = {path: rounds_of(path) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
-    rounds = {path: number for path, number in found.items() if number is not None}
-    return sorted(
-        rounds, key=lambda path: (rounds[path], path.name), reverse=True
-    )  # by number: names may exceed eight digits
+    rounds = {path: number for path, number in found.items() if number is not None}  # names may exceed eight digits
+    return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)
 
 
 def rounds_of(place: Path) -> int | None:
-    """Return the number of completed rounds from a checkpoint's name; None if the name is not a checkpoint's."""
+    """Return the number of completed rounds from a checkpoint's name; None for other names."""
     match = re.fullmatch(rf"{_PREFIX}(\d+)", place.name)
     return None if match is None else int(match[1])
 
 
 def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:
-    """Write a checkpoint atomically, then remove the oldest ones.
-
-    Args:
-        folder: the run's checkpoint folder.
-        rounds: number of completed rounds.
-        about: further manifest entries, plain values.
-        state: a pytree of arrays in host memory.
-        keep: number of checkpoints to keep.
-
-    Returns:
-        The checkpoint's folder.
+    """Write a checkpoint of a pytree in host memory atomically, keep the newest `keep`, and return its folder.
 
     Raises:
         OSError: the disk is full, or the folder is not writable.
     """
     place = folder / f"{_PREFIX}{rounds:08d}"
-    temporary = whole_files.temporary(place)
+    temporary = files.temporary(place)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
@@ -99,13 +74,7 @@ def remove_oldest(folder: Path, keep: int) -> None:
 
 
 def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
-    """Verify every byte of a checkpoint and return its content.
-
-    Args:
-        place: the checkpoint's folder.
-
-    Returns:
-        The manifest, and the arrays for `fill`.
+    """Verify every byte of a checkpoint, and return its manifest and its arrays by name.
 
     Raises:
         DamagedError: a file is missing, truncated, changed or unreadable.
@@ -149,15 +118,7 @@ def _named(state: Any) -> dict[str, np.ndarray]:
 
 
 def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Put a checkpoint's arrays into a pytree.
-
-    Args:
-        state: a pytree with the state's structure; leaves are arrays, or shapes and dtypes.
-        arrays: the arrays from `read`.
-
-    Raises:
-        DamagedError: names, shapes or dtypes do not match.
-    """
+    """Return the arrays from `read` as a pytree like `state`; DamagedError if names, shapes or dtypes differ."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(state)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     if set(names) != set(arrays):
@@ -168,8 +129,8 @@ def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             array = jax.random.wrap_key_data(array, impl=leaf.dtype._impl.name)
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
-            shapes = f"{array.dtype}{array.shape} in the checkpoint and {leaf.dtype}{leaf.shape} in this run"
-            raise DamagedError(f"{name} is {shapes}")
+            given = f"{array.dtype}{array.shape} in the checkpoint"
+            raise DamagedError(f"{name} is {given} and {leaf.dtype}{leaf.shape} in this run")
         filled.append(array)
     return jax.tree.unflatten(structure, filled)
 
@@ -198,27 +159,23 @@ def _orbax() -> Iterator[tuple[Any, Any]]:
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     # orbax rejects empty arrays; the manifest has their shapes and dtypes.
-    stored = {_key(position): array for position, array in enumerate(arrays.values()) if array.size}
+    stored = {f"{place:05d}": array for place, array in enumerate(arrays.values()) if array.size}
     with _orbax() as (ocp, checkpointer):
         checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(stored))
 
 
 def _read_arrays(path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
-    stored = {_key(position): None for position, about in enumerate(described.values()) if 0 not in about["shape"]}
+    stored = [f"{place:05d}" for place, about in enumerate(described.values()) if 0 not in about["shape"]]
     with _orbax() as (ocp, checkpointer):
         as_numpy = {key: ocp.RestoreArgs(restore_type=np.ndarray) for key in stored}
         found = checkpointer.restore(path.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_numpy))
     arrays = {}
-    for position, (name, about) in enumerate(described.items()):
-        array = found.get(_key(position), np.zeros(about["shape"], about["dtype"]))
+    for place, (name, about) in enumerate(described.items()):
+        array = found.get(f"{place:05d}", np.zeros(about["shape"], about["dtype"]))
         if _description(array) != about:
             raise DamagedError(f"the array {name} was changed")
         arrays[name] = array
     return arrays
-
-
-def _key(position: int) -> str:
-    return f"{position:05d}"
 
 
 def _description(array: np.ndarray) -> dict[str, Any]:
@@ -231,12 +188,10 @@ def digest_of_array(array: np.ndarray) -> str:
 
 
 def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    arrays_and_files = {
-        "arrays": {name: _description(array) for name, array in arrays.items()},
-        "files": {path.relative_to(folder).as_posix(): _digest_of_file(path) for path in files},
-    }
-    run_files.write(folder / MANIFEST, {**about, **arrays_and_files})
+    written = sorted(path for path in folder.rglob("*") if path.is_file())
+    digests = {path.relative_to(folder).as_posix(): _digest_of_file(path) for path in written}
+    described = {name: _description(array) for name, array in arrays.items()}
+    run_files.write(folder / MANIFEST, {**about, "arrays": described, "files": digests})
 
 
 def _digest_of_file(path: Path) -> str:
@@ -263,11 +218,8 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-# Integrity checks of a run's files against its newest manifest.
-#
-# The newest manifest is `result.json` or a checkpoint's manifest. Rounds after it were written by a process that was
-# killed, and are ignored.
-
+# Integrity checks against a run's newest manifest: `result.json` or a checkpoint's manifest. Rounds after it were
+# written by a process that was killed, and are ignored.
 
 UNREADABLE = (OSError, ValueError, KeyError)  # errors that readers of a damaged file raise
 
@@ -284,13 +236,9 @@ def newest(path: Path) -> Manifest | None:
 
 
 def is_sealed(path: Path, about: Manifest | None) -> bool:
-    """Return whether `result.json`, a run's last file, covers its newest rounds.
+    """Return whether `result.json`, a run's last file, covers the rounds of its newest manifest.
 
     If only a checkpoint covers them, the process died before it wrote the files that follow a checkpoint.
-
-    Args:
-        path: the folder.
-        about: the manifest from `newest`.
     """
     if about is None:  # without a manifest, look for the weights, which are written just before result.json
         return (path / PARAMS).exists()
@@ -306,22 +254,17 @@ def _first(manifests: Iterable[Path]) -> Manifest | None:
     return None
 
 
-def made_from(path: Path, about: Manifest | None) -> Digests | None:
-    """Return digests of a run's data, from its manifest or else from `data.json`; None if neither has them.
-
-    Args:
-        path: the folder.
-        about: the manifest from `newest`.
-    """
+def made_from(path: Path, about: Manifest | None) -> run_files.Digests | None:
+    """Return digests of a run's data, from its newest manifest or else from `data.json`; None without both."""
     if about is not None:
         return about["data"]
-    data = read_json(path / DATA)
+    data = run_files.read_json(path / DATA)
     try:
         partitions = {seed: own["sha256"] for seed, own in data["partitions"].items()}
         found = {"dataset": data["sha256"], "partitions": partitions}
+        return found | ({"available": data["available"]} if "available" in data else {})
     except (KeyError, TypeError, AttributeError):
         return None
-    return found | ({"available": data["available"]} if "available" in data else {})
 
 
 def higher_is_better(about: Manifest | None) -> bool:
@@ -330,36 +273,24 @@ def higher_is_better(about: Manifest | None) -> bool:
 
 
 def source(path: Path, about: Manifest | None) -> str:
-    """Return the origin of a run's data, for titles.
-
-    Args:
-        path: the folder.
-        about: the manifest from `newest`.
-    """
+    """Return the origin of a run's data, for titles, from its newest manifest or else from `data.json`."""
     if about is not None and "source" in about:
         return about["source"]
-    data = read_json(path / DATA)
+    data = run_files.read_json(path / DATA)
     return str(data["source"]) if isinstance(data, dict) and "source" in data else "of unknown source"
 
 
 def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
-    """Read and verify the rows and the cohorts that a manifest covers.
+    """Verify and return the rows, as text, and the cohorts, int32 [seeds, rounds, K], that a manifest covers.
 
-    Args:
-        path: the folder.
-        config: the run's configuration.
-        about: the manifest; None to read all rows and cohorts unverified.
-        whole: whether to reject rounds after the last round of the manifest.
-
-    Returns:
-        The rows as text, and the cohorts, int32 [seeds, rounds, K].
+    Without a manifest, all of them are returned unverified. If `whole`, rounds after the manifest's last are rejected.
 
     Raises:
         CutError: rows or cohorts are missing at the end.
         ValueError: rows or cohorts do not match the manifest.
         OSError: a file cannot be read.
     """
-    rows, cohorts = files.read_bytes(path / METRICS, MOST_BYTES), _cohorts(path, config)
+    rows, cohorts = files.read_bytes(path / METRICS, run_files.MOST_BYTES), _cohorts(path, config)
     if about is None:
         return rows.decode(), cohorts
     size, rounds = about["metrics"]["bytes"], about["rounds"]
@@ -377,7 +308,7 @@ def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: 
 
 def _cohorts(path: Path, config: Config) -> np.ndarray:
     try:
-        found = files.read_array(path / COHORTS, MOST_BYTES)
+        found = files.read_array(path / COHORTS, run_files.MOST_BYTES)
     except ValueError as error:
         raise ValueError(f"{COHORTS}: {error}") from error
     expected = len(config.run.seeds), config.selection.num_selected
@@ -386,19 +317,15 @@ def _cohorts(path: Path, config: Config) -> np.ndarray:
     return found
 
 
-SEPARATOR = "/"
-DIGEST_KEY = "params"
-"""The key of the file's SHA-256 in result.json."""
-_IN_A_STATE = ".params."
+DIGEST_KEY = "params"  # the key of the SHA-256 of params.npz in result.json
 _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 
 def to_bytes(weights: Weights) -> bytes:
     """Return the content of `params.npz`: names such as `trained/Dense_0/kernel`, leading axis seeds."""
     by_name = _by_name(_nested(_by_name(weights)))  # in the order of a checkpoint, so that both give equal bytes
-    arrays = {name: np.asarray(leaf) for name, leaf in by_name.items()}
     content = io.BytesIO()
-    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]  # no leaf is named allow_pickle
+    np.savez(content, **by_name)
     return content.getvalue()
 
 
@@ -408,9 +335,6 @@ def like(shapes: Weights, weights: Weights) -> Weights:
     Args:
         shapes: the module's pytree, with the same names; leaves have shapes.
         weights: weights of one model, or of several models with one leading axis.
-
-    Raises:
-        UserError: the weights belong to a different module.
     """
     if (found := unlike(shapes, weights)) is not None:
         raise UserError(f"the weights do not match this model: {found}")
@@ -424,14 +348,8 @@ def unlike(shapes: Weights, weights: Weights) -> str | None:
 
 
 def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
-    """Return the first difference between weights and a model's shapes, or None.
-
-    Args:
-        wanted: the model's leaves by name; each has a shape.
-        given: the weights by name; all of them may have one more leading axis.
-    """
-    unmatched = sorted(given.keys() ^ wanted.keys())
-    if unmatched:
+    """Return the first difference between leaves, perhaps with a leading axis, and a model's leaves, or None."""
+    if unmatched := sorted(given.keys() ^ wanted.keys()):
         return f"{unmatched[0]!r} is missing in one of them"
     leading = set()
     for name, leaf in wanted.items():
@@ -458,14 +376,11 @@ def read_weights(folder: Path) -> Weights | None:
     """Return the weights of a run that ended, as nested dicts; None if there are none.
 
     A lost file of a finished run is rewritten from its last checkpoint.
-
-    Raises:
-        UserError: the file cannot be read, or was changed.
     """
-    file = folder / run_files.PARAMS
+    file = folder / PARAMS
     if not file.exists():
-        return _from_checkpoint(folder)
-    result = run_files.read_json(folder / run_files.RESULT)
+        return restore(folder)
+    result = run_files.read_json(folder / RESULT)
     digest = result.get(DIGEST_KEY) if isinstance(result, dict) else None
     try:
         content = files.read_bytes(file, run_files.MOST_BYTES)
@@ -474,46 +389,29 @@ def read_weights(folder: Path) -> Weights | None:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return _nested(arrays)
     except Exception as error:  # a damaged archive raises many types of errors
-        kept = list_all(folder / run_files.CHECKPOINTS)
+        kept = list_all(folder / CHECKPOINTS)
         advice = "to restore it from the last checkpoint" if kept else "and repeat the run with --resume never"
         raise UserError(f"{file}: cannot read the weights ({error}); remove the file {advice}") from error
 
 
 def final(folder: Path, finished: bool) -> Weights | None:
-    """Return the weights of a run that ended, as `read` does; None if the run may continue.
-
-    Args:
-        folder: the run's folder.
-        finished: whether the last round is complete; else a callback may have ended the run.
-
-    Raises:
-        UserError: the file cannot be read, or was changed.
-    """
-    return read_weights(folder) if finished or (folder / run_files.PARAMS).exists() else None
+    """Return the weights of a run that is `finished`, or that a callback ended; None if the run may continue."""
+    return read_weights(folder) if finished or (folder / PARAMS).exists() else None
 
 
 def latest(folder: Path) -> Weights:
-    """Return the weights of a run that ended, or else the weights of its newest checkpoint.
-
-    Raises:
-        UserError: the file cannot be read, or there is no intact checkpoint.
-    """
+    """Return the weights of a run that ended, or else the weights of its newest checkpoint."""
     found = final(folder, finished=False) or of_newest_checkpoint(folder)[1]
     if found is None:
         raise UserError(
-            f'weights="latest": {folder} has no intact checkpoint and no {run_files.PARAMS}; set checkpoint_every in '
+            f'weights="latest": {folder} has no intact checkpoint and no {PARAMS}; set checkpoint_every in '
             "the run, or read it without weights"
         )
     return found
 
 
-def restore(folder: Path) -> None:
-    """Rewrite a finished run's weights from its last checkpoint if their file is lost."""
-    if not (folder / run_files.PARAMS).exists():
-        _from_checkpoint(folder)
-
-
-def _from_checkpoint(folder: Path) -> Weights | None:
+def restore(folder: Path) -> Weights | None:
+    """Rewrite a finished run's lost weights from its last checkpoint, and return them."""
     last = newest(folder)  # a process may have died between its last checkpoint and result.json
     rounds, weights = of_newest_checkpoint(folder)
     if weights is None or last is None or rounds != last["rounds"]:
@@ -522,17 +420,13 @@ def _from_checkpoint(folder: Path) -> Weights | None:
     if last.get(DIGEST_KEY, digest := hashlib.sha256(content).hexdigest()) != digest:
         return None  # a callback had chosen other weights, which are lost
     with contextlib.suppress(OSError):  # if the disk is not writable, the next call tries again
-        files.write(folder / run_files.PARAMS, content)
+        files.write(folder / PARAMS, content)
     return weights
 
 
 def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
-    """Return the number of rounds and the weights of a run's newest intact checkpoint; 0 and None without one.
-
-    Args:
-        folder: the run's folder.
-    """
-    for place in list_all(folder / run_files.CHECKPOINTS):
+    """Return the rounds and the weights of a run's newest intact checkpoint; 0 and None without one."""
+    for place in list_all(folder / CHECKPOINTS):
         with contextlib.suppress(DamagedError):
             about, arrays = read(place)
             return about["rounds"], _nested(in_a_state(arrays))
@@ -542,20 +436,19 @@ def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
 def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights among a state's leaves, by their names in `params.npz`.
 
-    Args:
-        leaves: leaves by their names in a checkpoint, where ".params.trained['fc1']['bias']" is trained/fc1/bias.
+    The leaves have their names in a checkpoint, where ".params.trained['fc1']['bias']" is trained/fc1/bias.
     """
     return {
-        SEPARATOR.join(a or b or c for a, b, c in _PART.findall(name.removeprefix(".params"))): leaf
+        "/".join(a or b or c for a, b, c in _PART.findall(name.removeprefix(".params"))): leaf
         for name, leaf in leaves.items()
-        if name.startswith(_IN_A_STATE)
+        if name.startswith(".params.")
     }
 
 
 def _nested(arrays: Mapping[str, Any]) -> Weights:
     found: dict[str, Any] = {}
     for name, array in arrays.items():
-        *parts, last = name.split(SEPARATOR)
+        *parts, last = name.split("/")
         node = found
         for part in parts:
             node = node.setdefault(part, {})
@@ -565,11 +458,4 @@ def _nested(arrays: Mapping[str, Any]) -> Weights:
 
 def _by_name(weights: Weights) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(weights)
-    return {SEPARATOR.join(_name(key) for key in path): leaf for path, leaf in leaves}
-
-
-def _name(key: Any) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

@@ -1,11 +1,12 @@
 """Execution of an experiment in a run folder, with its files written after every chunk."""
 
+import contextlib
 import dataclasses
 import hashlib
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,16 +24,12 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, reading, records, resume, run_files
-from fedjax_sel.runs import checkpoint as weights
-from fedjax_sel.runs import checkpoint as weights_file
-from fedjax_sel.runs import interruption as interruptions
 from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.interruption import Interruption, how_to_go_on
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import Digests, Manifest
 from fedjax_sel.simulation import facts, layout, run
-from fedjax_sel.simulation import run as memory_budget
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
@@ -70,11 +67,10 @@ class Writer:
         """Create the writer of a run with `rounds` completed rounds, whose rows and no others are in the folder."""
         self._out, self._run, self._about, self._rounds = out, run, about, rounds
         self._lock, self._say = lock, say
-        self._rows = hashlib.sha256()
-        self._bytes = 0
-        self._columns = None
+        self._metrics = out / run_files.METRICS
+        self._rows, self._bytes, self._columns = hashlib.sha256(), 0, None
         if rounds:
-            content = files.read_bytes(out / run_files.METRICS, run_files.MOST_BYTES)
+            content = files.read_bytes(self._metrics, run_files.MOST_BYTES)
             self._count(content)
             self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have fewer
 
@@ -83,132 +79,88 @@ class Writer:
         self._bytes += len(content)
 
     def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
-        """Append a chunk's rows; rewrite all rows if another process removed or changed the earlier ones.
-
-        Args:
-            chunk: the next rounds.
-            so_far: function that returns all rounds, including these.
-
-        Raises:
-            UserError: the rows cannot be written, or the folder was replaced.
-        """
+        """Append the next rounds; rewrite all rows, from `so_far`, if another process changed the earlier ones."""
         self._lock.check(self._out)
         text = run_files.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
         self._rounds += chunk.num_rounds
-        if not self._rows_are_intact():
-            self._rewrite_rows(so_far())
-            return
-        try:
-            with (self._out / run_files.METRICS).open("ab") as file:
+        with self._writing("metrics"):
+            if self._rewrites_rows(so_far):
+                return
+            with self._metrics.open("ab") as file:
                 file.write(text)
-        except OSError as error:
-            raise self._cannot("metrics", error) from error
         self._count(text)
 
-    def _rows_are_intact(self) -> bool:
-        """Return whether the size of `metrics.csv` equals the number of bytes written."""
-        file = self._out / run_files.METRICS
-        try:
-            return (file.stat().st_size if file.exists() else 0) == self._bytes
-        except OSError as error:
-            raise self._cannot("metrics", error) from error
-
-    def _rewrite_rows(self, so_far: Result) -> None:
-        content = run_files.csv_text(so_far, 0, header=True, names=self._columns).encode()
-        file = self._out / run_files.METRICS
-        try:
-            files.write(file, content)
-        except OSError as error:
-            raise self._cannot("metrics", error) from error
+    def _rewrites_rows(self, so_far: Callable[[], Result]) -> bool:
+        """Rewrite all rows if the size of `metrics.csv` differs from the number of bytes written."""
+        if (self._metrics.stat().st_size if self._metrics.exists() else 0) == self._bytes:
+            return False
+        content = run_files.csv_text(so_far(), 0, header=True, names=self._columns).encode()
+        files.write(self._metrics, content)
         self._rows, self._bytes = hashlib.sha256(content), len(content)
-        self._say(f"{file} was removed or changed by another process, and has been rewritten")
+        self._say(f"{self._metrics} was removed or changed by another process, and has been rewritten")
+        return True
 
     def end(self, weights: Weights, result: Result) -> None:
-        """Write the final models' weights, and then `result.json`, which completes the run.
-
-        Args:
-            weights: the weights, leading axis [seeds].
-            result: the result of all rounds, whose rows and cohorts are already written.
-
-        Raises:
-            UserError: a file cannot be written, or the folder was replaced.
-        """
+        """Write the final models' weights, leading axis [seeds], and then `result.json`, which completes the run."""
         self._lock.check(self._out)
-        try:
-            content = weights_file.to_bytes(weights)
+        content = checkpoint.to_bytes(weights)
+        with self._writing("weights"):
             files.write(self._out / run_files.PARAMS, content)
-        except OSError as error:
-            raise self._cannot("weights", error) from error
-        self._about = {**self._about, weights_file.DIGEST_KEY: hashlib.sha256(content).hexdigest()}
+        self._about = {**self._about, checkpoint.DIGEST_KEY: hashlib.sha256(content).hexdigest()}
         self._seal(result)
 
     def results(self, result: Result) -> None:
-        """Write the cohorts of all rounds so far and `result.json`; the rows must already be written.
-
-        Raises:
-            UserError: a file cannot be written, or the folder was replaced.
-        """
+        """Write the cohorts of all rounds so far and `result.json`; the rows must already be written."""
         self._rows_and_cohorts(result)
         self._seal(result)
 
     def _rows_and_cohorts(self, result: Result) -> None:
         self._lock.check(self._out)
-        if not self._rows_are_intact():
-            self._rewrite_rows(result)
-        try:
+        with self._writing("metrics"):
+            self._rewrites_rows(lambda: result)
+        with self._writing("cohorts"):
             folder.write_cohorts(self._out, result.cohorts)
-        except OSError as error:
-            raise self._cannot("cohorts", error) from error
 
     def _seal(self, result: Result) -> None:
         self._lock.check(self._out)
-        try:
-            checkpoint.sync(self._out / run_files.METRICS)
-            folder.write_result(self._out, {**self._about, **self._digests(result), "rounds": result.num_rounds})
-        except OSError as error:
-            raise self._cannot(run_files.RESULT, error) from error
+        with self._writing(run_files.RESULT):
+            checkpoint.sync(self._metrics)
+            folder.write_result(self._out, {**self._manifest(result), "rounds": result.num_rounds})
 
-    def _digests(self, result: Result) -> Manifest:
-        """Return the manifest entries for the rows and cohorts in the folder."""
-        return {
-            "metrics": {"bytes": self._bytes, "sha256": self._rows.hexdigest()},
-            "cohorts": checkpoint.digest_of_array(result.cohorts),
-        }
+    def _manifest(self, result: Result) -> Manifest:
+        """Return the manifest of the rows and cohorts in the folder."""
+        metrics = {"bytes": self._bytes, "sha256": self._rows.hexdigest()}
+        return {**self._about, "metrics": metrics, "cohorts": checkpoint.digest_of_array(result.cohorts)}
 
     def checkpoint(self, state: State, result: Result, ends: bool) -> None:
-        """Save the state and the cohorts; the rows must already be written.
+        """Save the state, in host memory, and the cohorts of all rounds; the rows must already be written.
 
-        Args:
-            state: the state, in host memory.
-            result: the result of all rounds so far.
-            ends: whether `end` follows. Then `result.json` is left to `end`: the run must not count as finished before
-                its weights are written.
-
-        Raises:
-            UserError: the state cannot be saved, or the folder was replaced; earlier checkpoints stay intact.
+        If `end` follows (`ends`), `result.json` is left to it: the run must not count as finished before its weights
+        are
+        written.
         """
         self._rows_and_cohorts(result)
         if self._run.keep > 0:
-            self._save(state, {**self._about, **self._digests(result)})
+            about = self._manifest(result)
+            self._lock.check(self._out)
+            with self._writing("a checkpoint", ValueError, RuntimeError):  # orbax raises each of them for a full disk
+                checkpoint.sync(self._metrics)
+                checkpoint.save(self._out / run_files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
         if not ends:
             self._seal(result)  # last, because it describes the other files
 
-    def _save(self, state: State, about: Manifest) -> None:
-        self._lock.check(self._out)
+    @contextlib.contextmanager
+    def _writing(self, what: str, *kinds: type[Exception]) -> Iterator[None]:
         try:
-            checkpoint.sync(self._out / run_files.METRICS)
-            checkpoint.save(self._out / run_files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
-        except (OSError, ValueError, RuntimeError) as error:  # orbax raises each of them for a full disk
-            raise self._cannot("a checkpoint", error) from error
-
-    def _cannot(self, what: str, error: Exception) -> UserError:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of TensorStore's long message
-        reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
-        return UserError(
-            f"--out: cannot write {what} to {self._out} ({reason}); free disk space or fix the permissions: "
-            + how_to_go_on(self._run, self._out, where="the last checkpoint")
-        )
+            yield
+        except (OSError, *kinds) as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of TensorStore's long message
+            reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
+            raise UserError(
+                f"--out: cannot write {what} to {self._out} ({reason}); free disk space or fix the permissions: "
+                + how_to_go_on(self._run, self._out, where="the last checkpoint")
+            ) from error
 
 
 class Collector:
@@ -235,23 +187,16 @@ class Collector:
             num_carried: number of parameters that are carried but not trained.
             task: the task; None for classification.
         """
-        self._config = config
-        self._data_source = data_source
-        self._num_params = num_params
+        self._config, self._data_source = config, data_source
+        self._num_params, self._num_carried = num_params, num_carried
         self._floats_per_answer = tuple(floats_per_answer)
-        self._num_carried = num_carried
         self._task = tasks.classification() if task is None else task
         self._parts = [] if earlier is None else [earlier]
         self._before = 0.0 if earlier is None else float(earlier.elapsed_seconds[-1])
         self._compiled = False
 
     def add(self, records: Records, elapsed_seconds: float) -> Result:
-        """Add a chunk and return it as a Result.
-
-        Args:
-            records: the chunk's records in host memory, leading axes [rounds, seeds].
-            elapsed_seconds: seconds since this process started its first round.
-        """
+        """Add a chunk of records, [rounds, seeds], and the process's seconds so far; return the chunk's Result."""
         last = self._parts[-1].elapsed_seconds[-1] if self._parts else 0.0
         rounds = records.cohort.shape[0]
         # The host measures whole chunks only, so a chunk's time is spread evenly over its rounds.
@@ -279,17 +224,16 @@ class Collector:
         """Return all rounds so far as a Result."""
         parts = self._parts
 
-        def joined(values_of: Callable[[Result], np.ndarray]) -> np.ndarray:
-            return np.concatenate([values_of(part) for part in parts], axis=1)
+        def joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
+            return np.concatenate(list(arrays), axis=-1)
 
-        ledgers = [part.ledger for part in parts]
         whole = dataclasses.replace(
             parts[-1],
-            cohorts=joined(lambda part: part.cohorts),
-            ledger=Ledger(*(np.concatenate(columns, axis=1) for columns in zip(*ledgers))),
-            elapsed_seconds=np.concatenate([part.elapsed_seconds for part in parts]),
-            round_seconds=np.concatenate([part.round_seconds for part in parts]),
-            measured={name: joined(lambda part, name=name: part.measured[name]) for name in parts[-1].measured},
+            cohorts=np.concatenate([part.cohorts for part in parts], axis=1),
+            ledger=Ledger(*map(joined, zip(*(part.ledger for part in parts)))),
+            elapsed_seconds=joined(part.elapsed_seconds for part in parts),
+            round_seconds=joined(part.round_seconds for part in parts),
+            measured={name: joined(part.measured[name] for part in parts) for name in parts[-1].measured},
         )
         self._parts = [whole]
         return whole
@@ -315,11 +259,6 @@ def run_experiment(experiment_or_config: Experiment | Config, progress: bool = F
 
     Returns:
         The result; `finished` is False if the run was interrupted before its last round.
-
-    Raises:
-        UserError: the configuration, the data or the folder has an error that the user can fix.
-        NonFiniteUpdateError: a client update is not finite and `on_nonfinite` is "stop", or the server's step is not.
-        DamagedRunError: the folder has checkpoints, and none of them is intact.
     """
     experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config
@@ -332,10 +271,9 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
     start_jax(config)
     out = None if config.run.out is None else Path(config.run.out)
     if out is not None and (done := finished(out, experiment)) is not None:
-        _reporter(config, started_at, progress).say(
-            f"all {done.num_rounds} rounds are finished; result read from {out}"
-        )
-        done = dataclasses.replace(done, weights=weights.read_weights(out))
+        words = f"all {done.num_rounds} rounds are finished; result read from {out}"
+        _reporter(config, started_at, progress).say(words)
+        done = dataclasses.replace(done, weights=checkpoint.read_weights(out))
         callbacks.call(watching, "end", done)
         return done
     problem = pose(experiment)
@@ -406,7 +344,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         on_another_host = 0 if ended else signal.SIGINT
         result = dataclasses.replace(result, stopped_by=interruption.asked or int(on_another_host))
         if not result.finished and reporter.in_notebook:  # a command prints this itself
-            then = "" if out is None else f"; {interruptions.how_to_go_on(config.run, out, 'the same cell')}"
+            then = "" if out is None else f"; {how_to_go_on(config.run, out, 'the same cell')}"
             reporter.say(f"stopped after round {result.num_rounds} of {config.run.rounds}{then}")
         callbacks.call(watching, "end", result)
         return result
@@ -431,9 +369,8 @@ def _call_view_callbacks(
 
 
 def _reporter(config: Config, started_at: float, shown: bool) -> Reporter:
-    run = config.run
     about = config.selection.algo.removeprefix(VALUE)
-    return Reporter(run.rounds, len(run.seeds), started_at, shown and devices.is_first(), about)
+    return Reporter(config.run.rounds, len(config.run.seeds), started_at, shown and devices.is_first(), about)
 
 
 class _Ending:
@@ -443,11 +380,7 @@ class _Ending:
 
 
 def start_jax(config: Config) -> None:
-    """Set the JAX options that must be set before the devices are initialized.
-
-    Raises:
-        UserError: JAX was already initialized with incompatible options, or the other hosts cannot be reached.
-    """
+    """Set the JAX options that must be set before the devices are initialized."""
     if config.run.deterministic:
         devices.be_deterministic()
     if config.run.distributed:
@@ -461,10 +394,7 @@ def start_jax(config: Config) -> None:
 def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:
     """Return the result of a finished run in a folder, the same on every host; see `reading.finished_result`.
 
-    Args:
-        out: the folder.
-        experiment_or_config: the experiment to run.
-        data: digests of the current data; None to compute them if they are needed.
+    The digests `data` of the current data are computed if they are needed and not given.
     """
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
@@ -476,7 +406,8 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         if done is None:
             return None
         folder.restore_config(out)
-        weights.restore(out)
+        if not (out / run_files.PARAMS).exists():
+            checkpoint.restore(out)
         return records.to_plain(done)
 
     plain = devices.on_first(look)
@@ -502,11 +433,11 @@ def _seeds_at_once(problem: Problem) -> tuple[int, list[str]]:
     """Return the number of seeds per program, as configured or as the devices' memory allows, and messages."""
     if problem.config.run.seeds_at_once is not None:
         return problem.config.run.seeds_at_once, []
-    together, needed, everything = memory_budget.seeds_that_fit(problem)
-    if together < len(problem.config.run.seeds):
-        seeds = f"{len(problem.config.run.seeds)} seeds need about {everything / 1e9:.1f} GB per device"
-        return together, [f"{seeds}; running {together} at a time ({needed / 1e9:.1f} GB)"]
-    return together, []
+    together, needed, everything = run.seeds_that_fit(problem)
+    if together == (seeds := len(problem.config.run.seeds)):
+        return together, []
+    needs = f"{seeds} seeds need about {everything / 1e9:.1f} GB per device"
+    return together, [f"{needs}; running {together} at a time ({needed / 1e9:.1f} GB)"]
 
 
 class _Done(NamedTuple):

@@ -2,11 +2,10 @@
 
 import contextlib
 import io
-import json
 import platform
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,7 @@ from fedjax_sel.experiment import Experiment, checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given, Problem
 from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.records import Result
-from fedjax_sel.runs.run_files import (
-    CHECKPOINTS,
-    COHORTS,
-    CONFIG,
-    CURVES,
-    DATA,
-    ENVIRONMENT,
-    METRICS,
-    PARAMS,
-    RESULT,
-    Digests,
-    Manifest,
-)
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, DATA, ENVIRONMENT, METRICS, RESULT, Digests
 from fedjax_sel.version import __version__
 
 DIGITS = 7  # length of an abbreviated commit hash
@@ -42,10 +29,8 @@ DIGITS = 7  # length of an abbreviated commit hash
 
 def environment_of(result: Result) -> dict[str, Any]:
     """Return the content of a run's `environment.json`; an empty dict if it is lost or damaged."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        found = json.loads((Path(str(result.config.run.out)) / run_files.ENVIRONMENT).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    return {}
+    found = run_files.read_json(Path(str(result.config.run.out)) / ENVIRONMENT)
+    return found if isinstance(found, dict) else {}
 
 
 def commit_of(result: Result) -> str:
@@ -59,15 +44,8 @@ def duration(seconds: float) -> str:
 
 
 def in_words(results: Iterable[Result]) -> str:
-    """Return a sentence with the runs' commits, total duration, and machines.
-
-    Args:
-        results: results of finished runs; each folder counts once.
-
-    Returns:
-        The sentence; empty without results.
-    """
-    runs = {str(result.config.run.out): result for result in results}
+    """Return a sentence with the commits, total duration and machines of finished runs; empty without runs."""
+    runs = {str(result.config.run.out): result for result in results}  # each folder counts once
     if not runs:
         return ""
     places = [environment_of(result) for result in runs.values()]
@@ -80,34 +58,18 @@ def in_words(results: Iterable[Result]) -> str:
     return f"Commit {commits}; the runs took {took} ({machine or 'unknown machine'})."
 
 
-"""Digests: `dataset`, `partitions` by seed, and `available` if a trace gives the availability of clients."""
-
-
 def digests(data: Given, seeds: Sequence[int]) -> Digests:
-    """Return the SHA-256 of the data, of each replicate's partition, and of the availability trace, if any.
-
-    Args:
-        data: the data and their partitions.
-        seeds: the replicates' seeds, in the order of the partitions.
-    """
-    found: Digests = {
-        "dataset": data.dataset.digest(),
-        "partitions": {str(seed): part.digest() for seed, part in zip(seeds, data.partitions)},
-    }
-    if data.reachable is not None:
-        found["available"] = checkpoint.digest_of_array(data.reachable)
-    return found
+    """Return the SHA-256 of the data, of each seed's partition, and of the availability trace, if any."""
+    partitions = {str(seed): part.digest() for seed, part in zip(seeds, data.partitions)}
+    found: Digests = {"dataset": data.dataset.digest(), "partitions": partitions}
+    reachable = data.reachable
+    return found if reachable is None else {**found, "available": checkpoint.digest_of_array(reachable)}
 
 
 def of_experiment(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
     """Return digests of an experiment's current data.
 
-    Args:
-        experiment_or_config: the experiment.
-        server_share: fraction of the training set that the server keeps; None for the strategy's default.
-
-    Raises:
-        UserError: the data cannot be read.
+    The server keeps the fraction `server_share` of the training set; None for the strategy's default.
     """
     experiment = experiment_of(experiment_or_config)
     if server_share is None:
@@ -133,16 +95,7 @@ def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def refuse_others(out: Path, recorded: Digests, now: Digests) -> None:
-    """Reject a run whose data differ from the current data.
-
-    Args:
-        out: the run's folder.
-        recorded: digests of the run's data.
-        now: digests of the current data.
-
-    Raises:
-        UserError: the digests differ.
-    """
+    """Reject a run whose recorded data differ from the current data."""
     if recorded == now:
         return
     what = "the images and labels"
@@ -174,17 +127,12 @@ def default_path(config: Config) -> Path:
 
 
 def refuse_other_data(path: Path, now: Digests) -> None:
-    """Reject a folder whose run, finished or not, used different data.
-
-    Raises:
-        UserError: the digests of the data differ.
-    """
-    made_from = checkpoint.made_from(path, checkpoint.newest(path))
-    if made_from is not None:
-        refuse_others(path, made_from, now)
+    """Reject a folder whose run, finished or not, used different data."""
+    if (recorded := made_from(path)) is not None:
+        refuse_others(path, recorded, now)
 
 
-def made_from(path: Path) -> run_files.Digests | None:
+def made_from(path: Path) -> Digests | None:
     """Return digests of the data that the run in a folder used; None if they are not recorded."""
     return checkpoint.made_from(path, checkpoint.newest(path))
 
@@ -234,11 +182,7 @@ def _is_finished(path: Path) -> bool:
 
 
 def stored_config(path: Path) -> Config:
-    """Return a run's configuration from `config.json`, or from the newest manifest if that file is lost or changed.
-
-    Raises:
-        UserError: the folder has no readable run.
-    """
+    """Return a run's configuration from `config.json`, or from the newest manifest if that file is lost or changed."""
     own, newest = _own_config(path), checkpoint.newest(path)
     if newest is not None and "config" in newest:
         written = Config.from_json(newest["config"])
@@ -274,35 +218,28 @@ def restore_config(path: Path) -> None:
 
 
 def make(path: Path) -> None:
-    """Create a run's folder.
-
-    Raises:
-        UserError: the folder cannot be created or is not writable.
-    """
-    try:
+    """Create a run's folder, and check that it is writable."""
+    with _writing(path):
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".writable"
         probe.touch()
         probe.unlink()
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: Exception) -> UserError:
-    reason = getattr(error, "strerror", None) or error
-    return UserError(f"--out: cannot write to {path} ({reason}); give a writable folder")
+        reason = error.strerror or error
+        raise UserError(f"--out: cannot write to {path} ({reason}); give a writable folder") from error
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a folder and create an empty one under the old name.
+    """Rename a folder, create an empty one under the old name, and return the new name.
 
-    The renamed folder stays until the user removes it.
-
-    Returns:
-        The new name.
-
-    Raises:
-        UserError: the folder cannot be renamed, or contains the working directory, whose relative paths would change.
+    The renamed folder stays until the user removes it. It must not contain the working directory, whose relative paths
+    would change.
     """
     path = path.resolve()  # renames the target of a link, not the link; resolves `.`
     with contextlib.suppress(FileNotFoundError):  # the working directory was removed
@@ -314,10 +251,8 @@ def set_aside(path: Path) -> Path:
     number = 1
     while (moved := path.with_name(f"{path.name}{_ASIDE}{number}")).exists():
         number += 1
-    try:
+    with _writing(path):
         path.rename(moved)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
     make(path)
     return moved
 
@@ -335,51 +270,34 @@ def remove_unfinished(path: Path) -> None:
 
 
 def start_run(path: Path, problem: Problem) -> None:
-    """Write the files of a new run, and remove rows of a process that died before its first save.
-
-    Raises:
-        UserError: the folder is not writable.
-    """
-    config = problem.config
-    try:
+    """Write the files of a new run, and remove rows of a process that died before its first save."""
+    with _writing(path):
         for early in (METRICS, COHORTS):
             (path / early).unlink(missing_ok=True)
-        run_files.write_json(path / CONFIG, config.to_json())
-        run_files.write_json(path / DATA, description(problem.given, config.run.seeds))
+        run_files.write_json(path / CONFIG, problem.config.to_json())
+        run_files.write_json(path / DATA, description(problem.given, problem.config.run.seeds))
         run_files.write_json(path / ENVIRONMENT, environment())
-    except OSError as error:
-        raise _cannot_write(path, error) from error
 
 
-def continue_run(path: Path, resumed_from: Manifest, problem: Problem) -> None:
+def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem) -> None:
     """Remove the rows after a checkpoint, whose rounds are run again, and record the resumption.
 
-    Informational files (`data.json`, `environment.json`) are rewritten if they are lost or damaged.
-
-    Args:
-        path: the folder.
-        resumed_from: the checkpoint's manifest.
-        problem: the problem to continue, perhaps with more `rounds` than before.
-
-    Raises:
-        UserError: the folder is not writable.
+    The problem may have more `rounds` than before. Informational files (`data.json`, `environment.json`) are rewritten
+    if they are lost or damaged.
     """
-    config = problem.config
     about = run_files.read_json(path / ENVIRONMENT)
     about = about if isinstance(about, dict) else {}
     before = about.get("resumed")
     resumed = [*(before if isinstance(before, list) else []), {"after_round": resumed_from["rounds"]} | environment()]
-    data = description(problem.given, config.run.seeds)
-    try:
+    data = description(problem.given, problem.config.run.seeds)
+    with _writing(path):
         with (path / METRICS).open("r+b") as file:
-            for outdated in (RESULT, CURVES, PARAMS):  # they describe other rounds than the folder will have
+            for outdated in (RESULT, run_files.CURVES, run_files.PARAMS):  # they describe other rounds
                 (path / outdated).unlink(missing_ok=True)
             file.truncate(resumed_from["metrics"]["bytes"])
-        run_files.write_json(path / CONFIG, config.to_json())
+        run_files.write_json(path / CONFIG, problem.config.to_json())
         run_files.write_json(path / DATA, data)
         run_files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
-    except OSError as error:
-        raise _cannot_write(path, error) from error
 
 
 def environment() -> dict[str, Any]:
@@ -405,7 +323,7 @@ def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     files.write(path / COHORTS, content.getvalue(), sync=True)
 
 
-def write_result(path: Path, about: Manifest) -> None:
+def write_result(path: Path, about: run_files.Manifest) -> None:
     """Write `result.json`, the manifest of the folder's current files, atomically."""
     run_files.write(path / RESULT, about)
     checkpoint.sync(path)

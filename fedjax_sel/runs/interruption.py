@@ -32,9 +32,7 @@ class Interruption(contextlib.AbstractContextManager):
     """
 
     def __init__(self, shown: bool, at_once: bool = True):
-        self.asked = 0
-        self._at_once = at_once
-        self._shown = shown
+        self.asked, self._at_once, self._shown = 0, at_once, shown
         self._second_interrupts = False
         self._previous: dict[int, object] = {}
 
@@ -81,11 +79,7 @@ class Interruption(contextlib.AbstractContextManager):
 def how_to_go_on(run: RunConfig, out: Path | str, again: str = "the same command", where: str = "there") -> str:
     """Return a clause that says how to resume a run that ended early.
 
-    Args:
-        run: the run's settings.
-        out: the run's folder.
-        again: the action that starts the run again.
-        where: the point from which the run resumes.
+    `again` is the action that starts the run again, and `where` the point from which it resumes.
     """
     if run.resume == "never":
         again = f"without --resume never {again}"
@@ -109,12 +103,9 @@ def with_result() -> Iterator[None]:
 
 
 def end_script(result: Any, number: int, shown: bool) -> None:
-    """Raise the exception that ends a script after a signal; notebooks that show progress have shown a message instead.
+    """Raise the exception that ends a script after signal `number`, with the partial result as its attribute `result`.
 
-    Args:
-        result: the partial result, set as the attribute `result` of the exception.
-        number: the signal's number; 0 if none arrived, and no exception is raised.
-        shown: whether progress is shown.
+    No exception is raised without a signal (0), or in notebooks that show progress, which have shown a message instead.
 
     Raises:
         KeyboardInterrupt: the signal is Ctrl-C.
@@ -130,13 +121,9 @@ def end_script(result: Any, number: int, shown: bool) -> None:
 
 
 def exit_code(number: int) -> int:
-    """Return the exit code of a command that a signal stopped.
+    """Return the exit code of a command that a signal stopped; `number` is 0 after an immediate Ctrl-C.
 
-    Args:
-        number: the signal's number; 0 after an immediate Ctrl-C.
-
-    Returns:
-        0 after SIGTERM, which schedulers send; else the shell's 128 + number, i.e. 130 after Ctrl-C and 129 if the
-        terminal was closed.
+    The code is 0 after SIGTERM, which schedulers send; else the shell's 128 + number, i.e. 130 after Ctrl-C and 129 if
+    the terminal was closed.
     """
     return 0 if number == signal.SIGTERM else 128 + (number or signal.SIGINT)

@@ -20,14 +20,9 @@ class NotebookOutput:
     """A cell's output for one run: its messages, and below them a status line with a progress bar."""
 
     def __init__(self, about: str):
-        """Create an output that is empty at first.
-
-        Args:
-            about: the run's name, which starts each line.
-        """
-        self._about = about
+        """Create an output that is empty at first; `about` is the run's name, which starts each line."""
+        self._about, self._line = about, ""
         self._messages: list[str] = []
-        self._line = ""
         self._share: float | None = None
         self._handle: Any = None
         self._shown = 0.0  # time.monotonic() of the last update
@@ -38,12 +33,7 @@ class NotebookOutput:
         self._show()
 
     def update(self, line: str, share: float) -> None:
-        """Replace the status line.
-
-        Args:
-            line: the new status line.
-            share: completed fraction of the run, in [0, 1]; 1 removes the bar.
-        """
+        """Replace the status line; `share` is the completed fraction of the run, in [0, 1], and 1 removes the bar."""
         self._line, self._share = line, share
         if share >= 1 or time.monotonic() - self._shown > SECONDS_BETWEEN:
             self._show()
@@ -58,14 +48,12 @@ class NotebookOutput:
         from IPython.display import display  # pyright: ignore[reportMissingImports] (a notebook has it)
 
         self._shown = time.monotonic()
-        bundle = {"text/plain": self._text(), "text/html": self._html()}
+        text = "\n".join(f"{self._about}: {text}" for text in (*self._messages, self._line) if text)
+        bundle = {"text/plain": text, "text/html": self._html()}
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)
         else:
             self._handle.update(bundle, raw=True)
-
-    def _text(self) -> str:
-        return "\n".join(f"{self._about}: {text}" for text in (*self._messages, self._line) if text)
 
     def _html(self) -> str:
         moving = self._share is not None and self._share < 1
@@ -177,10 +165,9 @@ class Reporter:
 
     def _in_a_line(self, done: int, now: float, speed: float | None) -> str:
         """Return a notebook's status line; after the last round, with the duration."""
+        time_and_speed = "compiled" if speed is None else f"{rate(speed)}  {self._left(done, speed)}"
         if done == self._num_rounds:
             time_and_speed = f"{now - self._started:.1f} s"
-        else:
-            time_and_speed = "compiled" if speed is None else f"{rate(speed)}  {self._left(done, speed)}"
         return f"round {done}/{self._num_rounds}  {self._text}  {time_and_speed}"
 
     def _left(self, done: int, speed: float) -> str:

@@ -1,10 +1,10 @@
 """Reading of run folders, finished or still growing, and the performance per client of a finished run."""
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,18 +30,14 @@ from fedjax_sel.simulation.run import SPECS
 def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
     """Return the result of a finished run, after verifying its files and its data.
 
+    None if the folder is missing or empty, or has an unfinished run of this configuration. A run whose process died
+    after its last round and before it wrote `result.json` is unfinished. Other folders raise UserError.
+
     Args:
         path: the folder.
         config: the configuration to run.
         digests_now: function that returns the digests of the current data, called only for a finished run. Its
             argument is the server's fraction of the training set, or None for the strategy's default.
-
-    Returns:
-        The result. None if the folder is missing or empty, or has an unfinished run of this configuration. A run whose
-        process died after its last round and before it wrote `result.json` is unfinished.
-
-    Raises:
-        UserError: the folder has other content, a damaged run, or a run with different data, or cannot be used.
     """
     try:
         if path.exists() and not path.is_dir():
@@ -74,24 +70,18 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
     if not result.finished or not checkpoint.is_sealed(path, newest):
         return None
     verdict.refuse_what_was_skipped(result, config.replace(out=str(path)))
-    made_from = checkpoint.made_from(path, newest)
-    if made_from is not None:
+    if (recorded := checkpoint.made_from(path, newest)) is not None:
         try:
             now = digests_now(None if newest is None else newest.get("server_validation"))
         except UserError as error:
-            raise UserError(
-                f"{error}; the run in {path} is finished, and fedjax-sel report shows it without its data"
-            ) from error
-        folder.refuse_others(path, made_from, now)
+            advice = f"the run in {path} is finished, and fedjax-sel report shows it without its data"
+            raise UserError(f"{error}; {advice}") from error
+        folder.refuse_others(path, recorded, now)
     return result
 
 
 def load(path: Path) -> Result:
-    """Return the result in a run folder, finished or not, up to the last round that a manifest covers.
-
-    Raises:
-        UserError: the folder has no readable run, or the run is damaged.
-    """
+    """Return the result in a run folder, finished or not, up to the last round that a manifest covers."""
     config = _config(path)
     try:
         return _read(path, config, checkpoint.newest(path))
@@ -103,9 +93,6 @@ def load_whole(path: Path) -> Result | None:
     """Return the result in a run folder, as `load` does; None if rounds that a manifest covers are missing.
 
     Such a run can be resumed from an earlier checkpoint.
-
-    Raises:
-        UserError: the folder has no readable run, or the run is damaged in another way.
     """
     config = _config(path)
     try:
@@ -129,24 +116,15 @@ def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
             f"{path}: the rows cannot be verified, because {RESULT} and the checkpoints are lost or damaged",
             stacklevel=3,
         )
-    whole = newest is not None and newest["rounds"] == config.run.rounds
-    text, cohorts = checkpoint.rows_and_cohorts(path, config, newest, whole)
-    return run_files.parse(config, checkpoint.source(path, newest), text, cohorts, checkpoint.higher_is_better(newest))
+    return rounds_so_far(path, config, newest, newest is not None and newest["rounds"] == config.run.rounds)
 
 
-def rounds_so_far(path: Path, config: Config, about: Manifest) -> Result:
-    """Return the rounds before a checkpoint.
+def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: bool = False) -> Result:
+    """Return the rounds that a manifest covers; ValueError or OSError as for `checkpoint.rows_and_cohorts`."""
+    return _parsed(path, config, about, *checkpoint.rows_and_cohorts(path, config, about, whole))
 
-    Args:
-        path: the folder.
-        config: the run's configuration.
-        about: the checkpoint's manifest.
 
-    Raises:
-        ValueError: the rounds do not match the checkpoint.
-        OSError: the rounds cannot be read.
-    """
-    text, cohorts = checkpoint.rows_and_cohorts(path, config, about, whole=False)
+def _parsed(path: Path, config: Config, about: Manifest | None, text: str, cohorts: np.ndarray) -> Result:
     return run_files.parse(config, checkpoint.source(path, about), text, cohorts, checkpoint.higher_is_better(about))
 
 
@@ -168,58 +146,31 @@ def _difference(stored: Config, wanted: Config) -> str:
 
 
 def so_far(path: Path) -> tuple[Result, int]:
-    """Return all rounds with rows, and the number of rounds with cohorts.
+    """Return all rounds with rows, perhaps none, and the number of rounds with cohorts.
 
     Rows are written after each chunk, cohorts only with a checkpoint. Cohorts after the newest checkpoint are filled
     with -1, as for a round in which no client trained. The last rows have no digest yet, so they are not verified.
-
-    Args:
-        path: the folder.
-
-    Returns:
-        The result, perhaps of zero rounds, and the number of rounds with cohorts.
-
-    Raises:
-        UserError: the folder has no run, or the run is damaged.
     """
-    if not path.is_dir():
-        raise UserError(f"{path}: no such folder; give the --out of a run")
-    config = folder.stored_config(path)
+    config = _config(path)
     seeds, selected = len(config.run.seeds), config.selection.num_selected
     try:
-        text = _read_partial(path / run_files.METRICS)
-        try:
-            cohorts = files.read_array(path / run_files.COHORTS, run_files.MOST_BYTES)
-        except FileNotFoundError:
-            cohorts = np.zeros((seeds, 0, selected), np.int32)
+        text, cohorts = "", np.zeros((seeds, 0, selected), np.int32)
+        with contextlib.suppress(FileNotFoundError):
+            text = files.read_text(path / METRICS, run_files.MOST_BYTES)
+        with contextlib.suppress(FileNotFoundError):
+            cohorts = files.read_array(path / COHORTS, run_files.MOST_BYTES)
         rounds = max((text.count("\n") - 1) // seeds, 0)
         missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), selected), -1, np.int32)
-        newest = checkpoint.newest(path)
-        padded = np.concatenate([cohorts, missing], axis=1)
-        result = run_files.parse(
-            config, checkpoint.source(path, newest), text, padded, checkpoint.higher_is_better(newest)
-        )
+        result = _parsed(path, config, checkpoint.newest(path), text, np.concatenate([cohorts, missing], axis=1))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: the run cannot be read ({error}); restore its files, or leave it out") from error
     return result, min(result.num_rounds, cohorts.shape[1])
 
 
-def _read_partial(path: Path) -> str:
-    try:
-        return files.read_text(path, run_files.MOST_BYTES)
-    except FileNotFoundError:
-        return ""
-
-
 def with_model(result: Result, experiment_or_config: Experiment | Config) -> Result:
-    """Return a result with its model and with weights in the model's pytree.
+    """Return a result from a folder with its model, and with weights in the model's pytree.
 
-    Args:
-        result: a result that was read from a folder.
-        experiment_or_config: the experiment of the result; if its data cannot be read, the result is returned as is.
-
-    Raises:
-        UserError: the weights belong to a different model with the same name.
+    If the experiment's data cannot be read, the result is returned as is.
     """
     if result.weights is None or result.model is not None:
         return result
@@ -232,15 +183,7 @@ def with_model(result: Result, experiment_or_config: Experiment | Config) -> Res
 
 
 def with_this_model(result: Result, model: Model) -> Result:
-    """Return a result with this model and with weights in the model's pytree; a result without weights as is.
-
-    Args:
-        result: a result that was read from a folder.
-        model: the model of the result's experiment.
-
-    Raises:
-        UserError: the weights belong to a different model with the same name.
-    """
+    """Return a result with this model and with weights in the model's pytree; a result without weights as is."""
     if result.weights is None:
         return result
     shapes = jax.eval_shape(model.init, jax_settings.key(0))
@@ -261,13 +204,7 @@ _MATTER = tuple(
 def per_client(result: Result, experiment_or_config: Experiment | Config | None = None) -> dict[str, np.ndarray]:
     """Return the task's measures and `loss` of the final models on each client's training data, [seeds, N] each.
 
-    Args:
-        result: the run's result, with its weights.
-        experiment_or_config: the experiment of the result, with any seeds; None if the result's configuration is
-            complete.
-
-    Raises:
-        UserError: the result has no weights, its data cannot be read, or it belongs to another experiment.
+    The experiment, with any seeds, can be omitted if the result's configuration is complete.
     """
     if result.weights is None:
         raise UserError(
@@ -293,29 +230,19 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
 
 
 def _of_result(result: Result, experiment_or_config: Experiment | Config) -> Experiment:
-    """Return the experiment with the seeds of a result and its share of server data.
-
-    Raises:
-        UserError: the experiment has other clients, or another model or task.
-    """
+    """Return the experiment with the seeds and the share of server data of a result of the same clients and model."""
     experiment, ran = experiment_of(experiment_or_config), result.config
-    # Without a recorded share of server data, the strategy determines it.
-    names = _MATTER if ran.data.server_validation is not None else (*_MATTER, "algo", "algo_args")
+    share = ran.data.server_validation
+    names = _MATTER if share is not None else (*_MATTER, "algo", "algo_args")  # without a share, the strategy sets it
     recorded, given = ran.meant(), experiment.config.meant()
     for name in names:
-        if recorded[name] != given[name] and not _both_values(recorded[name], given[name]):
+        both = recorded[name], given[name]
+        # Of two Python objects, at least one may have no name to compare.
+        incomparable = VALUE in both and all(isinstance(text, str) and is_value(text) for text in both)
+        if recorded[name] != given[name] and not incomparable:
             raise UserError(
                 f"per_client: {name} is {shown(given[name])} in the experiment and {shown(recorded[name])} in the "
                 "result; give the experiment of this result"
             )
-    return experiment.replace(
-        seeds=result.seeds,
-        seeds_at_once=None,
-        data_seed=ran.run.data_seed,
-        server_validation=ran.data.server_validation,
-    )
-
-
-def _both_values(one: Any, other: Any) -> bool:
-    """Return whether both stand for Python objects, at least one of which has no name to compare."""
-    return VALUE in (one, other) and all(isinstance(text, str) and is_value(text) for text in (one, other))
+    changes = {"data_seed": ran.run.data_seed, "server_validation": share}
+    return experiment.replace(seeds=result.seeds, seeds_at_once=None, **changes)

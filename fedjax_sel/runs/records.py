@@ -1,4 +1,4 @@
-"""A run's results as arrays in memory; `collector.py` assembles them, `rows.py` converts them to `metrics.csv`."""
+"""A run's results as arrays in memory."""
 
 import copy
 import dataclasses
@@ -86,9 +86,6 @@ class Result:
         """The trained weights of the final models, in the module's pytree, leading axis [seeds].
 
         A model from `models.from_functions` has the pytree of its `init`.
-
-        Raises:
-            UserError: the weights are not loaded.
         """
         if self.weights is None:
             raise UserError(
@@ -98,11 +95,7 @@ class Result:
         return self.weights.trained
 
     def weights_of(self, seed: int) -> Weights:
-        """Return the final weights of one replicate, in the form that `model.apply` expects.
-
-        Args:
-            seed: one of `seeds`.
-        """
+        """Return the final weights of one of the `seeds`, in the form that `model.apply` expects."""
         if self.weights is None or seed not in self.seeds:
             raise UserError(
                 f"weights_of({seed}): no weights for this seed; the seeds are {', '.join(map(str, self.seeds))}"
@@ -116,11 +109,7 @@ class Result:
         return metrics.selection_counts(self.cohorts, self.config.partition.num_clients)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return a pandas DataFrame with the rows and columns of `metrics.csv`, one row per round and seed.
-
-        Raises:
-            UserError: pandas is not installed.
-        """
+        """Return a pandas DataFrame with the rows and columns of `metrics.csv`, one row per round and seed."""
         seeds, rounds = len(self.seeds), self.num_rounds
         columns = {
             "seed": np.tile(self.seeds, rounds),
@@ -167,18 +156,15 @@ class Result:
 
     @property
     def seed_rounds_per_second(self) -> float:
-        """The speed without compilation; NaN if every process computed only one chunk.
-
-        The time includes evaluations and checkpoints.
-        """
+        """The speed without compilation, but with evaluations and checkpoints; NaN if each process ran one chunk."""
         timed = ~np.isnan(self.round_seconds)
         return len(self.seeds) * int(timed.sum()) / float(self.round_seconds[timed].sum()) if timed.any() else np.nan
 
     @property
     def compilation_seconds(self) -> float:
-        """The compilation time in seconds, estimated from the first chunks; NaN if the speed is unknown.
+        """The compilation time in seconds: the total time minus that of all rounds at `seed_rounds_per_second`.
 
-        It is the total time minus the time of all rounds at `seed_rounds_per_second`.
+        NaN if the speed is unknown.
         """
         timed = ~np.isnan(self.round_seconds)
         at_full_speed = len(self.seeds) * self.num_rounds / self.seed_rounds_per_second
@@ -186,32 +172,27 @@ class Result:
 
     def summary(self) -> list[tuple[str, np.ndarray]]:
         """Return the rows of the summary table: a name and one value per seed."""
-        megabytes = 1e6
-        rows = (
-            []
-            if self.finished
-            else [(f"rounds of {self.config.run.rounds}", np.full(len(self.seeds), self.num_rounds))]
-        )
+        rows = []
+        if not self.finished:
+            rows.append((f"rounds of {self.config.run.rounds}", np.full(len(self.seeds), self.num_rounds)))
         test, _, train, _, worst_decile, *_ = self.measured
         words = self.measure_in_words
-        rows += [(f"final test {words}", metrics.last_measured(self.measured[test]))]
+        rows.append((f"final test {words}", metrics.last_measured(self.measured[test])))
         if not np.isnan(self.measured[train]).all():
             rows.append((f"final training {words}", metrics.last_measured(self.measured[train])))
             rows.append((f"final worst-decile {words}", metrics.last_measured(self.measured[worst_decile])))
-        target = self.config.run.target_accuracy
-        if target is not None:
+        if (target := self.config.run.target_accuracy) is not None:
             rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
         if not np.isnan(self.gemd).all() or self.measure_in_words == "accuracy":
             rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
-        rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / megabytes))
-        rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / megabytes))
+        rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / 1e6))
+        rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / 1e6))
         return rows
 
 
 def to_plain(result: Result) -> dict[str, Any]:
     """Return a Result as nested dictionaries of plain values and arrays."""
-    omitted = ("model", "weights")
-    names = [field.name for field in dataclasses.fields(result) if field.name not in omitted]
+    names = {field.name for field in dataclasses.fields(result)} - {"model", "weights"}
     plain = {name: getattr(result, name) for name in names}
     return {**plain, "config": result.config.to_json(), "ledger": result.ledger._asdict()}
 

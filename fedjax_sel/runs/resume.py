@@ -32,13 +32,7 @@ def depends_on_num_rounds(
 ) -> bool:
     """Return whether any hook of a strategy compiles to a different program in a run of another length.
 
-    Args:
-        strategy: the strategy.
-        num_clients: N.
-        num_selected: K.
-        one: number of rounds T.
-        other: another T.
-        everyone_available: as for `contract.traced`.
+    The lengths are `one` and `other`; `everyone_available` is as for `contract.traced`.
     """
 
     def programs(num_rounds: int) -> list[str]:
@@ -55,8 +49,8 @@ def depends_on_num_rounds(
 
 def _digests(program: Any) -> Iterator[str]:
     """Yield digests of a program's constant arrays at any depth, because its text omits their values."""
-    inner = program.jaxpr if isinstance(program, ClosedJaxpr) else program
-    arrays = list(program.consts) if isinstance(program, ClosedJaxpr) else []
+    inner, constants = (program.jaxpr, program.consts) if isinstance(program, ClosedJaxpr) else (program, ())
+    arrays = list(constants)
     for equation in inner.eqns:
         arrays += [variable.val for variable in equation.invars if isinstance(variable, Literal)]
         for value in jax.tree.leaves(equation.params, is_leaf=lambda leaf: isinstance(leaf, ClosedJaxpr | Jaxpr)):
@@ -103,13 +97,8 @@ def _plugins(config: Config) -> dict[str, plugins.Sources]:
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:
-    """Return one sentence for each plug-in that was edited since the newest checkpoint in a folder.
-
-    Args:
-        out: the run's folder, whose checkpoints need not be intact.
-        config: the run's configuration.
-    """
-    for place in checkpoint.list_all(out / folder.CHECKPOINTS)[:1]:
+    """Return one sentence for each plug-in that was edited since the newest checkpoint, intact or not, in a folder."""
+    for place in checkpoint.list_all(out / run_files.CHECKPOINTS)[:1]:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             before = files.read_json(place / checkpoint.MANIFEST).get("plugins", {})
             for name in before:
@@ -128,9 +117,6 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         ours: the manifest entries from `about`.
         state: shapes and dtypes of the state.
         lock: this process's lock.
-
-    Returns:
-        The starting point.
 
     Raises:
         UserError: the folder cannot be used, or its run cannot be continued.

@@ -20,27 +20,17 @@ from fedjax_sel.simulation.ledger import Ledger
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Create a folder if it is missing, and turn write errors inside the block into a UserError.
-
-    Raises:
-        UserError: the folder cannot be created, or a file cannot be written.
-    """
+    """Create a folder if it is missing, and turn write errors inside the block into a UserError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        reason = error.strerror or error
-        raise UserError(
-            f"--out: cannot write to {folder} ({reason}); free disk space or give another folder"
-        ) from error
+        why = f"cannot write to {folder} ({error.strerror or error})"
+        raise UserError(f"--out: {why}; free disk space or give another folder") from error
 
 
 def make_out_folder(folder: Path) -> None:
-    """Create a folder if it is missing.
-
-    Raises:
-        UserError: the folder cannot be created.
-    """
+    """Create a folder if it is missing."""
     with writing(folder):
         pass
 
@@ -76,28 +66,14 @@ class DamagedError(Exception):
 
 
 def write(path: Path, about: Manifest) -> None:
-    """Write a manifest atomically.
-
-    Args:
-        path: the file.
-        about: the entries, plain values.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a manifest of plain values atomically."""
     content = {**about, "format": FORMAT}
     text = json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
     files.write(path, text.encode(), sync=True)
 
 
 def read(path: Path) -> Manifest:
-    """Read a manifest.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The entries.
+    """Return the entries of a manifest.
 
     Raises:
         DamagedError: the file is missing, changed or unreadable, or has another format or values of wrong types.
@@ -123,10 +99,8 @@ def _digest(content: Manifest) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-# Conversion between results and the rows of `metrics.csv`.
-#
-# There is one row per replicate and round; rounds count from 1; an empty cell marks a missing measurement. Two runs of
-# one configuration may differ only in columns that end in `_seconds`.
+# `metrics.csv` has one row per replicate and round; rounds count from 1; an empty cell marks a missing measurement. Two
+# runs of one configuration may differ only in columns that end in `_seconds`.
 
 
 def columns(measured: Iterable[str]) -> tuple[str, ...]:
@@ -134,23 +108,11 @@ def columns(measured: Iterable[str]) -> tuple[str, ...]:
     return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)
 
 
-def measured_columns(header: Sequence[str]) -> tuple[str, ...]:
-    """Return the measures among the columns of a `metrics.csv`.
-
-    Raises:
-        ValueError: the header does not belong to a `metrics.csv`.
-    """
-    names = tuple(header)
-    if names[:2] != ("seed", "round") or Ledger._fields[0] not in names:
-        raise ValueError("metrics.csv does not start with its column names")
-    return names[2 : names.index(Ledger._fields[0])]
-
-
 def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str] | None = None) -> str:
-    """Return a chunk's rows of `metrics.csv`.
+    """Return the rows of `metrics.csv` for a chunk that starts with round first_round + 1.
 
     Args:
-        chunk: the chunk, which starts with round first_round + 1.
+        chunk: the chunk.
         first_round: number of rounds before this chunk.
         header: whether to start with the column names.
         names: the table's columns, fewer in a table of an earlier version; None for all columns.
@@ -165,10 +127,8 @@ def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str]
             measured = {name: _cell(values[position, index]) for name, values in chunk.measured.items()}
             counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
             steady = chunk.round_seconds[index]
-            clocks = {
-                CLOCK: f"{chunk.elapsed_seconds[index]:.3f}",
-                STEADY_CLOCK: "" if np.isnan(steady) else f"{steady:.6g}",
-            }
+            clocks = {CLOCK: f"{chunk.elapsed_seconds[index]:.3f}"}
+            clocks[STEADY_CLOCK] = "" if np.isnan(steady) else f"{steady:.6g}"
             writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
     return text.getvalue()
 
@@ -180,7 +140,7 @@ def _cell(value: float) -> str:
 def parse(
     config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool = True
 ) -> Result:
-    """Return the Result from the content of a run folder's files.
+    """Return the Result from the content of a run folder's files, without rounds that lack a replicate's row.
 
     Args:
         config: the run's configuration.
@@ -188,9 +148,6 @@ def parse(
         rows_text: the content of `metrics.csv`; an incomplete last row is ignored.
         cohorts: client IDs, int32 [seeds, rounds, K].
         higher_is_better: whether larger values of the task's measure are better.
-
-    Returns:
-        The result, without rounds that lack a replicate's row.
 
     Raises:
         ValueError: the text is not a valid `metrics.csv`.
@@ -202,10 +159,8 @@ def parse(
 
 
 def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
-    whole = rows_text[: rows_text.rfind("\n") + 1]
-    reader = csv.DictReader(io.StringIO(whole))
-    rows = list(reader)
-    seeds = config.run.seeds
+    reader = csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1]))
+    rows, seeds = list(reader), config.run.seeds
     if not seeds:
         raise ValueError("its configuration has no seeds")
     # A killed run may have written more metrics than cohorts.
@@ -221,7 +176,10 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
         return values
 
     once = [row for row in kept if int(row["seed"]) == seeds[0]]
-    measured = {name: table(name, float) for name in measured_columns(reader.fieldnames or ())}
+    names = tuple(reader.fieldnames or ())
+    if names[:2] != ("seed", "round") or Ledger._fields[0] not in names:
+        raise ValueError("metrics.csv does not start with its column names")
+    measured = {name: table(name, float) for name in names[2 : names.index(Ledger._fields[0])]}
     return Result(
         config=config,
         data_source=data_source,
@@ -236,11 +194,7 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
 
 
 def seconds_of(rows_text: str) -> float:
-    """Return the total seconds of the rounds in `metrics.csv`.
-
-    Raises:
-        ValueError: the text is not a valid `metrics.csv`.
-    """
+    """Return the total seconds of the rounds in the text of a `metrics.csv`; ValueError if it has no clock."""
     rows = list(csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1])))
     if rows and rows[-1].get(CLOCK) is None:
         raise ValueError(f"it has no column {CLOCK}")

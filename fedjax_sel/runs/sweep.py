@@ -6,31 +6,27 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, parsing
+from fedjax_sel.core import files, parsing, plugins
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
-from fedjax_sel.runs import folder as provenance
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.reading import with_this_model
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.resume import edited_plugins
 from fedjax_sel.runs.run_files import Digests
 from fedjax_sel.simulation import selection_cost
-
-if TYPE_CHECKING:
-    from fedjax_sel.experiment import Experiment
-    from fedjax_sel.strategies.base import Strategy
-    from fedjax_sel.training.optimizers import FederatedOptimizer
+from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.training.optimizers import FederatedOptimizer
 
 
 class Job(NamedTuple):
@@ -38,7 +34,7 @@ class Job(NamedTuple):
 
     setting: str  # the preset
     algo: str  # display name of the strategy with its parameters
-    experiment: "Experiment | Config"
+    experiment: Experiment | Config
     optimizer: str = ""  # display name of the federated optimizer with its parameters, if several are compared
 
     @property
@@ -52,21 +48,13 @@ class Job(NamedTuple):
         return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
 
 
+KINDS = {"--algos": Strategy, "--optimizers": FederatedOptimizer}
+_EXAMPLES = {"--algos": 'e.g. "fl_dp3s[profile=gradient]"', "--optimizers": 'e.g. "fedprox[mu=0.1]"'}
+
+
 def parse_algo(text: str, flag: str = "--algos") -> tuple[str, dict[str, str]]:
-    """Parse an item of --algos or --optimizers: `name` or `name[key=value,key=value]`.
-
-    Args:
-        text: the item.
-        flag: the item's flag, for messages.
-
-    Returns:
-        The name and the parameters in alphabetical order.
-
-    Raises:
-        UserError: the item does not have that form.
-    """
-    example = {"--algos": 'e.g. "fl_dp3s[profile=gradient]"', "--optimizers": 'e.g. "fedprox[mu=0.1]"'}[flag]
-    return parsing.name_and_parameters(flag, text, example)
+    """Parse an item of the flag, `name` or `name[key=value,key=value]`, into the name and the sorted parameters."""
+    return parsing.name_and_parameters(flag, text, _EXAMPLES[flag])
 
 
 def label(name: str, values: dict[str, str]) -> str:
@@ -75,11 +63,11 @@ def label(name: str, values: dict[str, str]) -> str:
 
 
 def make_jobs(
-    settings: "Mapping[str, Experiment | Config]",
-    algos: "Sequence[str | Strategy]",
+    settings: Mapping[str, Experiment | Config],
+    algos: Sequence[str | Strategy],
     out: Path,
     subfolders: bool,
-    optimizers: "Sequence[str | FederatedOptimizer] | None" = None,
+    optimizers: Sequence[str | FederatedOptimizer] | None = None,
 ) -> list[Job]:
     """Create one job for each combination of setting, optimizer and strategy.
 
@@ -90,9 +78,6 @@ def make_jobs(
         subfolders: whether each setting has its own folder.
         optimizers: optimizers, or items in the syntax of `parse_algo`, each with its own folder; None for the
             optimizers of the settings.
-
-    Raises:
-        UserError: an item cannot be parsed, or occurs twice.
     """
     strategies = _items("--algos", algos)
     chosen = [_Item("", "", {})] if optimizers is None else _items("--optimizers", optimizers)
@@ -104,16 +89,10 @@ def make_jobs(
             place = (out / _folder_of(setting) if subfolders else out) / optimizer.folder
             for strategy in strategies:
                 changed = {**optimizer.changes, **strategy.changes, "out": str(place / strategy.folder)}
-                jobs.append(Job(setting, strategy.label, _replaced(experiment, changed), optimizer.label))
+                has_value = not all(isinstance(one, str | Mapping) for one in changed.values())
+                base = experiment_of(experiment) if has_value else experiment
+                jobs.append(Job(setting, strategy.label, base.replace(**changed), optimizer.label))
     return jobs
-
-
-def _replaced(experiment: "Experiment | Config", changes: Mapping[str, Any]) -> "Experiment | Config":
-    if isinstance(experiment, Config) and not all(isinstance(one, str | Mapping) for one in changes.values()):
-        from fedjax_sel.experiment import experiment_of
-
-        experiment = experiment_of(experiment)
-    return experiment.replace(**changes)
 
 
 def _folder_of(setting: str) -> str:
@@ -123,13 +102,13 @@ def _folder_of(setting: str) -> str:
 def _check_folders(settings: Mapping[str, Any]) -> None:
     by_folder: dict[str, str] = {}
     for setting in settings:
-        folder = _folder_of(setting)
-        if folder.strip(". ") == "":
+        name = _folder_of(setting)
+        if name.strip(". ") == "":
             raise UserError(f"settings: {setting!r} cannot name a folder; give it another name")
-        if folder in by_folder:
-            both = f"{setting!r} and {by_folder[folder]!r}"
-            raise UserError(f"settings: {both} would share the folder {folder}; rename one")
-        by_folder[folder] = setting
+        if name in by_folder:
+            both = f"{setting!r} and {by_folder[name]!r}"
+            raise UserError(f"settings: {both} would share the folder {name}; rename one")
+        by_folder[name] = setting
 
 
 class _Item(NamedTuple):
@@ -163,29 +142,9 @@ def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
     return named
 
 
-class Kinds(NamedTuple):
-    """The accepted types of a comparison's objects."""
-
-    setting: tuple[type, ...]
-    strategy: type
-    optimizer: type
-
-
-def kinds() -> Kinds:
-    """Return the accepted types of settings, strategies and optimizers."""
-    from fedjax_sel.experiment import Experiment
-    from fedjax_sel.strategies.base import Strategy
-    from fedjax_sel.training.optimizers import FederatedOptimizer
-
-    return Kinds((Config, Experiment), Strategy, FederatedOptimizer)
-
-
 def _of_value(flag: str, value: Any) -> tuple[str, str]:
     """Return the display name of an object, and a name with a digest that is unique among equal display names."""
-    from fedjax_sel.core import plugins
-
-    kind = {"--algos": kinds().strategy, "--optimizers": kinds().optimizer}[flag]
-    if not isinstance(value, kind):
+    if not isinstance(value, KINDS[flag]):
         wanted = {"--algos": "strategy", "--optimizers": "optimizer"}[flag]
         raise UserError(
             f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on the command line, or "
@@ -223,15 +182,6 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
 
     If one strategy needs data on the server, the server keeps the same share in all jobs under equal conditions.
     Otherwise their partitions would differ.
-
-    Args:
-        jobs: the jobs, in the order of execution.
-
-    Returns:
-        The checked jobs.
-
-    Raises:
-        UserError: a job has an error that the user can fix.
     """
     devices.use_every_core()
     for job in jobs:
@@ -240,9 +190,8 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         _blame(job, lambda job=job: check_alone(job.experiment))
     # The random strategy first, so that errors that do not depend on the strategy are not blamed on one.
     common = {job.conditions: pose(_with_random(job)) for job in jobs}
-    strategies = [
-        _blame(job, lambda job=job: pose(_first_seed(job)).strategy) for job in jobs
-    ]  # their data stay unused
+    one_seed = [job.experiment.replace(seeds=job.config.run.seeds[:1], seeds_at_once=None, mesh=None) for job in jobs]
+    strategies = [_blame(job, lambda one=one: pose(one).strategy) for job, one in zip(jobs, one_seed)]
     shares: dict[str, float] = {}
     for job, strategy in zip(jobs, strategies):
         shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, strategy))
@@ -255,21 +204,15 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
                 common[job.conditions] = pose(_with_random(job))
         problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=strategy)
         ready.append((job, problem))
-    data = {name: provenance.digests(one.given, one.config.run.seeds) for name, one in common.items()}
+    data = {name: folder.digests(one.given, one.config.run.seeds) for name, one in common.items()}
     checked = [Checked(job, problem, data[job.conditions]) for job, problem in ready]
-    for one in checked:
-        _check_folder(one)
+    for job, _, digests in checked:
+        path = _path(job)
+        if job.config.run.resume != "never":
+            reading.finished_result(path, job.config, lambda _, digests=digests: digests)
+            if path.is_dir():
+                folder.refuse_other_data(path, digests)
     return checked
-
-
-def _check_folder(one: Checked) -> None:
-    """Reject a folder whose run, finished or not, has another configuration or other data than the job."""
-    path, config = _path(one.job), one.job.config
-    if config.run.resume == "never":
-        return
-    reading.finished_result(path, config, lambda _: one.data)
-    if path.is_dir():
-        folder.refuse_other_data(path, one.data)
 
 
 def run_all(
@@ -325,10 +268,6 @@ def _selection_seconds(path: Path, problem: Problem) -> float:
 def _path(job: Job) -> Path:
     assert job.config.run.out is not None, "a job has a folder"
     return Path(job.config.run.out)
-
-
-def _first_seed(job: Job) -> Experiment | Config:
-    return job.experiment.replace(seeds=job.config.run.seeds[:1], seeds_at_once=None, mesh=None)
 
 
 def _with_random(job: Job) -> Experiment | Config:

@@ -27,16 +27,13 @@ class Verdict(NamedTuple):
 def of_chunk(
     config: Config, first: int, records: Records, federated: FederatedOptimizer | None = None
 ) -> Verdict | None:
-    """Return the first fatal error in a chunk.
+    """Return the first fatal error in a chunk; None if the run may continue.
 
     Args:
         config: the run's configuration.
         first: number of rounds before the chunk.
         records: the chunk's records in host memory, leaves [rounds, S, ...].
         federated: the run's federated optimizer; None for the configured one.
-
-    Returns:
-        The verdict; None if the run may continue.
     """
     updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
     step = partial(_step, federated=federated)
@@ -119,17 +116,10 @@ def _clients(ids: Any) -> str:
 
 
 def refuse_what_was_skipped(earlier: Result, config: Config) -> None:
-    """Reject rounds with skipped updates for a run that stops at non-finite updates.
+    """Reject a folder's rounds with skipped updates for a run that stops at non-finite updates.
 
     Rounds before the first skipped update are identical under both settings, because only the host reads
     `on_nonfinite`.
-
-    Args:
-        earlier: the rounds in the run's folder.
-        config: the configuration of the run that reads or continues them.
-
-    Raises:
-        UserError: the rounds have skipped updates, and `on_nonfinite` is "stop".
     """
     skipped = earlier.ledger.updates_skipped.any(axis=0)
     if config.run.on_nonfinite == "stop" and skipped.any():

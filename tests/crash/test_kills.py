@@ -29,7 +29,7 @@ import json, os, signal, sys
 import jax
 jax.config.update("jax_num_cpu_devices", 2)  # as in the tests: the same programs
 import fedjax_sel
-from fedjax_sel.runs import checkpoint, writer
+from fedjax_sel.runs import checkpoint, experiment as writer
 
 place, number = sys.argv[1], int(sys.argv[2])
 count = 0
@@ -48,7 +48,7 @@ def before(owner, name):
     setattr(owner, name, wrapped)
 
 if place == "half a row":
-    real_text = writer.rows.csv_text
+    real_text = writer.run_files.csv_text
     def half(*arguments, **options):
         global count
         count += 1
@@ -58,7 +58,7 @@ if place == "half a row":
                 file.write(text[: len(text) // 2 + 3])
             os.kill(os.getpid(), signal.SIGKILL)
         return text
-    writer.rows.csv_text = half
+    writer.run_files.csv_text = half
 elif place == "before the data":
     before(checkpoint, "_write_arrays")
 elif place == "between data and manifest":

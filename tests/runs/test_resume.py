@@ -97,8 +97,8 @@ def test_a_run_that_an_earlier_version_began_goes_on_in_its_own_columns(tmp_path
     """That version knew no seconds of single rounds."""
     out = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
-        columns = experiment.rows.columns
-        patch.setattr(experiment.rows, "columns", lambda measured: columns(measured)[:-1])
+        columns = experiment.run_files.columns
+        patch.setattr(experiment.run_files, "columns", lambda measured: columns(measured)[:-1])
         fedjax_sel.run(SMALL.replace(out=str(out), rounds=4))
     result = fedjax_sel.run(SMALL.replace(out=str(out)))
     np.testing.assert_array_equal(result.cohorts, whole[1].cohorts)

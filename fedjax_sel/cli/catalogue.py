@@ -167,14 +167,7 @@ def _strategies() -> dict[str, Item]:
 
 
 def strategy(name: str) -> Item:
-    """Return a strategy's catalogue entry.
-
-    Args:
-        name: a registered strategy's name, or `mypackage.module:factory`.
-
-    Raises:
-        UserError: If the strategy does not exist.
-    """
+    """Return a strategy's catalogue entry."""
     factory = strategies.REGISTRY.factory(name)
     page = inspect.getdoc(sys.modules[getattr(factory, "__module__", __name__)]) or ""
     parameters = strategies.parameters(name)
@@ -346,12 +339,7 @@ class Timed(NamedTuple):
 
 
 def dry_run(config: Config, verbose: bool = False) -> None:
-    """Print a run's settings, traffic, memory and time; compile one chunk and time it.
-
-    Args:
-        config: the run's configuration.
-        verbose: whether to print details and the whole configuration, too.
-    """
+    """Print a run's settings, traffic, memory and time; compile one chunk and time it."""
     timed = measure(config)
     _print(_in_short(timed))
     if verbose:

@@ -32,14 +32,7 @@ def width() -> int:
 
 
 def hanging(label: str, text: str, column: int, indent: int = 0) -> str:
-    """Format a label with a wrapped text beside it, all lines of the text aligned.
-
-    Args:
-        label: the label; a label longer than the column gets its own line.
-        text: the text, wrapped between words; long words are not broken.
-        column: start of the text, in columns after the indent.
-        indent: columns before the label.
-    """
+    """Format a label with a wrapped text beside it, all lines of the text aligned."""
     column = min(column, width() // 3)
     lead, margin = " " * indent, " " * (indent + column)
     start = f"{lead}{label:<{column}}"
@@ -49,13 +42,7 @@ def hanging(label: str, text: str, column: int, indent: int = 0) -> str:
 
 
 def fill(text: str, margin: str = "", further: str | None = None) -> str:
-    """Wrap a paragraph between words; long words are not broken.
-
-    Args:
-        text: one paragraph.
-        margin: prefix of the lines.
-        further: prefix of all lines but the first; None means `margin`.
-    """
+    """Wrap a paragraph between words; long words are not broken."""
     further = margin if further is None else further
     return textwrap.fill(
         text, width(), initial_indent=margin, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
@@ -109,11 +96,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        """Parse a command line; reject unknown flags and unexpected words.
-
-        Raises:
-            UserError: If a flag is unknown (the message suggests one) or a positional argument is unexpected.
-        """
+        """Parse a command line; reject unknown flags and unexpected words."""
         self._given = sys.argv[1:] if args is None else args
         parsed, unknown = self.parse_known_args(self._given, namespace)
         if unknown:
@@ -162,14 +145,7 @@ UNEXPECTED, USER_ERROR = 1, 2  # exit codes
 
 
 def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:
-    """Make a parser with one flag per configuration field, plus --preset, --config and --debug.
-
-    Args:
-        command: the command as typed, e.g. "fedjax-sel train".
-        description: the text above the flags.
-        epilog: the text below the flags, such as examples.
-        only: the flat names of the fields to include; None includes all.
-    """
+    """Make a parser with one flag per configuration field, plus --preset, --config and --debug."""
     parser = Parser(prog=command, usage=f"{command} [flags]", description=description, epilog=epilog)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     start = parser.add_argument_group("base settings", "the flags below override these one by one")
@@ -243,18 +219,7 @@ def _shown(value: Any) -> str:
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
-    """Parse a command line into a configuration.
-
-    Args:
-        parser: a parser from `make_parser`, possibly with extra flags.
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The resolved configuration, and the parsed flags.
-
-    Raises:
-        UserError: If a flag is unknown or a value has the wrong type.
-    """
+    """Parse a command line into a configuration."""
     parsed = parser.parse_args(arguments)
     names = {name: value for name, value in vars(parsed).items() if name in flat_types()}
     if "seeds" in names:
@@ -298,15 +263,7 @@ def picture(text: str) -> Path:
 
 
 def refuse_idle(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
-    """Reject flags that have no effect.
-
-    Args:
-        flags: the parsed flags, from `parse`.
-        configs: the configurations of all runs of this command; a flag is accepted if any run uses it.
-
-    Raises:
-        UserError: If a flag has no effect in any run; the message names the missing requirement.
-    """
+    """Reject flags that have no effect."""
     configs = list(configs)
     for name in flat_types():
         needed = only_with(name)
@@ -322,13 +279,6 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     A UserError gives exit code 2, any other error exit code 1. A closed output pipe (`| head -1`, `| tee` after
     Ctrl-C, a closed terminal) changes neither the command's work nor its exit code. Output that fails for another
     reason, such as a full disk, is an error.
-
-    Args:
-        main: the command, a function arguments -> exit code.
-        arguments: the command-line arguments, without the program name (default: `sys.argv`).
-
-    Returns:
-        The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -20,12 +20,7 @@ PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
 
 def quoted_command(program: str, arguments: Sequence[str]) -> str:
-    """Return a command line with placeholders for local folders.
-
-    Args:
-        program: the command, such as "fedjax-sel compare".
-        arguments: the command's arguments.
-    """
+    """Return a command line with placeholders for local folders."""
     shown: list[str] = []
     left = iter(arguments)
     for argument in left:
@@ -71,14 +66,7 @@ NOT_FLAGS = {"algo", "algo_args", "out"}  # replaced by --algos and by this comm
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     parser = make_parser()
     config, flags = command_line.parse(parser, arguments)
     if flags.presets is None:

@@ -49,17 +49,7 @@ class Summary:
 
 
 def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: int, seed: int) -> Summary:
-    """Compute the summary numbers of a partition.
-
-    Args:
-        label_counts: int ``[N, C]``, number of examples per client and label.
-        population: int ``[C]``, number of examples per label in the whole training set.
-        num_selected: clients in a cohort.
-        seed: seed of the random cohorts.
-
-    Returns:
-        The summary. The expected GEMD (FL-DP3S Eq. 15) is a mean over 2,000 random cohorts.
-    """
+    """Compute the summary numbers of a partition."""
     sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
     reference = population / population.sum()
     shares = label_counts / np.maximum(sizes, 1)[:, None]
@@ -78,15 +68,7 @@ def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: in
 
 
 def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
-    """Draw a heat map of labels (columns) by client (rows); darker means a larger share of the client's data.
-
-    Args:
-        label_counts: int ``[N, C]``.
-        max_clients: largest number of rows; a larger federation shows evenly spaced clients.
-
-    Returns:
-        Several lines of text.
-    """
+    """Draw a heat map of labels (columns) by client (rows); darker means a larger share of the client's data."""
     num_clients, num_classes = label_counts.shape
     shown = np.unique(np.linspace(0, num_clients - 1, min(num_clients, max_clients)).astype(int))
     width = max(1, min(3, 62 // num_classes))
@@ -106,15 +88,7 @@ def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
 
 
 def figure(label_counts: np.ndarray, title: str) -> Figure:
-    """Draw the labels of each client, as stacked bars or (for many clients) a heat map, and the client sizes.
-
-    Args:
-        label_counts: int ``[N, C]``.
-        title: title of the figure.
-
-    Returns:
-        A matplotlib figure, not attached to a window.
-    """
+    """Draw the labels of each client, as stacked bars or (for many clients) a heat map, and the client sizes."""
     drawing = _drawing((11, 4.5), title)
     left, right = drawing.subplots(1, 2, width_ratios=(3.2, 1))
     if len(label_counts) <= _MAX_BARS and label_counts.shape[1] <= _MAX_LEGEND:
@@ -126,30 +100,14 @@ def figure(label_counts: np.ndarray, title: str) -> Figure:
 
 
 def figure_of_sizes(sizes: np.ndarray, title: str) -> Figure:
-    """Draw only the client sizes, for data without labels.
-
-    Args:
-        sizes: int ``[N]``, number of examples per client.
-        title: title of the figure.
-
-    Returns:
-        A matplotlib figure, not attached to a window.
-    """
+    """Draw only the client sizes, for data without labels."""
     drawing = _drawing((5, 4.5), title)
     _draw_sizes(drawing.subplots(), sizes)
     return drawing
 
 
 def save(drawing: Figure, path: Path) -> None:
-    """Write a figure to a file.
-
-    Args:
-        drawing: the figure.
-        path: path of the file; its suffix chooses the format.
-
-    Raises:
-        UserError: the file cannot be written, or the format is unknown.
-    """
+    """Write a figure to a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         drawing.savefig(path, dpi=150)
@@ -214,14 +172,7 @@ EPILOG = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     config, flags = command_line.parse(make_parser(), arguments)
     if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
         config = config.replace(num_selected=config.partition.num_clients)

@@ -27,14 +27,7 @@ SECTIONS = ("strategies", "optimizers", "models", "datasets", "partitions", "tas
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     flags = make_parser().parse_args(arguments)
     print(text(flags.names))
     return 0
@@ -54,14 +47,7 @@ def make_parser() -> Parser:
 
 
 def text(names: Sequence[str] = ()) -> str:
-    """Return the command's output.
-
-    Args:
-        names: section or entry names; empty means all sections.
-
-    Raises:
-        UserError: If a name is unknown.
-    """
+    """Return the command's output."""
     from fedjax_sel.cli import catalogue
     from fedjax_sel.core import plugins
 

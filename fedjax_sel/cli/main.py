@@ -36,13 +36,7 @@ def complete(
     commands: Iterable[str],
     make_parser: Callable[[str], argparse.ArgumentParser],
 ) -> None:
-    """Print completions and exit if a shell requests them; otherwise do nothing.
-
-    Args:
-        make_first: factory of the top-level parser.
-        commands: the command names.
-        make_parser: factory of a command's parser, by command name.
-    """
+    """Print completions and exit if a shell requests them; otherwise do nothing."""
     if "_ARGCOMPLETE" not in os.environ:
         return
     try:
@@ -120,14 +114,7 @@ STUDIES = ("reproduce", "leaderboard")  # commands of earlier versions
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command, or print the overview of commands.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run a command, or print the overview of commands."""
     flags = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
     rest = arguments[len(flags) :]
     if not rest or "-h" in flags or "--help" in flags:

@@ -27,14 +27,7 @@ SECONDS = 5  # polling interval of --watch
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     parsed = make_parser().parse_args(arguments)
     _check(parsed)
 

@@ -20,14 +20,7 @@ Exit codes: 0 it conforms; 1 a check failed, or unexpected error; 2 invalid inpu
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        0 if it conforms, 1 if a check failed.
-    """
+    """Run the command."""
     flags: argparse.Namespace = make_parser().parse_args(arguments)
 
     from fedjax_sel import devices, strategies, testing  # imports JAX, which --help does not need

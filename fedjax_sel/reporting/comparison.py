@@ -84,10 +84,6 @@ def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
     """Return each strategy against `random`, or against the first strategy under the same conditions without it.
 
     Holm's correction is over all strategies under the same conditions, for each measure.
-
-    Args:
-        rows: rows of the finished runs.
-        results: results in the order of the rows.
     """
     found = []
     for shared in dict.fromkeys(row.conditions for row in rows):
@@ -229,11 +225,7 @@ _MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_ta
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Return the mean, the deviation and the median over seeds.
-
-    Args:
-        values: one value per seed, [seeds]; NaN if missing.
-    """
+    """Return the mean, the deviation and the median over seeds."""
     values = np.asarray(values, np.float64)
     reached = int((~np.isnan(values)).sum())
     if reached < len(values):
@@ -243,15 +235,7 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
 
 
 def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan, optimizer: str = "") -> Row:
-    """Return a run's table row.
-
-    Args:
-        setting: name of the setting.
-        algo: name of the strategy.
-        result: the run's result.
-        selection_seconds: seconds of selection per round; NaN if not measured.
-        optimizer: name of the federated optimizer if several are compared, else empty.
-    """
+    """Return a run's table row."""
     target = result.config.run.target_accuracy
     down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
     num_clients = result.config.partition.num_clients
@@ -335,16 +319,7 @@ def document(
     command: str,
     differences: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return the comparison as a Markdown page.
-
-    Args:
-        rows: rows of the finished runs.
-        titles: one-line descriptions by conditions, with the origin of the data.
-        failed: name and error of each failed run.
-        num_runs: number of planned runs.
-        command: the command or call that ran the comparison.
-        differences: tables of paired differences by conditions.
-    """
+    """Return the comparison as a Markdown page."""
     parts = [f"# Comparison\n\n```\n{command}\n```"]
     missing = num_runs - len(rows) - len(failed)
     if missing:
@@ -359,13 +334,7 @@ def document(
 def tables(
     rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Return a Markdown table for each setting and optimizer, and for each setting a table of strategies by optimizers.
-
-    Args:
-        rows: rows of the finished runs.
-        titles: one-line descriptions by conditions, with the origin of the data.
-        differences: tables of paired differences by conditions, each placed after the table of its conditions.
-    """
+    """Return a Markdown table for each setting and optimizer, and for each setting a table of strategies by optimizers."""
     parts = []
     for setting in dict.fromkeys(row.setting for row in rows):
         here = [row for row in rows if row.setting == setting]
@@ -379,11 +348,7 @@ def tables(
 
 
 def by_optimizer(rows: Sequence[Row]) -> str:
-    """Return Markdown tables of strategies by optimizers, for the measure and for the costs of reaching the target.
-
-    Args:
-        rows: rows of one setting, at least one.
-    """
+    """Return Markdown tables of strategies by optimizers, for the measure and for the costs of reaching the target."""
     target = rows[0].target_accuracy
     numbers = {f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": ("last_rounds", 4)}
     if target is not None:
@@ -407,11 +372,7 @@ def by_optimizer(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """Return the Markdown table of one setting.
-
-    Args:
-        rows: rows of one setting, at least one.
-    """
+    """Return the Markdown table of one setting."""
     found = columns(rows)
     lines = ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
     for position, row in enumerate(rows):
@@ -420,11 +381,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the table's columns by heading, one formatted cell per row.
-
-    Args:
-        rows: rows of one setting, at least one.
-    """
+    """Return the table's columns by heading, one formatted cell per row."""
     target = rows[0].target_accuracy
     found = {
         f"final test {rows[0].measure}": [_mean_and_deviation(row.final, 4) for row in rows],

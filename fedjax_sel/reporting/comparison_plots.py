@@ -52,18 +52,7 @@ def draw_multiples(
     largest: float = np.inf,
     logarithmic_from: float | None = None,
 ) -> None:
-    """Draw a panel for each strategy except the baseline.
-
-    Args:
-        place: a Matplotlib figure or subfigure.
-        curves: curves by strategy.
-        styles: styles by strategy.
-        baseline: the strategy whose line is drawn in all panels, if it is among the curves.
-        labels: labels of the horizontal and the vertical axis.
-        title: heading above all panels.
-        largest: upper limit of the measure.
-        logarithmic_from: start of a logarithmic horizontal axis; None for a linear one.
-    """
+    """Draw a panel for each strategy except the baseline."""
     own = [name for name in curves if name != baseline] or list(curves)
     columns = min(COLUMNS, len(own))
     axes = place.subplots(-(-len(own) // columns), columns, sharex=True, sharey=True, squeeze=False)
@@ -134,17 +123,7 @@ def headline(panel: Panel, width: float) -> str:
 
 
 def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
-    """Draw and save a figure of curves.
-
-    Args:
-        panels: the panels.
-        styles: styles of all strategies, by name.
-        painter: function (axis, panel, styles) -> None that draws one panel.
-        path: the PNG file.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Draw and save a figure of curves."""
     # With several optimizers, each setting gets its own row.
     optimizers = {panel.rows[0].optimizer for panel in panels}
     columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
@@ -170,11 +149,7 @@ def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path
 
 
 def save(picture: Any, path: Path) -> None:
-    """Write a figure.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write a figure."""
     try:
         drawn = io.BytesIO()  # in memory first, so that the file is written atomically
         picture.savefig(drawn, format=path.suffix.removeprefix("."), dpi=110)
@@ -416,16 +391,7 @@ __all__ = ["draw", "styles_of"]
 
 
 def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
-    """Draw the plots of a comparison.
-
-    Args:
-        rows: rows of the finished runs.
-        results: results in the order of the rows.
-        folder: the output folder.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
+    """Draw the plots of a comparison."""
     panels = [
         Panel(
             conditions,

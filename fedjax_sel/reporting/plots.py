@@ -19,11 +19,7 @@ PNG_COLORS = 256
 
 
 def of(figure: Any) -> bytes:
-    """Return the PNG of a Matplotlib figure.
-
-    Args:
-        figure: a figure with few colors; only the antialiasing of its edges loses quality.
-    """
+    """Return the PNG of a Matplotlib figure."""
     from PIL import Image
 
     drawn, small = io.BytesIO(), io.BytesIO()
@@ -74,9 +70,6 @@ def styles_of(names: Iterable[str]) -> dict[str, Style]:
     A strategy of the package always has the same style. A variant with parameters or an optimizer
     (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other strategies get the
     remaining styles in order.
-
-    Args:
-        names: strategy names; appending names does not change the styles of earlier ones.
     """
     own = {name: (color, color % 4) for color, name in enumerate(KNOWN)}
     # Starts after the first line style of each color, so that the first twelve other strategies get distinct colors.
@@ -111,13 +104,7 @@ class Band(NamedTuple):
 
 
 def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
-    """Return the mean plus and minus one sample standard deviation, clipped to the measure's range.
-
-    Args:
-        values: a measure in [0, largest], [seeds, points]; NaN if missing.
-        largest: upper limit of the measure.
-        window: window of a running mean over mean and deviation, in points.
-    """
+    """Return the mean plus and minus one sample standard deviation, clipped to the measure's range."""
     values = np.asarray(values, np.float64)
     counts = (~np.isnan(values)).sum(axis=0)
     mean = metrics.mean_of_measured(values, axis=0)
@@ -138,19 +125,7 @@ def draw(
     raw: bool = False,
     together: int = 1,
 ) -> None:
-    """Draw one strategy's line and band, with a running mean over 2 % of the points if there are 100 or more.
-
-    Args:
-        axis: a Matplotlib axis.
-        x: horizontal coordinates, [points].
-        values: the measure, [seeds, points], see `band`.
-        name: the strategy's name, for the legend.
-        style: the strategy's style.
-        largest: upper limit of the measure.
-        smooth: whether to smooth with a running mean.
-        raw: whether to draw the unsmoothed mean faintly behind the running mean.
-        together: number of strategies with overlapping bands; more bands are drawn fainter.
-    """
+    """Draw one strategy's line and band, with a running mean over 2 % of the points if there are 100 or more."""
     window = window_of(x) if smooth else 1
     found = band(values, largest, window)
     if raw and window > 1:
@@ -215,13 +190,6 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
 
     Lines are means over seeds; bands are plus and minus one sample standard deviation, clipped to the measure's range.
     With 100 rounds or more, a running mean over 2 % of the rounds is drawn over the faint raw mean.
-
-    Args:
-        results: results by name.
-        path: the image file.
-
-    Raises:
-        UserError: the file cannot be written.
     """
     from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
 

@@ -24,11 +24,7 @@ DIGITS = 5
 
 
 def short(values: Any) -> list[float | None]:
-    """Return numbers with five significant digits; None for non-finite values.
-
-    Args:
-        values: numbers [...], flattened in the result.
-    """
+    """Return numbers with five significant digits; None for non-finite values."""
     return [_short(value) for value in np.asarray(values, np.float64).ravel().tolist()]
 
 
@@ -40,20 +36,12 @@ def _short(value: float) -> float | None:
 
 
 def packed(values: np.ndarray) -> str:
-    """Return integers as little-endian uint16 in base64.
-
-    Args:
-        values: integers from -1 to 65534; -1 becomes 65535.
-    """
+    """Return integers as little-endian uint16 in base64."""
     return base64.b64encode(np.asarray(values).astype("<u2").tobytes()).decode()
 
 
 def shades(values: np.ndarray) -> dict[str, Any]:
-    """Return numbers quantized to one byte between their minimum and maximum, in base64.
-
-    Args:
-        values: finite numbers [...].
-    """
+    """Return numbers quantized to one byte between their minimum and maximum, in base64."""
     low, high = float(values.min()), float(values.max())
     steps = np.rint((values - low) * (255.0 / (high - low) if high > low else 0.0)).astype(np.uint8)
     return {"low": _short(low), "high": _short(high), "bytes": base64.b64encode(steps.tobytes()).decode()}
@@ -74,18 +62,7 @@ class Setting(NamedTuple):
 
 
 def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = None) -> list[Setting]:
-    """Read runs and group them by setting, in the given order.
-
-    Args:
-        folders: run folders, finished or not.
-        read: function that reads a folder's result; None for `reading.load`.
-
-    Returns:
-        The settings, at least one.
-
-    Raises:
-        UserError: a folder has no readable run, or a run has no rounds.
-    """
+    """Read runs and group them by setting, in the given order."""
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
     for path in folders:
         if read is None and folder.has_saved_nothing(path):
@@ -118,11 +95,7 @@ def _name(result: Result) -> str:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the run folders at a path: the path itself, or the run folders in it in order of their names.
-
-    Args:
-        path: a run's folder, or a folder of runs, e.g. from `compare --out`.
-    """
+    """Return the run folders at a path: the path itself, or the run folders in it in order of their names."""
     if not path.is_dir() or folder.holds_run(path):
         return [path]
     deeper = [found for depth in ("*", "*/*", "*/*/*") for found in sorted(path.glob(depth)) if found.is_dir()]
@@ -145,17 +118,7 @@ def _difference(first: dict[str, Any], here: dict[str, Any]) -> str:
 
 
 def label_counts(path: Path) -> np.ndarray | None:
-    """Return the number of training examples per client and label of a run.
-
-    Args:
-        path: the run's folder.
-
-    Returns:
-        Label counts, int [seeds, N, C]; None if the targets are not classes.
-
-    Raises:
-        UserError: the data cannot be read or differ from the run's data, or the configuration names code to import.
-    """
+    """Return the number of training examples per client and label of a run."""
     config = folder.stored_config(path)
     refuse_plugins(path)
     newest = checkpoint.newest(path)
@@ -178,11 +141,7 @@ def label_counts(path: Path) -> np.ndarray | None:
 
 
 def refuse_plugins(path: Path) -> None:
-    """Reject a run whose data or model needs code that its configuration names; a report must not import it.
-
-    Raises:
-        UserError: the configuration names code.
-    """
+    """Reject a run whose data or model needs code that its configuration names; a report must not import it."""
     named = folder.stored_config(path).plugins()
     if named:
         raise UserError(
@@ -269,11 +228,7 @@ def curves(run: Run) -> dict[str, Any]:
 
 
 def summary(values: np.ndarray) -> dict[str, Any]:
-    """Return the curve of one measure; a point for several rounds is the mean of its measured rounds.
-
-    Args:
-        values: the measure, [seeds, rounds]; NaN if not measured.
-    """
+    """Return the curve of one measure; a point for several rounds is the mean of its measured rounds."""
     width = block(values.shape[1])
     padded = np.pad(values.astype(np.float64), ((0, 0), (0, -values.shape[1] % width)), constant_values=np.nan)
     points = metrics.mean_of_measured(padded.reshape(len(values), -1, width), axis=2)
@@ -281,11 +236,7 @@ def summary(values: np.ndarray) -> dict[str, Any]:
 
 
 def over_seeds(points: np.ndarray) -> dict[str, Any]:
-    """Return mean, deviation, minimum and maximum over seeds.
-
-    Args:
-        points: values [seeds, points]; NaN if missing.
-    """
+    """Return mean, deviation, minimum and maximum over seeds."""
     measured = ~np.isnan(points)
     count = measured.sum(axis=0)
     mean = metrics.mean_of_measured(points, axis=0)
@@ -382,13 +333,7 @@ VIEWS: dict[str, tuple[View, ...]] = {
 
 
 def of(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
-    """Return the plotted fields of a strategy's state; an empty list without views or without an intact checkpoint.
-
-    Args:
-        path: the run's folder.
-        algo: name of the strategy.
-        left_out: list of notes on omitted content; a missing checkpoint is appended.
-    """
+    """Return the plotted fields of a strategy's state; an empty list without views or without an intact checkpoint."""
     views = VIEWS.get(algo, ())
     if not views:
         return []
@@ -450,23 +395,13 @@ class Reader:
     """A reader of run folders that caches label counts and per-client results."""
 
     def __init__(self, with_data: bool, say: Callable[[str], None]):
-        """Create a reader.
-
-        Args:
-            with_data: whether to load the runs' data, for label counts and per-client results.
-            say: a function that shows a progress message to the user.
-        """
+        """Create a reader."""
         self._with_data, self._say = with_data, say
         self._clients: dict[Path, np.ndarray] = {}
         self._labels: dict[str, np.ndarray | str | None] = {}
 
     def chapters(self, found: Sequence[Setting], cohorts_known: dict[Path, int]) -> list[Chapter]:
-        """Return the chapters of a page.
-
-        Args:
-            found: the settings from `settings.by_setting`.
-            cohorts_known: number of rounds with cohorts by folder; all rounds for a missing folder.
-        """
+        """Return the chapters of a page."""
         return [self._chapter(one, cohorts_known) for one in found]
 
     def _chapter(self, found: Setting, cohorts_known: dict[Path, int]) -> Chapter:

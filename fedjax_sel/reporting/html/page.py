@@ -26,11 +26,7 @@ SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients
 
 
 def plotly() -> str:
-    """Return the full plotly.js, since the package has no smaller bundle.
-
-    Raises:
-        UserError: plotly is not installed.
-    """
+    """Return the full plotly.js, since the package has no smaller bundle."""
     try:
         from plotly.offline import get_plotlyjs  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -45,13 +41,7 @@ def own_file(names: tuple[str, ...]) -> str:
 
 
 def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], caption: str) -> str:
-    """Return a table with one strategy per line, so that the page can hide a strategy's lines.
-
-    Args:
-        head: column headings.
-        lines: strategy and cells of each line.
-        caption: the table's caption.
-    """
+    """Return a table with one strategy per line, so that the page can hide a strategy's lines."""
     cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
     body = "".join(
         f'<tr data-run="{escape(run)}"><th scope="row">{escape(first)}</th>'
@@ -66,12 +56,7 @@ def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], capti
 
 
 def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> str:
-    """Return the table of results and costs, without empty columns.
-
-    Args:
-        rows: rows of one setting, at least one.
-        unfinished: completed rounds of each unfinished strategy, as text.
-    """
+    """Return the table of results and costs, without empty columns."""
     columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
@@ -80,11 +65,7 @@ def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> st
 
 
 def differences(pairs: Sequence[Pair]) -> str:
-    """Return the table of paired differences in one measure.
-
-    Args:
-        pairs: pairs with one measure and one baseline, at least one.
-    """
+    """Return the table of paired differences in one measure."""
     head = [f"strategy minus {pairs[0].baseline}", "difference", "interval", "p after Holm", "verdict"]
     lines = [(pair.algo, [pair.algo, *comparison.texts_of(pair)]) for pair in pairs]
     few = comparison.too_few_seeds(pairs)
@@ -150,15 +131,7 @@ Smoothed: a running mean over 2 % of the points, for curves with 100 points or m
 
 
 def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
-    """Return the page as HTML.
-
-    Args:
-        chapters: the settings, one chapter each.
-        refresh: seconds between reloads in the browser; None without --watch.
-
-    Raises:
-        UserError: plotly is not installed.
-    """
+    """Return the page as HTML."""
     styles = styles_of(run.name for chapter in chapters for run in chapter.runs)
     pairs = [_pairs(chapter) for chapter in chapters]
     about = {

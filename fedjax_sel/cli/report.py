@@ -49,10 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 def make_parser() -> Parser:
     """Make the command's parser."""
     parser = Parser(
-        prog="fedjax-sel report",
-        usage="fedjax-sel report FOLDER ... [flags]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
+        prog="fedjax-sel report", usage="fedjax-sel report FOLDER ... [flags]", description=DESCRIPTION, epilog=EPILOG
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to show")

@@ -19,16 +19,13 @@ PNG_COLORS = 256
 
 
 def of(figure: Any) -> bytes:
-    """Return the PNG of a Matplotlib figure."""
+    """Return the PNG of a Matplotlib figure, reduced to 256 colors, which affects only antialiased edges."""
     from PIL import Image
 
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
-    picture = (
-        Image.open(drawn)
-        .convert("RGB")
-        .quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    )
+    picture = Image.open(drawn).convert("RGB")
+    picture = picture.quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     picture.save(small, format="png", optimize=True)
     return small.getvalue()
 
@@ -104,7 +101,13 @@ class Band(NamedTuple):
 
 
 def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
-    """Return the mean plus and minus one sample standard deviation, clipped to the measure's range."""
+    """Return the mean plus and minus one sample standard deviation, clipped to [0, largest].
+
+    Args:
+        values: the measure, [seeds, points]; NaN if missing.
+        largest: upper limit of the measure.
+        window: window of a running mean over mean and deviation, in points.
+    """
     values = np.asarray(values, np.float64)
     counts = (~np.isnan(values)).sum(axis=0)
     mean = metrics.mean_of_measured(values, axis=0)
@@ -125,7 +128,19 @@ def draw(
     raw: bool = False,
     together: int = 1,
 ) -> None:
-    """Draw one strategy's line and band, with a running mean over 2 % of the points if there are 100 or more."""
+    """Draw one strategy's line and band, with a running mean over 2 % of the points if there are 100 or more.
+
+    Args:
+        axis: a Matplotlib axis.
+        x: horizontal coordinates, [points].
+        values: the measure, [seeds, points], see `band`.
+        name: the strategy's name, for the legend.
+        style: the strategy's style.
+        largest: upper limit of the measure.
+        smooth: whether to smooth with a running mean.
+        raw: whether to draw the unsmoothed mean faintly behind the running mean.
+        together: number of strategies with overlapping bands; more bands are drawn fainter.
+    """
     window = window_of(x) if smooth else 1
     found = band(values, largest, window)
     if raw and window > 1:
@@ -172,8 +187,7 @@ def title(config: Config, data_source: str) -> str:
     data = config.data.dataset
     data = data.removeprefix(VALUE) if is_value(data) else data.split(":")[0]
     return (
-        f"{data} ({data_source}), {settings.partition.removeprefix(VALUE)}{detail}; "
-        f"{settings.num_clients} clients, "
+        f"{data} ({data_source}), {settings.partition.removeprefix(VALUE)}{detail}; {settings.num_clients} clients, "
         f"{config.selection.num_selected} per round, {seeds} seed{'s' if seeds > 1 else ''}"
         f"{'' if training.optimizer == 'fedavg' else optimizer}"
     )
@@ -236,10 +250,15 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         handles, names, loc="outside lower center", ncols=min(len(names), 3 * columns), frameon=False, handlelength=3.5
     )
     figure.suptitle(parsing.label(title(first.config, first.data_source)))
+    save(figure, path)
+
+
+def save(figure: Any, path: Path, dpi: int = 110) -> None:
+    """Write a figure in the format of the path's suffix, PNG by default."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture = io.BytesIO()  # in memory first, so that the file is written atomically
-        figure.savefig(picture, format=path.suffix.removeprefix(".") or "png", dpi=110)
-        files.write(path, picture.getvalue())
+        drawn = io.BytesIO()  # in memory first, so that the file is written atomically
+        figure.savefig(drawn, format=path.suffix.removeprefix(".") or "png", dpi=dpi)
+        files.write(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error

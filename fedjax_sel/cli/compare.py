@@ -20,7 +20,7 @@ PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
 
 def quoted_command(program: str, arguments: Sequence[str]) -> str:
-    """Return a command line with placeholders for local folders."""
+    """Return a program and its arguments as one command line, with placeholders for local folders."""
     shown: list[str] = []
     left = iter(arguments)
     for argument in left:
@@ -137,7 +137,9 @@ def compare(jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Seq
 
     logs.make(log, out)  # report a missing package before the first run
     command = quoted_command("fedjax-sel compare", arguments)
-    found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
+    found = compared.run(
+        jobs, out, command, command_line.say, watching=lambda job: logs.make(log, Path(str(job.config.run.out)))
+    )
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {how} resumes")
@@ -148,12 +150,3 @@ def compare(jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Seq
     for text in found.failed:
         print(f"failed: {text}", file=sys.stderr)
     return 3 if found.failed else 0
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def entry_point() -> int:
-    """Run the installed command `fedjax-sel compare`."""
-    return command_line.guarded(main)

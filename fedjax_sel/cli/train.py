@@ -63,7 +63,7 @@ def make_parser() -> Parser:
 
 
 def train(config: Config, log: Sequence[str] = ()) -> int:
-    """Run an experiment, write its folder, and print the result table."""
+    """Run an experiment, write its folder, print the result table, and return the exit code."""
     from fedjax_sel import devices, logs
     from fedjax_sel.cli import catalogue
     from fedjax_sel.reporting import plots

@@ -323,7 +323,7 @@ def restricted_mean_interval(
 
 
 ALPHA = 0.05
-BETTER, WORSE, WITHIN_CHANCE, TOO_FEW_SEEDS = "better", "worse", "within chance", "too few seeds"
+BETTER, WORSE, NOT_SIGNIFICANT, TOO_FEW_SEEDS = "better", "worse", "not significant", "too few seeds"
 
 
 class Holm(NamedTuple):
@@ -430,7 +430,7 @@ def compare(
     for row, p_alone, p_family, divisor in zip(differences, p, adjusted, divisors):
         level = 1 - alpha / int(divisor)
         low, high = map(float, mean_interval(row, level, resamples, seed))
-        verdict = TOO_FEW_SEEDS if not enough else WITHIN_CHANCE
+        verdict = TOO_FEW_SEEDS if not enough else NOT_SIGNIFICANT
         if enough and p_family <= alpha and (low > 0 or high < 0):
             verdict = BETTER if (low > 0) == higher_is_better else WORSE
         comparisons.append(Comparison(float(row.mean()), low, high, level, float(p_alone), float(p_family), n, verdict))
@@ -440,8 +440,8 @@ def compare(
 __all__ = [
     "ALPHA",
     "BETTER",
+    "NOT_SIGNIFICANT",
     "TOO_FEW_SEEDS",
-    "WITHIN_CHANCE",
     "WORSE",
     "Comparison",
     "Holm",

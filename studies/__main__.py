@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 
+from fedjax_sel import UserError
 from fedjax_sel.cli import command_line
 from fedjax_sel.core.parsing import did_you_mean
-from fedjax_sel.errors import UserError
 
 USAGE = """usage: python -m studies COMMAND [flags]
 

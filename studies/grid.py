@@ -13,14 +13,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fedjax_sel import devices
-from fedjax_sel.config import Config
-from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import experiment_of
+from fedjax_sel import Config, DamagedRunError, Experiment, NonFiniteUpdateError, Result, UserError, devices
 from fedjax_sel.runs import checkpoint, folder, reading, run_files, verdict
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.interruption import Interruption
-from fedjax_sel.runs.records import Result
 
 Enough = Callable[[Result], bool]
 """A monotone predicate: True once the rounds so far suffice, and True for every longer result."""
@@ -61,7 +57,7 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     if result is None or not result.num_rounds or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)
-    data = folder.of_experiment(experiment_of(config), newest.get("server_validation"))
+    data = folder.of_experiment(Experiment(config), newest.get("server_validation"))
     folder.refuse_other_data(path, data)
     verdict.refuse_what_was_skipped(result, config)
     return result

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import fedjax_sel
-from fedjax_sel.cli import command_line, compare
+from fedjax_sel.cli import command_line
 from fedjax_sel.config import Config, flat_types
 from fedjax_sel.experiment import checking
 from fedjax_sel.experiment.checking import check
+from fedjax_sel.runs import sweep
 from fedjax_sel.training import optimizers
 
 PAGE = (Path(__file__).parent.parent / "docs" / "optimizers.md").read_text()
@@ -51,7 +52,7 @@ def test_its_comparison_can_run(tmp_path):
     words = shlex.split(command)[2:]
     algos = words[words.index("--algos") + 1 : words.index("--optimizers")]
     chosen = words[words.index("--optimizers") + 1 : words.index("--out")]
-    jobs = compare.make_jobs({"here": Config()}, algos, tmp_path, False, chosen)
+    jobs = sweep.make_jobs({"here": Config()}, algos, tmp_path, False, chosen)
     assert len(jobs) == len(algos) * len(chosen)
     for job in jobs:
         check(job.config)

@@ -160,9 +160,9 @@ def test_how_many_pairs_a_family_needs():
 def test_verdicts():
     noise = np.random.default_rng(2).normal(0, 0.01, 10)
     rows = np.stack([noise - noise.mean() + shift for shift in (0.0, 0.05, -0.05)])
-    assert [one.verdict for one in statistics.compare(rows)] == ["within chance", "better", "worse"]
+    assert [one.verdict for one in statistics.compare(rows)] == ["not significant", "better", "worse"]
     assert [one.verdict for one in statistics.compare(rows, higher_is_better=False)] == [
-        "within chance", "worse", "better",
+        "not significant", "worse", "better",
     ]  # fmt: skip
     chance, better, worse = statistics.compare(rows)
     assert (better.p, better.p_holm, better.seeds) == (2 / 1024, 6 / 1024, 10)
@@ -180,7 +180,7 @@ def test_a_test_that_rejects_is_not_enough_where_the_interval_does_not():
         excludes = found.low > 0 or found.high < 0
         if excludes != (found.p_holm <= 0.05):
             disagreements.add(excludes)
-            assert found.verdict == "within chance"
+            assert found.verdict == "not significant"
         else:
             assert (found.verdict == "better") == excludes
     assert disagreements == {True, False}
@@ -224,7 +224,7 @@ def test_a_large_family_of_many_pairs_can_reject():
 
 def test_differences_that_are_all_zero_and_a_single_pair():
     (found,) = statistics.compare(np.zeros((1, 10)))
-    assert found == (0.0, 0.0, 0.0, 0.95, 1.0, 1.0, 10, "within chance")
+    assert found == (0.0, 0.0, 0.0, 0.95, 1.0, 1.0, 10, "not significant")
     (found,) = statistics.compare(np.full((1, 10), 0.25))
     assert (found.low, found.high, found.p, found.verdict) == (0.25, 0.25, 2 / 1024, "better")
     (found,) = statistics.compare([[0.1] * 9 + [np.nextafter(0.1, 1)]])  # as equal as rounding leaves them

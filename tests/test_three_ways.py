@@ -133,9 +133,6 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
             lambda out: fedjax_sel.run_comparison("random", out=out, optimizers="fedproks"),
             "--optimizer: unknown 'fedproks'; did you mean 'fedprox'",
         ),
-        (lambda out: fedjax_sel.run_reproduction("fedgp/fig99", out=out), "unknown 'fedgp/fig99'; did you mean"),
-        (lambda out: fedjax_sel.run_reproduction("fedcor/table1", columns=["x"], out=out), "has no column 'x'"),
-        (lambda out: fedjax_sel.run_reproduction("fedcor/table1", scale=2, out=out), "outside 0"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(tmp_path, call, words):

@@ -23,7 +23,7 @@ def test_a_pipe_is_rejected_and_stays(tmp_path):
 def test_a_selector_is_not_saved_over_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     selector = Selector("random", num_clients=4, num_selected=2, num_rounds=2, sizes=[3] * 4)
-    with pytest.raises(UserError, match=r"^save: \S+pipe cannot be written \(it is a pipe and not a file\); give "):
+    with pytest.raises(UserError, match=r"^save: \S+pipe cannot be written \(it is a pipe and not a file\); choose "):
         selector.save(tmp_path / "pipe")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 

@@ -37,8 +37,8 @@ def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_aske
     assert jax_settings.known([KNOWN, "--another=1"]) == (KNOWN, "--another=1")
     assert asked == [[KNOWN], ["--another=1"]]
     code = (
-        "from fedjax_sel.core import xla_flags; xla_flags._parses = None; "
-        f"print(*xla_flags.known(['--another=1', {KNOWN!r}]))"
+        "from fedjax_sel.core import jax_settings; jax_settings._parses = None; "
+        f"print(*jax_settings.known(['--another=1', {KNOWN!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert done.stdout == f"--another=1 {KNOWN}\n", done.stderr
@@ -95,7 +95,7 @@ def test_the_cpu_is_started_beside_what_is_asked_for(monkeypatch):
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_deterministic_where_xla_does_not_know_the_flag(nothing_asked, monkeypatch, backend):
     monkeypatch.setenv("XLA_FLAGS", KNOWN)
-    monkeypatch.setattr(devices.setup, "DETERMINISTIC", UNKNOWN)
+    monkeypatch.setattr(devices, "DETERMINISTIC", UNKNOWN)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     config = fedjax_sel.preset("quickstart").replace(deterministic=True)
     if backend == "cpu":  # where everything repeats anyway

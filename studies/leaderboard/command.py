@@ -4,10 +4,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedjax_sel import UserError
 from fedjax_sel.cli import command_line, compare
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import one_of
-from fedjax_sel.errors import UserError
 from studies import flags as grid_flags
 
 DESCRIPTION = """Runs every strategy under the same settings and reports statistically significant differences in

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from fedjax_sel.config import Config
+from fedjax_sel import Config
 from fedjax_sel.core.parsing import one_of
 from studies.leaderboard import information, settings, tuning
 from studies.leaderboard.settings import SETTINGS, Setting

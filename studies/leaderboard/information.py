@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedjax_sel.config import Config
+from fedjax_sel import Config
 from studies.leaderboard import settings
 from studies.leaderboard.settings import ALGOS, BASELINE, Contender, Setting
 

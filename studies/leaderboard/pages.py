@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel import statistics
+from fedjax_sel import UserError, statistics
 from fedjax_sel.core import files as whole_files
 from fedjax_sel.core.parsing import cell
-from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import plots
 from studies.leaderboard import across, pictures, price, series, settings, standings, tuning_page
 from studies.leaderboard.grids import GRIDS
@@ -36,8 +35,8 @@ Selection's time is a round's of one replicate, timed apart, with training and m
 other work.
 Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
 comparison (close to 1 they are a little too narrow: docs/statistics.md), p-values those of two-sided sign flips after
-that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Within chance
-does not mean equal, nor that there is no loss: the interval says how much there may be."""
+that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Not
+significant does not mean equal, nor that there is no loss: the interval says how much there may be."""
 
 FIRST = ("fmnist-1spc", "fmnist-2spc")
 IN_SHORT = "Some rows in two settings, means over seeds; the dotted line is where random selection ends. Below are all."

@@ -6,13 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedjax_sel.config import Config
+from fedjax_sel import Config, Result, UserError
 from fedjax_sel.core.folder_lock import FolderLock
-from fedjax_sel.errors import UserError
 from fedjax_sel.runs import folder as provenance
 from fedjax_sel.runs import folder as run_folder
 from fedjax_sel.runs import run_files
-from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import selection_cost
 from studies import grid as independent
 from studies.leaderboard import grids, series

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_sel import Result, UserError
 from fedjax_sel.core import files
-from fedjax_sel.errors import UserError
 from fedjax_sel.runs import run_files
-from fedjax_sel.runs.records import Result
 
 CURVES, ABOUT = "curves.csv.gz", "about.json"
 _COLUMNS = ("row", "seed", "round", "test_accuracy", "worst_decile_accuracy", "bytes_down", "bytes_up")

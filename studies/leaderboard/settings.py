@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from fedjax_sel.config import Config
+from fedjax_sel import Config
 from fedjax_sel.papers import FEDCOR_CIFAR10, FEDCOR_FASHION_MNIST, PARTITIONS
 
 SEEDS = 10

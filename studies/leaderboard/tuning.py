@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel import strategies
-from fedjax_sel.config import Config
-from fedjax_sel.errors import UserError
+from fedjax_sel import Config, UserError, strategies
 from studies.leaderboard import measures, settings
 from studies.leaderboard.series import Setting as Held
 from studies.leaderboard.settings import ALGOS, Contender, Setting

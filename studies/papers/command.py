@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedjax_sel import UserError
 from fedjax_sel.cli import command_line, compare
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import one_of
-from fedjax_sel.errors import UserError
 from studies import flags as grid_flags
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel import Result
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.plots import Style, styles_of
-from fedjax_sel.runs.records import Result
 from studies.papers.entry import Results
 
 

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedjax_sel.config import Config
-from fedjax_sel.errors import UserError
-from fedjax_sel.runs.records import Result
+from fedjax_sel import Config, Result, UserError
 from studies.grid import Enough
 from studies.papers import published
 from studies.papers.page import Page

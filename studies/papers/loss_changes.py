@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel import devices
-from fedjax_sel.config import Config
+from fedjax_sel import Config, Result, devices
 from fedjax_sel.core import files
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
@@ -27,7 +26,6 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
 from fedjax_sel.runs import checkpoint, run_files
-from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import keys, layout, run
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.run import SPECS, Program

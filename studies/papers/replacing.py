@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedjax_sel.errors import UserError
+from fedjax_sel import UserError
 from studies.papers import heading
 from studies.papers.entry import Entry, Scale
 from studies.papers.heading import Told

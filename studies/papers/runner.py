@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fedjax_sel.config import Config
-from fedjax_sel.runs.records import Result
+from fedjax_sel import Config, Result
 from studies import grid
 from studies.grid import Failure
 from studies.papers.entry import Cell, Entry, Part, Scale, folder_of

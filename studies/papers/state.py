@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedjax_sel import DamagedRunError, Result
 from fedjax_sel.core import files
-from fedjax_sel.errors import DamagedRunError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import checkpoint, run_files
-from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import DamagedError
 from studies.papers.entry import Measure, Scale
 

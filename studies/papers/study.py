@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedjax_sel import Result, UserError
 from fedjax_sel.core import files
 from fedjax_sel.core.folder_lock import FolderLock
-from fedjax_sel.errors import UserError
 from fedjax_sel.runs import run_files
-from fedjax_sel.runs.records import Result
 from studies.grid import Workers
 from studies.papers import heading, page, replacing, runner
 from studies.papers.entry import Cell, Entry, Part, Scale

@@ -6,8 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedjax_sel import metrics, statistics
-from fedjax_sel.runs.records import Result
+from fedjax_sel import Result, metrics, statistics
 from studies.papers import published, verdicts
 from studies.papers.entry import Cell, Results
 from studies.papers.page import Row

@@ -271,5 +271,5 @@ def of_order(found: Comparison, whole: bool = True) -> str:
     """
     if not whole:
         return NOT_COMPARABLE
-    words = {statistics.BETTER: REPRODUCED, statistics.WORSE: CONTRADICTED, statistics.WITHIN_CHANCE: INCONCLUSIVE}
+    words = {statistics.BETTER: REPRODUCED, statistics.WORSE: CONTRADICTED, statistics.NOT_SIGNIFICANT: INCONCLUSIVE}
     return words.get(found.verdict, found.verdict)

@@ -125,7 +125,7 @@ def test_only_images_in_a_tree_are_normalised():
 
 def test_blocks_of_a_tree():
     made = Dataset.from_arrays(**TREE)
-    found = fed.host_images.block(jax.tree.map(jnp.asarray, made.train_images), jnp.int32(4), 5)
+    found = fed.image_block(jax.tree.map(jnp.asarray, made.train_images), jnp.int32(4), 5)
     np.testing.assert_array_equal(found.image, PIXELS[4:9])
     np.testing.assert_array_equal(found.text[1], np.arange(4, 9))
 
@@ -140,7 +140,7 @@ def test_images_are_normalised_by_the_same_operations_as_ever():
 
     def now(images, scale, shift):
         here = federation._replace(images=images, scale=scale, shift=shift)
-        return fed.normalise(here, fed.host_images.take(here.images, rows))
+        return fed.normalise(here, fed.take(here.images, rows))
 
     arguments = federation.images, federation.scale, federation.shift
     assert str(jax.make_jaxpr(now)(*arguments)) == str(jax.make_jaxpr(as_ever)(*arguments))

@@ -109,12 +109,12 @@ def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tm
     (part / "table.csv").write_text(
         "row,algo,optimizer,seeds,at_least,last_rounds_accuracy_mean,last_rounds_accuracy_sd,rounds_to_target_mean,"
         "rounds_to_target_sd,last_rounds_accuracy_verdict\n"
-        "afl,afl,,10,≥,0.51234,0.0321,148,6,within chance\nafl,afl,fedyogi,10,,0.6,0.1,90,5,\n"
+        "afl,afl,,10,≥,0.51234,0.0321,148,6,not significant\nafl,afl,fedyogi,10,,0.6,0.1,90,5,\n"
         "random,random,,10,,0.5,0.1,,,\n",
         encoding="utf-8",
     )
     text = tool("strategy_results").of_strategy(tmp_path, "afl").replace("\u00a0", " ")
-    assert "| fedavg | 10 | 0.512 ± 0.032 |" in text and "within chance" in text and "0.500" not in text
+    assert "| fedavg | 10 | 0.512 ± 0.032 |" in text and "not significant" in text and "0.500" not in text
     assert "| ≥ 148.0 ± 6.0 |" in text and "| 90.0 ± 5.0 |" in text and "≥: some seed misses the target" in text
 
 

@@ -22,8 +22,8 @@ def compared(names, folder):
 
 
 def test_a_comparison_of_many_has_such_pictures_and_one_of_few_takes_them_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_plots.panels_of, "lines", lambda *_: None)  # tested elsewhere, and slow
-    monkeypatch.setattr(comparison_plots.panels_of, "save", lambda figure, path: path.touch())
+    monkeypatch.setattr(comparison_plots, "lines", lambda *_: None)  # tested elsewhere, and slow
+    monkeypatch.setattr(comparison_plots, "save", lambda figure, path: path.touch())
     found = {f"accuracy_by_{over}_each.png" for over in ("round", "megabytes_down", "megabytes_up")}
     compared(NAMES, tmp_path)
     assert found == {path.name for path in tmp_path.glob("*_each.png")}

@@ -95,7 +95,7 @@ def test_labels_are_of_the_data_that_a_run_was_made_from(monkeypatch, tmp_path):
     """Also where `data.json` is lost, and `result.json` alone tells."""
     told = {"a": {"dataset": "1"}, "b": {"dataset": "2"}, "c": None, "d": None}
     monkeypatch.setattr(content.folder, "made_from", lambda path: told[path.name])
-    monkeypatch.setattr(content.label_counts, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
+    monkeypatch.setattr(content, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
     found = content.Reader(with_data=True, say=lambda line: None)
     assert [int(found._labels_of(tmp_path / name, [])[0, 0, 0]) for name in "abcd"] == list(map(ord, "abcd"))
 

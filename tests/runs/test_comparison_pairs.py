@@ -50,7 +50,7 @@ def test_strategies_are_compared_with_random_in_words():
     ]
     rows, pairs = paired(results)
     assert [(one.algo, one.baseline, one.found.verdict) for one in pairs] == [
-        ("good", "random", "better"), ("bad", "random", "worse"), ("same", "random", "within chance"),
+        ("good", "random", "better"), ("bad", "random", "worse"), ("same", "random", "not significant"),
     ]  # fmt: skip
     expected = statistics.compare(np.stack([0.02 + NOISE, NOISE - 0.02, NOISE - NOISE.mean()]))
     for pair, one in zip(pairs, expected):

@@ -166,7 +166,7 @@ def test_a_run_takes_logs(tmp_path, monkeypatch):
         def __init__(self, folder):
             self.end = lambda result: seen.append((folder, result.num_rounds))
 
-    monkeypatch.setattr(logs, "_callback", lambda name: Tool)
+    monkeypatch.setattr(logs, "NAMES", dict.fromkeys(logs.NAMES, Tool))
     fedjax_sel.run(SMALL.replace(rounds=2), out=str(tmp_path / "run"), log="tensorboard")
     assert seen == [(tmp_path / "run-log", 2)]
     with pytest.raises(UserError, match="log: loggers write beside the run folder; give out= as well"):

@@ -102,5 +102,5 @@ def test_what_devices_do_not_hold_stays_with_the_host(monkeypatch):
 
 
 def test_several_machines_are_refused():
-    with pytest.raises(UserError, match="--host-client-state: several machines"):
+    with pytest.raises(UserError, match="--host-client-state: a run on several machines"):
         layout.lay_out(pose(CONFIG.replace(host_client_state=True, distributed=True)), 1)

@@ -57,7 +57,7 @@ def programs(experiment):
     carry, streams = start.eval_shape(*given)
     yield "start", start, given
     if protocol.requests_at_start(plan.strategy):
-        yield "measure", run._measuring(plan), (carry, given[0], streams)
+        yield "measure", run._measure_at_start(plan), (carry, given[0], streams)
     chunk = jax.jit(run.rounds(plan, posed.config.run.chunk))
     yield "chunk", chunk, (carry, jax.ShapeDtypeStruct((), np.int32), given[0], streams)
 

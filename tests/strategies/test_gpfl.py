@@ -1,6 +1,7 @@
 """GPFL against a slow NumPy twin over several rounds, its edge cases, and how it behaves in the long run."""
 
 import functools
+import importlib
 import math
 
 import jax
@@ -11,7 +12,6 @@ from scipy import stats
 
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import gpfl as rewards
 from fedjax_sel.strategies.base import (
     ALL,
     NEVER,
@@ -31,6 +31,8 @@ P, ROUNDS, GAMES, EXAMPLES = 8, 7, 200, 20
 NOTHING = Information("gpfl", {})
 LENGTHS = np.linspace(0.05, 2.0, 7).astype(np.float32)  # learning rate times steps of each client
 QUALITY = np.random.default_rng(0).normal(size=100)  # of the clients of a long run
+
+rewards = importlib.import_module("fedjax_sel.strategies.gpfl")  # the package exports the function of that name
 
 C = dict(direction="previous", scale="gradient", projection="flat", softmax="cohort", mean="selections",
          alpha="linear", rho=1.0, outcome="corrected", start="sweep", n="rounds", smoothing=0.1, t0=1)  # fmt: skip

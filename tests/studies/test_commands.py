@@ -18,8 +18,8 @@ REPOSITORY = Path(fedjax_sel.__file__).parents[1]
     "arguments,message",
     [
         (["reprodcue"], "error: 'reprodcue' is not a command; did you mean 'reproduce'?"),
-        (["leaderboard", "--pages", "--rounds", "5"], "error: --rounds: this changes nothing with --pages"),
-        (["reproduce", "fedgp/fig1", "--jobs", "2", "--scheduler", "x:1"], "error: --jobs and --scheduler: each says"),
+        (["leaderboard", "--pages", "--rounds", "5"], "error: --rounds: has no effect with --pages"),
+        (["reproduce", "fedgp/fig1", "--jobs", "2", "--scheduler", "x:1"], "error: --jobs and --scheduler exclude"),
         (["reproduce", "fedgp/fig1", "--output", "x"], "error: unknown flag --output; did you mean '--out'?"),
     ],
 )

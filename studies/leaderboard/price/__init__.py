@@ -16,11 +16,11 @@ megabytes (MB) each strategy sends and how much accuracy it gains, in the settin
 [leaderboard]({link}/README.md).
 
 * **Better** and **worse** mean significantly so: a sign-flip test after Holm's correction and a bootstrap interval
-  agree. **Within chance** means not significant, which [does not mean equal](statistics.md).
+  agree. **Not significant** [does not mean equal](statistics.md).
 * **At equal MB**, each run stops once it has sent the megabytes of the row that sends the least.
 * "Minus X" in a heading is the row's accuracy minus that of X.
 * Holm's correction covers one column in one setting. In the last two sections it covers one setting's budgets, or one
-  budget's strategies. The leaderboard corrects over more rows, so the same difference can be within chance there."""
+  budget's strategies. The leaderboard corrects over more rows, so the same difference can be not significant there."""
 
 
 def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> str:

@@ -40,7 +40,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
 
 
 SIGNS = {statistics.BETTER: "+", statistics.WORSE: "−"}
-WITHIN_CHANCE = "·"
+NOT_SIGNIFICANT = "·"
 
 
 def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list[str]:
@@ -52,7 +52,7 @@ def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mappin
     of_settings = [f"{wording.times_random(most_rows[0], [name], boards):.2f}" for name in names]
     return [
         f"Verdicts after {rounds} rounds: significantly better ({SIGNS[statistics.BETTER]}) or worse "
-        f"({SIGNS[statistics.WORSE]}) than random selection, or not significant ({WITHIN_CHANCE}). A sign may be "
+        f"({SIGNS[statistics.WORSE]}) than random selection, or not significant ({NOT_SIGNIFICANT}). A sign may be "
         f"false. {across.false_verdicts(len(names))}",
         _matrix("last_rounds_accuracy", names, boards, tables),
         f"Verdicts at equal megabytes. Where a row sends more than {wording.DEAR:g} times random's megabytes, a number "
@@ -83,7 +83,7 @@ def _matrix(
             if row not in held.rows:
                 cells.append("")
                 continue
-            sign = SIGNS.get(tables[name].verdict(measure, row), WITHIN_CHANCE)
+            sign = SIGNS.get(tables[name].verdict(measure, row), NOT_SIGNIFICANT)
             if with_rounds and wording.times_random(row, [name], boards) > wording.DEAR:
                 sign += f" {measures.paid_rounds(held.rows[row], shared.megabytes).mean():.0f}"
             cells.append(sign)

@@ -42,7 +42,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> list
         lines.append(f"| {cell(held.about['title'])} | {price:.1f} | {' | '.join(cells)} | {until} |")
     if len(lines) == 2:
         return [wording.NONE]
-    said = {statistics.BETTER: "significantly better in", statistics.WITHIN_CHANCE: "not significantly different in"}
+    said = {statistics.BETTER: "significantly better in", statistics.NOT_SIGNIFICANT: "not significantly different in"}
     if statistics.WORSE in by_verdict:
         said[statistics.WORSE] = "significantly worse in"
     if statistics.TOO_FEW_SEEDS in by_verdict:

@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedjax_sel import metrics, statistics
-from fedjax_sel.config import Config
+from fedjax_sel import Config, metrics, statistics
 from fedjax_sel.papers import TARGETS, preset
 from fedjax_sel.strategies import fedcor_model
 from studies.papers import curves, published, tables, verdicts

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel import statistics
-from fedjax_sel.config import Config
+from fedjax_sel import Config, statistics
 from fedjax_sel.strategies import fedcor_model
 from studies.papers import loss_changes, normality, tables, verdicts
 from studies.papers.entries.fedcor import PAPER_SEEDS, configuration, task_of

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.config import Config
-from fedjax_sel.runs.records import Result
+from fedjax_sel import Config, Result
 from fedjax_sel.strategies import fedcor_model
 from studies.papers import loss_changes, normality, published, verdicts
 from studies.papers.entries.fedcor import COLUMNS, configuration, task_of

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel import statistics
-from fedjax_sel.config import Config
-from fedjax_sel.runs.records import Result
+from fedjax_sel import Config, Result, statistics
 from fedjax_sel.strategies import fedcor_model
 from studies.papers import curves, tables, verdicts
 from studies.papers.entries.fedcor import COLUMNS, about, accuracy, configuration, task_of

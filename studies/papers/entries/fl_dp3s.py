@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fedjax_sel import metrics, statistics
-from fedjax_sel.config import Config
+from fedjax_sel import Config, Result, metrics, statistics
 from fedjax_sel.papers import preset
-from fedjax_sel.runs.records import Result
 from studies.papers import curves, published, tables, verdicts
 from studies.papers.entries.fedcor import about
 from studies.papers.entry import Cell, Entry, Results, Scale

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel import metrics, statistics, strategies
+from fedjax_sel import Result, metrics, statistics, strategies
 from fedjax_sel.core import files
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model, Weights
 from fedjax_sel.papers import preset
 from fedjax_sel.runs import run_files
-from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import keys
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Env, Fact, Information, Strategy

@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel import metrics, statistics
-from fedjax_sel.config import Config
+from fedjax_sel import Config, Result, metrics, statistics
 from fedjax_sel.papers import preset
-from fedjax_sel.runs.records import Result
 from studies.papers import published, tables, verdicts
 from studies.papers.entries import gpfl_writers
 from studies.papers.entries.fedcor import CURVES, about, accuracy, task_of

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fedjax_sel import metrics, statistics
-from fedjax_sel.runs.records import Result
+from fedjax_sel import Result, metrics, statistics
 from studies.papers import curves, published, tables, verdicts
 from studies.papers.entries.fedcor import about
 from studies.papers.entries.gpfl import AS_PUBLISHED, AS_THEY_RAN, COHERENT, SELECTIONS, as_published, as_they_ran, who

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fedjax_sel import Result
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.runs.records import Result
 from studies.papers import published, verdicts
 from studies.papers.entries import gpfl_writers
 from studies.papers.entry import Cell, Entry, Results, Scale

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_sel.runs.records import Result
+from fedjax_sel import Result
 from studies.papers import verdicts
 from studies.papers.entries.fedcor import about
 from studies.papers.entries.gpfl import AS_THEY_RAN, COLUMNS, as_they_ran, who

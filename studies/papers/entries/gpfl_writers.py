@@ -6,7 +6,7 @@ The replacement has the same number of writers, log-normal sizes with the same m
 
 from typing import Any
 
-from fedjax_sel.config import Config
+from fedjax_sel import Config
 
 LEAF, STAND_IN = "femnist", "writers"
 COLUMNS = (LEAF, STAND_IN)

@@ -19,7 +19,7 @@ from rich.table import Table
 from fedjax_sel import devices, models, strategies, tasks
 from fedjax_sel import papers as about
 from fedjax_sel.cli import command_line
-from fedjax_sel.config import Config, OnlyWith, PartitionConfig, only_with
+from fedjax_sel.config import Config, PartitionConfig, only_with
 from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.core.plugins import Parameter
 from fedjax_sel.data import partition
@@ -214,7 +214,9 @@ def _partitions() -> dict[str, Item]:
     found = {}
     for name in partition.SCHEMES:
         scheme = partition._SCHEMES[name]
-        own = [field for field in fields if _concerns(only_with(field.name), name)]
+        word = re.compile(rf"(?<![\w-]){name}(?![\w-])")
+        needs = [(field, only_with(field.name)) for field in fields]
+        own = [field for field, needed in needs if needed is not None and word.search(needed.words)]
         found[name] = Item(
             _first_sentence(inspect.getdoc(scheme) or ""),
             {},
@@ -226,10 +228,6 @@ def _partitions() -> dict[str, Item]:
             _prose(inspect.getdoc(scheme) or ""),
         )
     return found
-
-
-def _concerns(needed: OnlyWith | None, scheme: str) -> bool:
-    return needed is not None and re.search(rf"(?<![\w-]){scheme}(?![\w-])", needed.words) is not None
 
 
 def _tasks() -> dict[str, Item]:

@@ -43,7 +43,7 @@ def hanging(label: str, text: str, column: int, indent: int = 0) -> str:
 
 def fill(text: str, margin: str = "", further: str | None = None) -> str:
     """Wrap a paragraph between words; lines start with `margin`, all but the first with `further` if given."""
-    margins = {"initial_indent": margin, "subsequent_indent": margin if further is None else further}
+    margins: dict[str, Any] = {"initial_indent": margin, "subsequent_indent": margin if further is None else further}
     return textwrap.fill(text, width(), **margins, break_long_words=False, break_on_hyphens=False)
 
 

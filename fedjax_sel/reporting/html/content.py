@@ -70,12 +70,10 @@ def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = 
         if not result.num_rounds:
             raise UserError(f"{path}: the run ended in its first round; leave it out")
         conditions = _conditions(result, folder.made_from(path))
-        for earlier, results in found:
-            if earlier == conditions:
-                results[path] = result
-                break
-        else:
-            found.append((conditions, {path: result}))
+        same = next((results for earlier, results in found if earlier == conditions), None)
+        if same is None:
+            found.append((conditions, same := {}))
+        same[path] = result
     first = found[0][0]
     return [Setting(results, _difference(first, conditions)) for conditions, results in found]
 
@@ -407,39 +405,29 @@ class Reader:
         key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
         if key not in self._labels:
             self._say(f"partitioning the data of {path} to count labels")
-            self._labels[key] = _value_or_error(lambda: label_counts(path))
-        return _value_unless_error(self._labels[key], "Label counts", left_out)
+            try:
+                self._labels[key] = label_counts(path)
+            except UserError as error:
+                self._labels[key] = str(error)
+        found = self._labels[key]
+        if isinstance(found, str):
+            left_out.append(f"Label counts: {found}.")
+            return None
+        return found
 
     def _clients_of(self, path: Path, result: Result, left_out: list[str]) -> np.ndarray | None:
         if not self._with_data or not result.finished:
             return None
-        if path in self._clients:
-            return self._clients[path]
-        self._say(f"evaluating the final models of {path} on each client")
-        found = _value_unless_error(_value_or_error(lambda: _measured(path, result)), "Per-client results", left_out)
-        if found is not None:  # failures are not cached: weights may be saved shortly after the last round
-            self._clients[path] = found
-        return found
+        if path not in self._clients:
+            self._say(f"evaluating the final models of {path} on each client")
+            try:
+                self._clients[path] = _measured(path, result)
+            except UserError as error:  # not cached: weights may be saved shortly after the last round
+                left_out.append(f"Per-client results: {error}.")
+        return self._clients.get(path)
 
 
 def _measured(path: Path, result: Result) -> np.ndarray:
     refuse_plugins(path)
-    with_weights = dataclasses.replace(result, weights=checkpoint.read_weights(path))
-    found = reading.per_client(with_weights)
+    found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
     return np.asarray(next(values for name, values in found.items() if name != "loss"))
-
-
-def _value_or_error(compute: Callable[[], Any]) -> Any:
-    """Return the computed value, or the message of a UserError."""
-    try:
-        return compute()
-    except UserError as error:
-        return str(error)
-
-
-def _value_unless_error(value: Any, what: str, left_out: list[str]) -> Any:
-    """Return the value; None for an error message, which is appended to `left_out`."""
-    if isinstance(value, str):
-        left_out.append(f"{what}: {value}.")
-        return None
-    return value

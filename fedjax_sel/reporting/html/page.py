@@ -47,8 +47,8 @@ def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], capti
         + "</tr>"
         for run, (first, *others) in lines
     )
-    head_of_table = f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>"
-    return f'<div class="wide"><table>{head_of_table}<tbody>{body}</tbody></table></div>'
+    heading = f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>"
+    return f'<div class="wide"><table>{heading}<tbody>{body}</tbody></table></div>'
 
 
 def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> str:

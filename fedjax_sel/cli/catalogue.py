@@ -19,7 +19,7 @@ from rich.table import Table
 from fedjax_sel import devices, models, strategies, tasks
 from fedjax_sel import papers as about
 from fedjax_sel.cli import command_line
-from fedjax_sel.config import Config, OnlyWith, PartitionConfig, only_with
+from fedjax_sel.config import Config, PartitionConfig, only_with
 from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.core.plugins import Parameter
 from fedjax_sel.data import partition
@@ -31,17 +31,11 @@ from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.simulation.layout import padded_share
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.state import Plan
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
 from fedjax_sel.training import optimizers, schedule
 from fedjax_sel.training.optimizers import FederatedOptimizer
-
-# Descriptions of a strategy's bought facts and their cost, derived from its requests and the catalog of facts.
-#
-# The cost excludes the traffic of every strategy: K models down and K up per round.
-
 
 _WHO = {ALL: ("all", "N"), CANDIDATES: ("candidates", "d"), SELECTED: ("the cohort", "K")}
 
@@ -52,7 +46,7 @@ def buys(strategy: Strategy) -> str:
 
 
 def costs(strategy: Strategy) -> str:
-    """Return the extra traffic, e.g. "start: N down, N floats up; each round: K floats up"; or "nothing".
+    """Return the traffic beyond K models down and up per round, e.g. "start: N down, N floats up", or "nothing".
 
     `down` and `up` count models. A client that is queried and selected in the same round downloads the model once.
     """
@@ -84,9 +78,7 @@ def _price(request: Request) -> str:
         return f"{1 + probes}N down, {times}K up, {1 + probes}N floats up"
     count = _WHO[request.who][1]
     floats = f"{count} {f'x {kind.symbol} ' if kind.symbol else ''}floats up"
-    if not kind.needs_model or request.who == SELECTED:
-        return floats
-    return f"{count} down, {floats}"
+    return f"{count} down, {floats}" if kind.needs_model and request.who != SELECTED else floats
 
 
 def _when(rule: Rule) -> str:
@@ -167,14 +159,7 @@ def _strategies() -> dict[str, Item]:
 
 
 def strategy(name: str) -> Item:
-    """Return a strategy's catalogue entry.
-
-    Args:
-        name: a registered strategy's name, or `mypackage.module:factory`.
-
-    Raises:
-        UserError: If the strategy does not exist.
-    """
+    """Return the catalogue entry of a registered strategy or of `mypackage.module:factory`."""
     factory = strategies.REGISTRY.factory(name)
     page = inspect.getdoc(sys.modules[getattr(factory, "__module__", __name__)]) or ""
     parameters = strategies.parameters(name)
@@ -216,9 +201,7 @@ def _models() -> dict[str, Item]:
     return {
         name: Item(
             f"{entry.about[0].upper()}{entry.about[1:]}.",
-            {}
-            if entry.smallest_image is None
-            else {"images": f"at least {entry.smallest_image} x {entry.smallest_image} pixels"},
+            {"images": f"at least {size} x {size} pixels"} if (size := entry.smallest_image) is not None else {},
             page=_prose(inspect.getdoc(entry.module) or ""),
         )
         for name, entry in entries.items()
@@ -231,7 +214,9 @@ def _partitions() -> dict[str, Item]:
     found = {}
     for name in partition.SCHEMES:
         scheme = partition._SCHEMES[name]
-        own = [field for field in fields if _concerns(only_with(field.name), name)]
+        word = re.compile(rf"(?<![\w-]){name}(?![\w-])")
+        needs = [(field, only_with(field.name)) for field in fields]
+        own = [field for field, needed in needs if needed is not None and word.search(needed.words)]
         found[name] = Item(
             _first_sentence(inspect.getdoc(scheme) or ""),
             {},
@@ -243,10 +228,6 @@ def _partitions() -> dict[str, Item]:
             _prose(inspect.getdoc(scheme) or ""),
         )
     return found
-
-
-def _concerns(needed: OnlyWith | None, scheme: str) -> bool:
-    return needed is not None and re.search(rf"(?<![\w-]){scheme}(?![\w-])", needed.words) is not None
 
 
 def _tasks() -> dict[str, Item]:
@@ -346,12 +327,7 @@ class Timed(NamedTuple):
 
 
 def dry_run(config: Config, verbose: bool = False) -> None:
-    """Print a run's settings, traffic, memory and time; compile one chunk and time it.
-
-    Args:
-        config: the run's configuration.
-        verbose: whether to print details and the whole configuration, too.
-    """
+    """Print a run's settings, traffic, memory and time; compile one chunk and time it."""
     timed = measure(config)
     _print(_in_short(timed))
     if verbose:
@@ -397,6 +373,7 @@ def _in_short(timed: Timed) -> dict[str, str]:
     k, all_seeds = plan.num_selected, len(config.run.seeds)
     a_round = k * model_megabytes
     algo, optimizer = config.selection.algo, plan.trainer.optimizer
+    mesh = ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
     turns = "all at once" if timed.turns == 1 else f"{timed.seeds} at once, in {timed.turns} groups"
     speed = program.length * timed.seeds / timed.seconds
     total = config.run.rounds * all_seeds * a_round
@@ -409,7 +386,7 @@ def _in_short(timed: Timed) -> dict[str, str]:
         "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
         "bytes": f"{a_round:.2f} MB each way per round and seed, {total:,.0f} MB each way in total; {algo} adds: "
         f"{costs(problem.strategy)}; {optimizer.name} adds: {sends(optimizer)}",
-        "mesh": f"{devices.in_words(plan.mesh)}, {_layout(plan)}",
+        "mesh": f"{devices.in_words(plan.mesh)}, --mesh {mesh}",
         "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB per device",
         "time": f"about {_duration(timed.total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
         + progress.rate(speed),
@@ -428,15 +405,9 @@ def _details(timed: Timed) -> dict[str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
-
-
-def _layout(plan: Plan) -> str:
-    """Return the mesh as a --mesh flag."""
-    return "--mesh " + ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
 
 
 def _steps(timed: Timed) -> np.ndarray:
@@ -447,21 +418,17 @@ def _steps(timed: Timed) -> np.ndarray:
     return np.asarray(schedule.num_steps(work, sizes, passes))
 
 
-def _console() -> Console:
-    # Print names literally: no emoji for ":ok:", no style for brackets.
-    return Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
-
-
 def result(outcome: Result) -> None:
     """Print a run's result table: mean and standard deviation over seeds."""
-    table = Table(
-        "", "mean", "sd", title=f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
-    )
+    title = f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
+    table = Table("", "mean", "sd", title=title)
     for column in table.columns[1:]:
         column.justify = "right"
     for name, values in outcome.summary():
         table.add_row(name, *_mean_and_deviation(name, values))
-    _console().print(table)
+    # Print names literally: no emoji for ":ok:", no style for brackets.
+    console = Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
+    console.print(table)
 
 
 def markdown(results: Mapping[str, Result]) -> str:

@@ -32,14 +32,7 @@ def width() -> int:
 
 
 def hanging(label: str, text: str, column: int, indent: int = 0) -> str:
-    """Format a label with a wrapped text beside it, all lines of the text aligned.
-
-    Args:
-        label: the label; a label longer than the column gets its own line.
-        text: the text, wrapped between words; long words are not broken.
-        column: start of the text, in columns after the indent.
-        indent: columns before the label.
-    """
+    """Format a label with a wrapped text beside it from a column on; a longer label gets its own line."""
     column = min(column, width() // 3)
     lead, margin = " " * indent, " " * (indent + column)
     start = f"{lead}{label:<{column}}"
@@ -49,17 +42,9 @@ def hanging(label: str, text: str, column: int, indent: int = 0) -> str:
 
 
 def fill(text: str, margin: str = "", further: str | None = None) -> str:
-    """Wrap a paragraph between words; long words are not broken.
-
-    Args:
-        text: one paragraph.
-        margin: prefix of the lines.
-        further: prefix of all lines but the first; None means `margin`.
-    """
-    further = margin if further is None else further
-    return textwrap.fill(
-        text, width(), initial_indent=margin, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
-    )
+    """Wrap a paragraph between words; lines start with `margin`, all but the first with `further` if given."""
+    margins: dict[str, Any] = {"initial_indent": margin, "subsequent_indent": margin if further is None else further}
+    return textwrap.fill(text, width(), **margins, break_long_words=False, break_on_hyphens=False)
 
 
 def page(text: str) -> str:
@@ -96,7 +81,7 @@ def _block(lines: list[str]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` that raises `UserError` and has --version.
+    """An `argparse.ArgumentParser` that raises `UserError` and has --version and --debug.
 
     Description and epilog are printed unwrapped, and flags cannot be abbreviated.
     """
@@ -107,13 +92,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--version", action=_Version, nargs=0, help="show the versions of fedjax_sel and its dependencies, and exit"
         )
+        self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        """Parse a command line; reject unknown flags and unexpected words.
-
-        Raises:
-            UserError: If a flag is unknown (the message suggests one) or a positional argument is unexpected.
-        """
+        """Parse a command line; reject unknown flags and unexpected words."""
         self._given = sys.argv[1:] if args is None else args
         parsed, unknown = self.parse_known_args(self._given, namespace)
         if unknown:
@@ -138,9 +120,8 @@ class Parser(argparse.ArgumentParser):
         if words := other_names.advice(name):
             raise UserError(f"unknown flag {flag}; {words}")
         near = difflib.get_close_matches(name, flags, n=1)
-        raise UserError(
-            f"unknown flag {flag}; " + (f"did you mean '--{near[0]}'?" if near else "--help lists every flag")
-        )
+        advice = f"did you mean '--{near[0]}'?" if near else "--help lists every flag"
+        raise UserError(f"unknown flag {flag}; {advice}")
 
 
 class _Version(argparse.Action):
@@ -162,16 +143,8 @@ UNEXPECTED, USER_ERROR = 1, 2  # exit codes
 
 
 def make_parser(command: str, description: str, epilog: str, only: Collection[str] | None = None) -> Parser:
-    """Make a parser with one flag per configuration field, plus --preset, --config and --debug.
-
-    Args:
-        command: the command as typed, e.g. "fedjax-sel train".
-        description: the text above the flags.
-        epilog: the text below the flags, such as examples.
-        only: the flat names of the fields to include; None includes all.
-    """
+    """Make a parser with one flag per configuration field, or per name in `only`, plus --preset and --config."""
     parser = Parser(prog=command, usage=f"{command} [flags]", description=description, epilog=epilog)
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     start = parser.add_argument_group("base settings", "the flags below override these one by one")
     start.add_argument(
         "--preset",
@@ -243,23 +216,11 @@ def _shown(value: Any) -> str:
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
-    """Parse a command line into a configuration.
-
-    Args:
-        parser: a parser from `make_parser`, possibly with extra flags.
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The resolved configuration, and the parsed flags.
-
-    Raises:
-        UserError: If a flag is unknown or a value has the wrong type.
-    """
+    """Parse a command line, without the program name, into the resolved configuration and the parsed flags."""
     parsed = parser.parse_args(arguments)
     names = {name: value for name, value in vars(parsed).items() if name in flat_types()}
     if "seeds" in names:
-        text = " ".join(names["seeds"])
-        names["seeds"] = text
+        names["seeds"] = " ".join(names["seeds"])
     base = preset(parsed.preset)
     if parsed.config is not None:
         base = config.read(parsed.config, base)
@@ -283,9 +244,8 @@ def path(text: str) -> Path:
     except UnicodeEncodeError as error:
         raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8; rename it") from error
     except OSError as error:
-        raise argparse.ArgumentTypeError(
-            f"{shown(text)} is unusable ({error.strerror}); choose another path"
-        ) from error
+        wrong = f"{shown(text)} is unusable ({error.strerror}); choose another path"
+        raise argparse.ArgumentTypeError(wrong) from error
     return Path(text)
 
 
@@ -297,22 +257,18 @@ def picture(text: str) -> Path:
     return chosen if chosen.suffix else chosen.with_suffix(".png")
 
 
+def say(line: str) -> None:
+    """Show a message on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def refuse_idle(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
-    """Reject flags that have no effect.
-
-    Args:
-        flags: the parsed flags, from `parse`.
-        configs: the configurations of all runs of this command; a flag is accepted if any run uses it.
-
-    Raises:
-        UserError: If a flag has no effect in any run; the message names the missing requirement.
-    """
+    """Reject flags that have no effect in any of the configurations."""
     configs = list(configs)
     for name in flat_types():
         needed = only_with(name)
         if name in flags and needed is not None and not any(map(needed.holds, configs)):
-            flag = "--" + name.replace("_", "-")
-            value = _shown(getattr(flags, name))
+            flag, value = "--" + name.replace("_", "-"), _shown(getattr(flags, name))
             raise UserError(f"{flag} {value}: has no effect without {needed.words}; add that, or remove {flag}")
 
 
@@ -322,13 +278,6 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     A UserError gives exit code 2, any other error exit code 1. A closed output pipe (`| head -1`, `| tee` after
     Ctrl-C, a closed terminal) changes neither the command's work nor its exit code. Output that fails for another
     reason, such as a full disk, is an error.
-
-    Args:
-        main: the command, a function arguments -> exit code.
-        arguments: the command-line arguments, without the program name (default: `sys.argv`).
-
-    Returns:
-        The exit code.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -356,10 +305,8 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         place = _places(error)[-1]
         if place.startswith(commands):
             raise  # raised by the parser: --help, --version
-        print(
-            f"error: {place} called sys.exit ({parsing.reason(error)}); raise an exception there instead",
-            file=sys.stderr,
-        )
+        text = f"error: {place} called sys.exit ({parsing.reason(error)}); raise an exception there instead"
+        print(text, file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -20,12 +20,7 @@ PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
 
 
 def quoted_command(program: str, arguments: Sequence[str]) -> str:
-    """Return a command line with placeholders for local folders.
-
-    Args:
-        program: the command, such as "fedjax-sel compare".
-        arguments: the command's arguments.
-    """
+    """Return a program and its arguments as one command line, with placeholders for local folders."""
     shown: list[str] = []
     left = iter(arguments)
     for argument in left:
@@ -71,14 +66,7 @@ NOT_FLAGS = {"algo", "algo_args", "out"}  # replaced by --algos and by this comm
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     parser = make_parser()
     config, flags = command_line.parse(parser, arguments)
     if flags.presets is None:
@@ -149,7 +137,9 @@ def compare(jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Seq
 
     logs.make(log, out)  # report a missing package before the first run
     command = quoted_command("fedjax-sel compare", arguments)
-    found = compared.run(jobs, out, command, _say, watching=lambda job: logs.make(log, Path(str(job.config.run.out))))
+    found = compared.run(
+        jobs, out, command, command_line.say, watching=lambda job: logs.make(log, Path(str(job.config.run.out)))
+    )
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {how} resumes")
@@ -160,12 +150,3 @@ def compare(jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Seq
     for text in found.failed:
         print(f"failed: {text}", file=sys.stderr)
     return 3 if found.failed else 0
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def entry_point() -> int:
-    """Run the installed command `fedjax-sel compare`."""
-    return command_line.guarded(main)

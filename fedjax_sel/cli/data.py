@@ -13,7 +13,6 @@ import numpy as np
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
-from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,67 +27,31 @@ _MAX_LEGEND = 20
 _GEMD_COHORTS = 2000
 
 
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """Summary numbers of a partition.
+def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, population: np.ndarray) -> dict[str, str]:
+    """Return the table rows about labels, from counts per client and label, [N, C], and in all data, [C].
 
-    Attributes:
-        sizes: smallest, median and largest number of examples per client.
-        labels_per_client: smallest, mean and largest number of distinct labels per client.
-        total_variation: mean total-variation distance (0 to 1) between the label distributions of a client and of all
-            data.
-        random_gemd: expected GEMD of a uniformly random cohort (0 to 2, lower is more diverse).
-        num_selected: size of that cohort.
-    """
-
-    sizes: tuple[int, float, int]
-    labels_per_client: tuple[int, float, int]
-    total_variation: float
-    random_gemd: float
-    num_selected: int
-
-
-def summarise(label_counts: np.ndarray, population: np.ndarray, num_selected: int, seed: int) -> Summary:
-    """Compute the summary numbers of a partition.
-
-    Args:
-        label_counts: int ``[N, C]``, number of examples per client and label.
-        population: int ``[C]``, number of examples per label in the whole training set.
-        num_selected: clients in a cohort.
-        seed: seed of the random cohorts.
-
-    Returns:
-        The summary. The expected GEMD (FL-DP3S Eq. 15) is a mean over 2,000 random cohorts.
+    The expected GEMD (FL-DP3S Eq. 15) is a mean over 2,000 random cohorts.
     """
     sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
     reference = population / population.sum()
     shares = label_counts / np.maximum(sizes, 1)[:, None]
+    total_variation = np.abs(shares - reference).sum(axis=1).mean() / 2
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     distances = []
     for _ in range(_GEMD_COHORTS):
         cohort = label_counts[rng.choice(len(sizes), num_selected, replace=False, shuffle=False)].sum(axis=0)
         distances.append(np.abs(cohort / max(cohort.sum(), 1) - reference).sum())
-    return Summary(
-        sizes=(int(sizes.min()), float(np.median(sizes)), int(sizes.max())),
-        labels_per_client=(int(num_labels.min()), float(num_labels.mean()), int(num_labels.max())),
-        total_variation=float(np.abs(shares - reference).sum(axis=1).mean() / 2),
-        random_gemd=float(np.mean(distances)),
-        num_selected=num_selected,
-    )
+    return {
+        "labels per client": f"{num_labels.min()} to {num_labels.max()}, mean {num_labels.mean():.2f}",
+        "distance to all data": f"{total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
+        f"GEMD of {num_selected} at random": f"{np.mean(distances):.3f} (expected; 0 to 2, low is diverse)",
+    }
 
 
-def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
-    """Draw a heat map of labels (columns) by client (rows); darker means a larger share of the client's data.
-
-    Args:
-        label_counts: int ``[N, C]``.
-        max_clients: largest number of rows; a larger federation shows evenly spaced clients.
-
-    Returns:
-        Several lines of text.
-    """
+def text_heat_map(label_counts: np.ndarray) -> str:
+    """Draw label counts [N, C] as a text heat map for at most 20 evenly spaced clients; darker is a larger share."""
     num_clients, num_classes = label_counts.shape
-    shown = np.unique(np.linspace(0, num_clients - 1, min(num_clients, max_clients)).astype(int))
+    shown = np.unique(np.linspace(0, num_clients - 1, min(num_clients, 20)).astype(int))
     width = max(1, min(3, 62 // num_classes))
     heading = "share of each label (columns) in each client (rows): blank 0 % to █ 100 %"
     if len(shown) < num_clients:
@@ -106,15 +69,7 @@ def text_heat_map(label_counts: np.ndarray, max_clients: int = 20) -> str:
 
 
 def figure(label_counts: np.ndarray, title: str) -> Figure:
-    """Draw the labels of each client, as stacked bars or (for many clients) a heat map, and the client sizes.
-
-    Args:
-        label_counts: int ``[N, C]``.
-        title: title of the figure.
-
-    Returns:
-        A matplotlib figure, not attached to a window.
-    """
+    """Draw label counts [N, C], as stacked bars or (for many clients) a heat map, and the client sizes."""
     drawing = _drawing((11, 4.5), title)
     left, right = drawing.subplots(1, 2, width_ratios=(3.2, 1))
     if len(label_counts) <= _MAX_BARS and label_counts.shape[1] <= _MAX_LEGEND:
@@ -125,44 +80,10 @@ def figure(label_counts: np.ndarray, title: str) -> Figure:
     return drawing
 
 
-def figure_of_sizes(sizes: np.ndarray, title: str) -> Figure:
-    """Draw only the client sizes, for data without labels.
-
-    Args:
-        sizes: int ``[N]``, number of examples per client.
-        title: title of the figure.
-
-    Returns:
-        A matplotlib figure, not attached to a window.
-    """
-    drawing = _drawing((5, 4.5), title)
-    _draw_sizes(drawing.subplots(), sizes)
-    return drawing
-
-
-def save(drawing: Figure, path: Path) -> None:
-    """Write a figure to a file.
-
-    Args:
-        drawing: the figure.
-        path: path of the file; its suffix chooses the format.
-
-    Raises:
-        UserError: the file cannot be written, or the format is unknown.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(path, dpi=150)
-    except (OSError, ValueError) as problem:
-        raise UserError(f"cannot write the figure to {path} ({problem}): choose another --out") from problem
-
-
 def _drawing(size: tuple[float, float], title: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(drawing)
     drawing.suptitle(title)
     return drawing
 
@@ -214,14 +135,7 @@ EPILOG = """examples:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     config, flags = command_line.parse(make_parser(), arguments)
     if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
         config = config.replace(num_selected=config.partition.num_clients)
@@ -249,12 +163,11 @@ def make_parser() -> Parser:
 
 
 def _preview(config: Config, flags: argparse.Namespace) -> None:
-    import numpy as np
-
     from fedjax_sel import strategies
     from fedjax_sel.data import partition
     from fedjax_sel.experiment.checking import server_validation
     from fedjax_sel.experiment.problem import deal, load_data  # the partition of a run with this seed
+    from fedjax_sel.reporting import plots
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -263,31 +176,22 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
+    about_labels: dict[str, str] = {}
     if dataset.has_classes:
-        save(figure(counts, title), flags.picture)
+        drawing = figure(counts, title)
         population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
-        about_labels = _about_labels(summarise(counts, population, config.selection.num_selected, seed))
+        about_labels = _about_labels(counts, config.selection.num_selected, seed, population)
     else:
-        save(figure_of_sizes(parts.sizes, title), flags.picture)
-        about_labels = {}
+        drawing = _drawing((5, 4.5), title)
+        _draw_sizes(drawing.subplots(), parts.sizes)
+    plots.save(drawing, flags.picture, dpi=150)
     _print(dataset, parts, seed, about_labels, held_out)
     if dataset.has_classes:
         print(f"\n{text_heat_map(counts)}")
     print(f"\npicture: {flags.picture}", flush=True)
 
 
-def _about_labels(summary: Summary) -> dict[str, str]:
-    """Return the table rows that require class targets."""
-    fewest, mean, largest = summary.labels_per_client
-    return {
-        "labels per client": f"{fewest} to {largest}, mean {mean:.2f}",
-        "distance to all data": f"{summary.total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
-        f"GEMD of {summary.num_selected} at random": f"{summary.random_gemd:.3f} (expected; 0 to 2, low is diverse)",
-    }
-
-
 def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str, str], held_out: int) -> None:
-    import numpy as np
     from rich.console import Console
 
     sizes = parts.sizes
@@ -305,8 +209,3 @@ def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for name, value in rows.items():
         console.print(f"{name:<22}{value}")
-
-
-def entry_point() -> int:
-    """Run the command, for `python -m`."""
-    return command_line.guarded(main)

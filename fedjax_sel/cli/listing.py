@@ -27,23 +27,14 @@ SECTIONS = ("strategies", "optimizers", "models", "datasets", "partitions", "tas
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
-    flags = make_parser().parse_args(arguments)
-    print(text(flags.names))
+    """Run the command."""
+    print(text(make_parser().parse_args(arguments).names))
     return 0
 
 
 def make_parser() -> Parser:
     """Make the command's parser."""
     parser = Parser(prog="fedjax-sel list", usage="fedjax-sel list [NAME ...]", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to show")
     action = what.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name listed there (default: all)"
@@ -54,14 +45,7 @@ def make_parser() -> Parser:
 
 
 def text(names: Sequence[str] = ()) -> str:
-    """Return the command's output.
-
-    Args:
-        names: section or entry names; empty means all sections.
-
-    Raises:
-        UserError: If a name is unknown.
-    """
+    """Return the text on sections or entries by name; no names mean all sections."""
     from fedjax_sel.cli import catalogue
     from fedjax_sel.core import plugins
 
@@ -108,15 +92,8 @@ def _in_full(name: str, item: "Item", section: "Section", found: "Mapping[str, S
         for key, one in item.parameters.items():
             lines.append(command_line.fill(f"{one.default} ({one.allowed})", "  ", " " * 6))
             lines += [command_line.fill(item.meanings[key], " " * 6)] if key in item.meanings else []
-    rest = item.page.removeprefix(item.about).strip()
-    if rest:
+    if rest := item.page.removeprefix(item.about).strip():
         lines += ["", command_line.page(rest)]
-    related = [one for section in found.values() for one in section.items if one.startswith(f"{name}/")]
-    if related:
+    if related := [one for section in found.values() for one in section.items if one.startswith(f"{name}/")]:
         lines += ["", command_line.fill(f"See also: {', '.join(related)}.")]
     return "\n".join(lines).replace("\n\n\n", "\n\n")
-
-
-def entry_point() -> int:
-    """Run the command, for `python -m`."""
-    return command_line.guarded(main)

@@ -4,7 +4,7 @@ import argparse
 import importlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -13,13 +13,8 @@ from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
 
-# Shell completion of commands, flags and flag values, through the optional package argcomplete.
-#
-# The shell requests completions by running the command with the variable `_ARGCOMPLETE` set. The registries' names are
-# duplicated here, because reading the registries imports JAX, which is too slow for the TAB key. A test compares the
-# two.
-
-
+# Names for completion by the optional package argcomplete. They duplicate the registries' names, because reading the
+# registries imports JAX, which is too slow for the TAB key. A test compares the two.
 NAMES = {
     "algo": (
         "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort",
@@ -31,18 +26,8 @@ NAMES = {
 _LIKE = {"algos": "algo", "optimizers": "optimizer", "presets": "preset"}
 
 
-def complete(
-    make_first: Callable[[], argparse.ArgumentParser],
-    commands: Iterable[str],
-    make_parser: Callable[[str], argparse.ArgumentParser],
-) -> None:
-    """Print completions and exit if a shell requests them; otherwise do nothing.
-
-    Args:
-        make_first: factory of the top-level parser.
-        commands: the command names.
-        make_parser: factory of a command's parser, by command name.
-    """
+def complete() -> None:
+    """Print completions and exit if a shell requests them; otherwise do nothing."""
     if "_ARGCOMPLETE" not in os.environ:
         return
     try:
@@ -53,12 +38,12 @@ def complete(
     skipped = int(os.environ["_ARGCOMPLETE"]) - 1  # words before the program name, such as python -m
     words = line[: int(os.environ.get("COMP_POINT", len(line)))].split(" ")
     before = [word for word in words[:-1] if word][skipped:]
-    if len(before) > 1 and before[1] in commands:
+    if len(before) > 1 and before[1] in COMMANDS:
         os.environ["_ARGCOMPLETE"] = str(skipped + 2)  # argcomplete then counts the command as part of the program name
-        parser = make_parser(before[1])
+        parser = module_of(before[1]).make_parser()
     else:
-        parser = make_first()
-        parser.add_argument("command", choices=list(commands))
+        parser = make_parser()
+        parser.add_argument("command", choices=list(COMMANDS))
     offer(parser)
     argcomplete.autocomplete(parser, always_complete_options="long")
 
@@ -114,20 +99,11 @@ COMMANDS = {
     "report": Command("look", "compare existing runs in a table, a plot or an HTML page", "report"),
     "test": Command("check", "check that a strategy of your own satisfies the strategy contract", "test"),
 }
-
-
 STUDIES = ("reproduce", "leaderboard")  # commands of earlier versions
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command, or print the overview of commands.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run a command, or print the overview of commands."""
     flags = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
     rest = arguments[len(flags) :]
     if not rest or "-h" in flags or "--help" in flags:
@@ -150,28 +126,17 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(f"fedjax_sel.cli.{COMMANDS[name].module}")
 
 
-def parser_of(name: str) -> Parser:
-    """Return the parser of a command."""
-    return module_of(name).make_parser()
-
-
 def make_parser() -> Parser:
     """Make the top-level parser, whose help lists the commands."""
     width = max(map(len, COMMANDS))
     lines = []
     for group, commands in itertools.groupby(COMMANDS.items(), lambda item: item[1].group):
         lines += [f"{group}:", *(f"  {name:<{width}}  {command.about}" for name, command in commands), ""]
-    parser = Parser(
-        prog="fedjax-sel",
-        description=DESCRIPTION,
-        usage="fedjax-sel COMMAND [flags]",
-        epilog="\n".join([*lines, EXAMPLES]),
-    )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
+    usage, epilog = "fedjax-sel COMMAND [flags]", "\n".join([*lines, EXAMPLES])
+    return Parser(prog="fedjax-sel", description=DESCRIPTION, usage=usage, epilog=epilog)
 
 
 def entry_point() -> int:
     """Run the installed command `fedjax-sel`."""
-    complete(make_parser, COMMANDS, parser_of)
+    complete()
     return command_line.guarded(main)

@@ -1,13 +1,12 @@
 """`fedjax-sel report`: a table and a plot per setting, or one HTML page, from run folders."""
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel.cli import command_line
-from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.cli.command_line import Parser, say
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 
@@ -27,28 +26,19 @@ SECONDS = 5  # polling interval of --watch
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     parsed = make_parser().parse_args(arguments)
     _check(parsed)
 
-    from fedjax_sel.reporting.html import content as settings
+    from fedjax_sel.reporting.html import content
 
     if parsed.watch:
         return _watch(parsed.folders, parsed.html, not parsed.quick)
-    found = settings.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
+    found = content.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE)
     if parsed.html is not None:
-        from fedjax_sel.reporting.html import content as sources
-
-        _write(parsed.html, sources.Reader(not parsed.quick, _say).chapters(found, {}))
+        _write(parsed.html, content.Reader(not parsed.quick, say).chapters(found, {}))
         print(f"Report in {parsed.html}")
     return 0
 
@@ -56,12 +46,8 @@ def main(arguments: Sequence[str]) -> int:
 def make_parser() -> Parser:
     """Make the command's parser."""
     parser = Parser(
-        prog="fedjax-sel report",
-        usage="fedjax-sel report FOLDER ... [flags]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
+        prog="fedjax-sel report", usage="fedjax-sel report FOLDER ... [flags]", description=DESCRIPTION, epilog=EPILOG
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to show")
     what.add_argument(
         "folders",
@@ -111,25 +97,21 @@ def _check(parsed: argparse.Namespace) -> None:
     page.plotly()
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
     from fedjax_sel.reporting.html import page
 
-    content = page.render(chapters, refresh).encode()
+    text = page.render(chapters, refresh).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, content)
+        files.write(path, text)
     except OSError as error:
         raise UserError(f"--html: cannot write {path} ({error.strerror or error}); choose another file") from error
 
 
 def _runs(given: list[Path]) -> list[Path]:
-    from fedjax_sel.reporting.html import content as settings
+    from fedjax_sel.reporting.html import content
 
-    return list(dict.fromkeys(run for path in given for run in settings.runs_in(path)))
+    return list(dict.fromkeys(run for path in given for run in content.runs_in(path)))
 
 
 def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
@@ -138,7 +120,7 @@ def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
 
     empty = [run for run in runs if run not in given and folder.shows_nothing(run)]
     for run in empty:
-        _say(f"{run} has no complete round yet; skipped")
+        say(f"{run} has no complete round yet; skipped")
     return [run for run in runs if run not in empty] or runs
 
 
@@ -147,12 +129,11 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 
     A folder of runs may gain runs, so it is followed until the user interrupts.
     """
-    from fedjax_sel.reporting.html import content as settings
-    from fedjax_sel.reporting.html import content as sources
+    from fedjax_sel.reporting.html import content
     from fedjax_sel.runs import reading
 
-    reader, before, last = sources.Reader(with_data, _say), None, None
-    _say(f"following {', '.join(map(str, given))}; stop with Ctrl-C")
+    reader, before, last = content.Reader(with_data, say), None, None
+    say(f"following {', '.join(map(str, given))}; stop with Ctrl-C")
     try:
         while True:
             folders = _runs(given)
@@ -160,18 +141,14 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
             results = {folder: result for folder, (result, _) in seen.items() if result.num_rounds}
             with_cohorts = {folder: seen[folder][1] for folder in results}
             rounds = {folder: result.num_rounds for folder, result in results.items()}
-            done = (
-                rounds == with_cohorts
-                and len(results) == len(folders)
-                and all(one.finished for one in results.values())
-            )
+            done = rounds == with_cohorts and all(one.finished and one.num_rounds for one, _ in seen.values())
             # One more look after the last round: files written after it are complete by then.
             finished = done and folders == given and before == (rounds, with_cohorts)
             if results and (finished or before != (rounds, with_cohorts)):
-                found = settings.by_setting(list(results), results.__getitem__)
+                found = content.by_setting(list(results), results.__getitem__)
                 last = reader.chapters(found, with_cohorts)
                 _write(path, last, None if finished else SECONDS)
-                _say(f"{path}: " + ", ".join(f"{folder.name} {count}" for folder, count in rounds.items()) + " rounds")
+                say(f"{path}: " + ", ".join(f"{folder.name} {count}" for folder, count in rounds.items()) + " rounds")
                 before = rounds, with_cohorts
             if finished:
                 break
@@ -186,7 +163,7 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 def _tables_and_pictures(found: list, out: Path) -> None:
     from fedjax_sel.cli import catalogue
     from fedjax_sel.reporting import plots
-    from fedjax_sel.reporting.html import content as settings
+    from fedjax_sel.reporting.html import content
 
     for number, setting in enumerate(found, start=1):
         picture = out
@@ -196,12 +173,7 @@ def _tables_and_pictures(found: list, out: Path) -> None:
             print(f"{'' if number == 1 else chr(10)}## {plots.title(first.config, first.data_source)}\n")
             if setting.differs:
                 print(f"Different setting: {setting.differs}\n")
-        named = settings.named(setting)
+        named = content.named(setting)
         print(catalogue.markdown(named))
         plots.curves(named, picture)
         print(f"\nCurves in {picture}")
-
-
-def entry_point() -> int:
-    """Run the command, for `python -m`."""
-    return command_line.guarded(main)

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Sequence
 
 from fedjax_sel import config
-from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.errors import UserError
 
@@ -20,14 +19,7 @@ Exit codes: 0 it conforms; 1 a check failed, or unexpected error; 2 invalid inpu
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        0 if it conforms, 1 if a check failed.
-    """
+    """Run the command."""
     flags: argparse.Namespace = make_parser().parse_args(arguments)
 
     from fedjax_sel import devices, strategies, testing  # imports JAX, which --help does not need
@@ -46,7 +38,6 @@ def main(arguments: Sequence[str]) -> int:
 def make_parser() -> Parser:
     """Make the command's parser."""
     parser = Parser(prog="fedjax-sel test", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to check")
     what.add_argument(
         "algo", metavar="ALGO", help="mypackage.module:factory, or a name from fedjax-sel list strategies"
@@ -64,8 +55,3 @@ def make_parser() -> Parser:
     )
     how.add_argument("--no-run", action="store_true", help="skip the short training run")
     return parser
-
-
-def entry_point() -> int:
-    """Run the command, for `python -m`."""
-    return command_line.guarded(main)

@@ -32,14 +32,7 @@ are kept). A closed output pipe (| head) does not stop the run.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: the command-line arguments, without the program name.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command."""
     config, flags = command_line.parse(make_parser(), arguments)
     if flags.list:
         print(listing.text())
@@ -70,12 +63,7 @@ def make_parser() -> Parser:
 
 
 def train(config: Config, log: Sequence[str] = ()) -> int:
-    """Run an experiment, write its folder, and print the result table.
-
-    Args:
-        config: the run's configuration.
-        log: the external logging tools, a subset of `logs.NAMES`.
-    """
+    """Run an experiment, write its folder, print the result table, and return the exit code."""
     from fedjax_sel import devices, logs
     from fedjax_sel.cli import catalogue
     from fedjax_sel.reporting import plots

@@ -59,19 +59,11 @@ class ComparisonResult:
 
     @property
     def tables(self) -> "dict[str, pandas.DataFrame]":
-        """The pandas DataFrames `comparison`, with one row per run, and `comparison_pairs`.
-
-        Raises:
-            UserError: pandas is not installed.
-        """
+        """The pandas DataFrames `comparison`, with one row per run, and `comparison_pairs`."""
         return {name: files.of_csv(text) for name, text in self.as_csv().items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return the table of `comparison.csv`, one row per run.
-
-        Raises:
-            UserError: pandas is not installed.
-        """
+        """Return the table of `comparison.csv`, one row per run."""
         return self.tables[TABLE]
 
     def result(self, algo: str, setting: str | None = None, optimizer: str = "") -> Result:
@@ -110,16 +102,7 @@ def run(
 ) -> ComparisonResult:
     """Check the jobs, run them in order, and write tables and plots; the tables are updated after each run.
 
-    Args:
-        jobs: the jobs from `make_jobs`.
-        out: the folder.
-        command: the command or call, for the page.
-        say: a function that shows a message to the user.
-        progress: whether each run shows its progress.
-        watching: function from a job to its run's callbacks.
-
-    Raises:
-        UserError: a job has an error that the user can fix, or another comparison writes to the folder.
+    `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks.
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
@@ -133,9 +116,8 @@ def run(
             for done in sweep.run_all(checked, say, progress, watching):
                 found = _with(found, done, say)
                 if done.result is not None:
-                    plots.curves_if_lost(
-                        {done.job.algo: done.result}, Path(str(done.job.config.run.out)) / "curves.png"
-                    )
+                    picture = Path(str(done.job.config.run.out)) / "curves.png"
+                    plots.curves_if_lost({done.job.algo: done.result}, picture)
                 _write(found, command)  # after each run, so that the tables can be read early
         except KeyboardInterrupt:
             return dataclasses.replace(found, stopped=True)
@@ -145,13 +127,7 @@ def run(
 
 
 def of_settings(
-    algos: Any,
-    settings: Any,
-    out: str | Path,
-    optimizers: Any,
-    watching: Any,
-    log: str | Sequence[str],
-    progress: bool,
+    algos: Any, settings: Any, out: str | Path, optimizers: Any, watching: Any, log: str | Sequence[str], progress: bool
 ) -> ComparisonResult:
     """Run a comparison from Python; see `fedjax_sel.run_comparison`."""
     chosen, named = _several("algos", algos, (str, sweep.KINDS["--algos"])), _named(settings, (Config, Experiment))
@@ -227,7 +203,5 @@ def _write(found: ComparisonResult, command: str) -> None:
         try:
             files.write(found.out / name, text.encode())
         except OSError as error:
-            reason = error.strerror or error
-            raise UserError(
-                f"--out: cannot write {found.out / name} ({reason}); free disk space or give another folder"
-            ) from error
+            reason = f"cannot write {found.out / name} ({error.strerror or error})"
+            raise UserError(f"--out: {reason}; free disk space or give another folder") from error

@@ -36,7 +36,7 @@ class Pair(NamedTuple):
     @property
     def conditions(self) -> str:
         """The setting and optimizer; pairs under the same conditions follow one table."""
-        return conditions(self.setting, self.optimizer)
+        return _conditions(self)
 
 
 class Spread(NamedTuple):
@@ -76,18 +76,18 @@ class Row(NamedTuple):
 
     @property
     def conditions(self) -> str:
-        """The row's setting and optimizer; rows under the same conditions share a table."""
-        return conditions(self.setting, self.optimizer)
+        """The setting and optimizer; rows under the same conditions share a table."""
+        return _conditions(self)
+
+
+def _conditions(found: Pair | Row) -> str:
+    return f"{found.setting}, {found.optimizer}" if found.optimizer else found.setting
 
 
 def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
     """Return each strategy against `random`, or against the first strategy under the same conditions without it.
 
     Holm's correction is over all strategies under the same conditions, for each measure.
-
-    Args:
-        rows: rows of the finished runs.
-        results: results in the order of the rows.
     """
     found = []
     for shared in dict.fromkeys(row.conditions for row in rows):
@@ -118,19 +118,9 @@ def _of_restricted_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[R
     words = f"rounds to {result.target_in_words}, restricted to {horizon}"
     shares = [float(statistics.share_arrived(one, horizon)) for one in rounds]
     families = _family([statistics.restricted(one, horizon) for one in rounds], higher_is_better=False)
+    kind = (first.algo, RESTRICTED_ROUNDS, words, horizon)
     return [
-        Pair(
-            row.setting,
-            row.optimizer,
-            row.algo,
-            first.algo,
-            RESTRICTED_ROUNDS,
-            words,
-            horizon,
-            share,
-            shares[0],
-            compared,
-        )
+        Pair(row.setting, row.optimizer, row.algo, *kind, share, shares[0], compared)
         for (row, _), share, compared in zip(others, shares[1:], families)
     ]
 
@@ -150,21 +140,20 @@ def pairs_as_csv(pairs: Iterable[Pair]) -> str:
     columns = [name for name in Pair._fields if name not in ("words", "found")]
     writer.writerow([*columns, *Comparison._fields])
     for pair in pairs:
-        cells = [_plain_pair(getattr(pair, name)) for name in columns]
-        numbers = [NOT_REACHED] * len(Comparison._fields) if pair.found is None else map(_plain_pair, pair.found)
+        cells = [_plain(getattr(pair, name)) for name in columns]
+        numbers = [NOT_REACHED] * len(Comparison._fields) if pair.found is None else map(_plain, pair.found)
         writer.writerow([*cells, *numbers])
     return text.getvalue()
 
 
-def _plain_pair(value: str | float | None) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return "" if np.isnan(value) else f"{value:.7g}"
-
-
 def texts_of(pair: Pair) -> list[str]:
     """Return the table cells of a pair: the difference, its interval, p after Holm, and the verdict."""
-    return _pair_cells(pair.found, _DIGITS[pair.measure])
+    found, digits = pair.found, _DIGITS[pair.measure]
+    if found is None:
+        return [NOT_REACHED, NOT_REACHED, NOT_REACHED, "not measured"]
+    interval = f"{found.low:+.{digits}f} to {found.high:+.{digits}f} ({100 * found.level:.4g} %)"
+    difference = f"{found.difference:+.{digits}f}"
+    return [difference, "" if np.isnan(found.low) else interval, f"{found.p_holm:.2g}", found.verdict]
 
 
 def too_few_seeds(pairs: Sequence[Pair]) -> str:
@@ -194,18 +183,6 @@ def _table(pairs: Sequence[Pair]) -> str:
     return "\n".join([*lines, "", few] if few else lines)
 
 
-def _pair_cells(found: Comparison | None, digits: int) -> list[str]:
-    if found is None:
-        return [NOT_REACHED, NOT_REACHED, NOT_REACHED, "not measured"]
-    interval = f"{found.low:+.{digits}f} to {found.high:+.{digits}f} ({100 * found.level:.4g} %)"
-    return [
-        f"{found.difference:+.{digits}f}",
-        "" if np.isnan(found.low) else interval,
-        f"{found.p_holm:.2g}",
-        found.verdict,
-    ]
-
-
 NOT_REACHED = "N/A"
 NOTES = """± is the sample standard deviation over seeds. N/A: some seeds never reach the value; the number of seeds
 that do is in parentheses. Rounds and megabytes (10^6 bytes) to a target count up to the first round that reaches it,
@@ -220,20 +197,11 @@ worse: the interval excludes zero and the test is significant. No other verdict 
 Restricted: a seed that never reaches the target counts all rounds."""
 
 
-def conditions(setting: str, optimizer: str) -> str:
-    """Return the name of a setting and an optimizer, which is empty if only one is compared."""
-    return f"{setting}, {optimizer}" if optimizer else setting
-
-
 _MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen")
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
-    """Return the mean, the deviation and the median over seeds.
-
-    Args:
-        values: one value per seed, [seeds]; NaN if missing.
-    """
+    """Return the summary of one value per seed, [seeds]; NaN if missing."""
     values = np.asarray(values, np.float64)
     reached = int((~np.isnan(values)).sum())
     if reached < len(values):
@@ -243,15 +211,7 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
 
 
 def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan, optimizer: str = "") -> Row:
-    """Return a run's table row.
-
-    Args:
-        setting: name of the setting.
-        algo: name of the strategy.
-        result: the run's result.
-        selection_seconds: seconds of selection per round; NaN if not measured.
-        optimizer: name of the federated optimizer if several are compared, else empty.
-    """
+    """Return a run's table row; the optimizer is empty if only one is compared."""
     target = result.config.run.target_accuracy
     down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
     num_clients = result.config.partition.num_clients
@@ -289,9 +249,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
 def as_csv(rows: Sequence[Row]) -> str:
     """Return the CSV table with one line per run; "N/A" if a seed never reaches a value, empty if not applicable.
 
-    A spread has the columns `_mean` and `_sd`, and if a seed may not reach it also `_median` and `_seeds_reached`.
-    Columns of the task's measure contain its name, `final_accuracy_mean`, or `final_measure_mean` if the runs have
-    different measures.
+    Columns of the task's measure contain its name, or "measure" if the runs have different measures.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -323,8 +281,10 @@ def _cells(value: Spread | None, may_fail: bool) -> list[str]:
     return shown + ([_plain(value.median), str(value.reached)] if may_fail else [])
 
 
-def _plain(value: float | None) -> str:
-    return "" if value is None or np.isnan(value) else f"{value:.7g}"
+def _plain(value: str | float | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "" if np.isnan(value) else f"{value:.7g}"
 
 
 def document(
@@ -335,16 +295,7 @@ def document(
     command: str,
     differences: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return the comparison as a Markdown page.
-
-    Args:
-        rows: rows of the finished runs.
-        titles: one-line descriptions by conditions, with the origin of the data.
-        failed: name and error of each failed run.
-        num_runs: number of planned runs.
-        command: the command or call that ran the comparison.
-        differences: tables of paired differences by conditions.
-    """
+    """Return the comparison as a Markdown page; `titles` and `differences` are by conditions."""
     parts = [f"# Comparison\n\n```\n{command}\n```"]
     missing = num_runs - len(rows) - len(failed)
     if missing:
@@ -356,16 +307,8 @@ def document(
     return "\n\n".join([*parts, *notes]) + "\n"
 
 
-def tables(
-    rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str] = MappingProxyType({})
-) -> str:
-    """Return a Markdown table for each setting and optimizer, and for each setting a table of strategies by optimizers.
-
-    Args:
-        rows: rows of the finished runs.
-        titles: one-line descriptions by conditions, with the origin of the data.
-        differences: tables of paired differences by conditions, each placed after the table of its conditions.
-    """
+def tables(rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str]) -> str:
+    """Return Markdown tables by conditions, each with its differences, and by setting one of the optimizers."""
     parts = []
     for setting in dict.fromkeys(row.setting for row in rows):
         here = [row for row in rows if row.setting == setting]
@@ -379,14 +322,9 @@ def tables(
 
 
 def by_optimizer(rows: Sequence[Row]) -> str:
-    """Return Markdown tables of strategies by optimizers, for the measure and for the costs of reaching the target.
-
-    Args:
-        rows: rows of one setting, at least one.
-    """
-    target = rows[0].target_accuracy
+    """Return Markdown tables of strategies by optimizers, for the measure and for the costs of reaching the target."""
     numbers = {f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": ("last_rounds", 4)}
-    if target is not None:
+    if rows[0].target_accuracy is not None:
         share = _share(rows[0])
         numbers |= {
             f"rounds to {share}": ("rounds_to_target", 1),
@@ -407,11 +345,7 @@ def by_optimizer(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """Return the Markdown table of one setting.
-
-    Args:
-        rows: rows of one setting, at least one.
-    """
+    """Return the Markdown table of one setting."""
     found = columns(rows)
     lines = ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
     for position, row in enumerate(rows):
@@ -420,17 +354,12 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the table's columns by heading, one formatted cell per row.
-
-    Args:
-        rows: rows of one setting, at least one.
-    """
-    target = rows[0].target_accuracy
+    """Return the table's columns by heading, one formatted cell per row."""
     found = {
         f"final test {rows[0].measure}": [_mean_and_deviation(row.final, 4) for row in rows],
         f"mean of the last {metrics.LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds, 4) for row in rows],
     }
-    if target is not None:
+    if rows[0].target_accuracy is not None:
         share = _share(rows[0])
         found |= {
             f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
@@ -477,6 +406,4 @@ def _median(value: Spread | None) -> str:
 
 def _short(value: float) -> str:
     """Format a number with three significant digits, or as an integer from 100 on; empty if unknown."""
-    if np.isnan(value):
-        return ""
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return "" if np.isnan(value) else f"{value:.3g}" if value < 100 else f"{value:.0f}"

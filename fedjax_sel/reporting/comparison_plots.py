@@ -1,6 +1,5 @@
 """Plots of a comparison: curves, amounts, and small multiples."""
 
-import io
 import itertools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -10,19 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import metrics
-from fedjax_sel.core import files, parsing
-from fedjax_sel.errors import UserError
+from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread
-from fedjax_sel.reporting.plots import Style, styles_of
+from fedjax_sel.reporting.plots import Style, save, styles_of
 from fedjax_sel.runs.records import Result
 
-# Small multiples: one small panel per strategy, for comparisons of many strategies.
-#
-# Many bands on one axis hide each other. Each panel highlights one strategy's line and band in front of the baseline's
-# line and the faint lines of all others. All panels share their axes.
-
-
+# Small multiples, one panel per strategy, because many bands on one axis hide each other. Each panel highlights one
+# strategy's line and band in front of the baseline's line and the faint lines of all others. Panels share their axes.
 MANY = 6  # strategies that fit in one panel; more get small multiples in addition
 COLUMNS = 4
 PANEL = (2.6, 1.95)  # inches
@@ -52,13 +46,13 @@ def draw_multiples(
     largest: float = np.inf,
     logarithmic_from: float | None = None,
 ) -> None:
-    """Draw a panel for each strategy except the baseline.
+    """Draw a panel for each strategy except the baseline, whose line is drawn in all panels.
 
     Args:
         place: a Matplotlib figure or subfigure.
         curves: curves by strategy.
         styles: styles by strategy.
-        baseline: the strategy whose line is drawn in all panels, if it is among the curves.
+        baseline: the baseline, which need not be among the curves.
         labels: labels of the horizontal and the vertical axis.
         title: heading above all panels.
         largest: upper limit of the measure.
@@ -124,27 +118,12 @@ def figure(width: float, height: float) -> Any:
 
 def headline(panel: Panel, width: float) -> str:
     """Return the setting and the data source, wrapped to a width in inches."""
-    first = panel.results[0]
-    return "\n".join(
-        map(
-            parsing.label,
-            [panel.conditions, *textwrap.wrap(plots.title(first.config, first.data_source), round(10.5 * width))],
-        )
-    )
+    title = plots.title(panel.results[0].config, panel.results[0].data_source)
+    return "\n".join(map(parsing.label, [panel.conditions, *textwrap.wrap(title, round(10.5 * width))]))
 
 
 def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
-    """Draw and save a figure of curves.
-
-    Args:
-        panels: the panels.
-        styles: styles of all strategies, by name.
-        painter: function (axis, panel, styles) -> None that draws one panel.
-        path: the PNG file.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Draw each panel with `painter(axis, panel, styles)`, and save the figure."""
     # With several optimizers, each setting gets its own row.
     optimizers = {panel.rows[0].optimizer for panel in panels}
     columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
@@ -163,24 +142,9 @@ def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path
         for handle, label in zip(*axis.get_legend_handles_labels()):
             handles.setdefault(label, handle)
     ordered = [name for name in map(parsing.label, styles) if name in handles]
-    picture.legend(
-        [handles[name] for name in ordered], ordered, loc="outside right upper", frameon=False, handlelength=3.5
-    )
+    shown = [handles[name] for name in ordered]
+    picture.legend(shown, ordered, loc="outside right upper", frameon=False, handlelength=3.5)
     save(picture, path)
-
-
-def save(picture: Any, path: Path) -> None:
-    """Write a figure.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    try:
-        drawn = io.BytesIO()  # in memory first, so that the file is written atomically
-        picture.savefig(drawn, format=path.suffix.removeprefix("."), dpi=110)
-        files.write(path, drawn.getvalue())
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error
 
 
 def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
@@ -214,11 +178,9 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
 
 def _numbers(row: Row, target: bool) -> dict[str, tuple[str, str, float]]:
     """Return the heat maps of a setting by title: field, format, and +1 if larger is better, else -1."""
-    better = 1.0 if row.higher_is_better else -1.0
     title = f"mean test {row.measure} of the last {metrics.LAST_ROUNDS} rounds"
-    return {title: ("last_rounds", "{:.3f}", better)} | (
-        {"rounds to the target": ("rounds_to_target", "{:.0f}", -1.0)} if target else {}
-    )
+    found = {title: ("last_rounds", "{:.3f}", 1.0 if row.higher_is_better else -1.0)}
+    return found | ({"rounds to the target": ("rounds_to_target", "{:.0f}", -1.0)} if target else {})
 
 
 def amounts_of(
@@ -267,9 +229,8 @@ def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar
         return
     if bar:
         whisker = {"linewidth": 0.9, "capsize": 2.5}
-        axis.barh(
-            place, mean, color=color, alpha=0.8, xerr=deviation or None, error_kw=whisker
-        )  # transparent, so that the black whisker is visible on a black bar
+        # Transparent, so that the black whisker is visible on a black bar.
+        axis.barh(place, mean, color=color, alpha=0.8, xerr=deviation or None, error_kw=whisker)
     else:
         axis.plot([mean], [place], color=color, marker="o", linestyle="none")
     axis.annotate(
@@ -367,14 +328,8 @@ def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         values = np.asarray(result.gemd, np.float64)
         measured = ~np.isnan(values).all(axis=0)  # an empty cohort has no GEMD
         if measured.any():
-            plots.draw(
-                axis,
-                np.flatnonzero(measured) + 1.0,
-                values[:, measured],
-                row.algo,
-                styles[row.algo],
-                together=len(panel.rows),
-            )
+            rounds = np.flatnonzero(measured) + 1.0
+            plots.draw(axis, rounds, values[:, measured], row.algo, styles[row.algo], together=len(panel.rows))
     axis.set_ylim(bottom=0)
     name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
 
@@ -412,28 +367,12 @@ def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved
     return picture
 
 
-__all__ = ["draw", "styles_of"]
-
-
 def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
-    """Draw the plots of a comparison.
-
-    Args:
-        rows: rows of the finished runs.
-        results: results in the order of the rows.
-        folder: the output folder.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
-    panels = [
-        Panel(
-            conditions,
-            [row for row in rows if row.conditions == conditions],
-            [result for row, result in zip(rows, results) if row.conditions == conditions],
-        )
-        for conditions in dict.fromkeys(row.conditions for row in rows)
-    ]
+    """Draw the plots of a comparison of finished runs; the results are in the order of the rows."""
+    panels = []
+    for conditions in dict.fromkeys(row.conditions for row in rows):
+        here = [(row, result) for row, result in zip(rows, results) if row.conditions == conditions]
+        panels.append(Panel(conditions, *map(list, zip(*here))))
     styles = styles_of(row.algo for row in rows)
     measures = {row.measure for row in rows}
     measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
@@ -441,15 +380,14 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         path = folder / f"{measure}_by_{name}.png"
         logarithmic = moved is not None and costs_differ_much(results, moved)
         lines(panels, styles, draw_measure(moved, logarithmic), path)
-        _draw_each(draw_each_run(panels, styles, moved, logarithmic), path.with_stem(f"{path.stem}_each"))
-    for name, painter in {
-        "selection_counts": selection_counts,
-        "clients_seen": clients_seen,
-        "gemd": gemd,
-    }.items():
-        lines(panels, styles, painter, folder / f"{name}.png")
-    amounts = {"rounds": "rounds_to_target", "megabytes down": "megabytes_down_to_target"}
-    amounts |= {"megabytes up": "megabytes_up_to_target"}
+        each, picture = path.with_stem(f"{path.stem}_each"), draw_each_run(panels, styles, moved, logarithmic)
+        if picture is None:
+            each.unlink(missing_ok=True)  # from an earlier call with more strategies
+        else:
+            save(picture, each)
+    for painter in (selection_counts, clients_seen, gemd):
+        lines(panels, styles, painter, folder / f"{painter.__name__}.png")
+    amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in ("rounds", "megabytes down", "megabytes up")}
     if any(row.target_accuracy is not None for row in rows):
         amounts_of(panels, styles, amounts, _to_target_label, folder / "to_target.png")
     else:
@@ -460,13 +398,6 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         (folder / "optimizers.png").unlink(missing_ok=True)  # from an earlier call with several optimizers
     seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
     amounts_of(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
-
-
-def _draw_each(picture: Any, path: Path) -> None:
-    if picture is None:
-        path.unlink(missing_ok=True)  # from an earlier call with more strategies
-    else:
-        save(picture, path)
 
 
 def _to_target_label(row: Row, label: str) -> str:

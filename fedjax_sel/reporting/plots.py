@@ -19,20 +19,13 @@ PNG_COLORS = 256
 
 
 def of(figure: Any) -> bytes:
-    """Return the PNG of a Matplotlib figure.
-
-    Args:
-        figure: a figure with few colors; only the antialiasing of its edges loses quality.
-    """
+    """Return the PNG of a Matplotlib figure, reduced to 256 colors, which affects only antialiased edges."""
     from PIL import Image
 
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
-    picture = (
-        Image.open(drawn)
-        .convert("RGB")
-        .quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    )
+    picture = Image.open(drawn).convert("RGB")
+    picture = picture.quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     picture.save(small, format="png", optimize=True)
     return small.getvalue()
 
@@ -74,9 +67,6 @@ def styles_of(names: Iterable[str]) -> dict[str, Style]:
     A strategy of the package always has the same style. A variant with parameters or an optimizer
     (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other strategies get the
     remaining styles in order.
-
-    Args:
-        names: strategy names; appending names does not change the styles of earlier ones.
     """
     own = {name: (color, color % 4) for color, name in enumerate(KNOWN)}
     # Starts after the first line style of each color, so that the first twelve other strategies get distinct colors.
@@ -111,10 +101,10 @@ class Band(NamedTuple):
 
 
 def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
-    """Return the mean plus and minus one sample standard deviation, clipped to the measure's range.
+    """Return the mean plus and minus one sample standard deviation, clipped to [0, largest].
 
     Args:
-        values: a measure in [0, largest], [seeds, points]; NaN if missing.
+        values: the measure, [seeds, points]; NaN if missing.
         largest: upper limit of the measure.
         window: window of a running mean over mean and deviation, in points.
     """
@@ -197,8 +187,7 @@ def title(config: Config, data_source: str) -> str:
     data = config.data.dataset
     data = data.removeprefix(VALUE) if is_value(data) else data.split(":")[0]
     return (
-        f"{data} ({data_source}), {settings.partition.removeprefix(VALUE)}{detail}; "
-        f"{settings.num_clients} clients, "
+        f"{data} ({data_source}), {settings.partition.removeprefix(VALUE)}{detail}; {settings.num_clients} clients, "
         f"{config.selection.num_selected} per round, {seeds} seed{'s' if seeds > 1 else ''}"
         f"{'' if training.optimizer == 'fedavg' else optimizer}"
     )
@@ -215,13 +204,6 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
 
     Lines are means over seeds; bands are plus and minus one sample standard deviation, clipped to the measure's range.
     With 100 rounds or more, a running mean over 2 % of the rounds is drawn over the faint raw mean.
-
-    Args:
-        results: results by name.
-        path: the image file.
-
-    Raises:
-        UserError: the file cannot be written.
     """
     from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
 
@@ -268,10 +250,15 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         handles, names, loc="outside lower center", ncols=min(len(names), 3 * columns), frameon=False, handlelength=3.5
     )
     figure.suptitle(parsing.label(title(first.config, first.data_source)))
+    save(figure, path)
+
+
+def save(figure: Any, path: Path, dpi: int = 110) -> None:
+    """Write a figure in the format of the path's suffix, PNG by default."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture = io.BytesIO()  # in memory first, so that the file is written atomically
-        figure.savefig(picture, format=path.suffix.removeprefix(".") or "png", dpi=110)
-        files.write(path, picture.getvalue())
+        drawn = io.BytesIO()  # in memory first, so that the file is written atomically
+        figure.savefig(drawn, format=path.suffix.removeprefix(".") or "png", dpi=dpi)
+        files.write(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error

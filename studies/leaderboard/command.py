@@ -94,7 +94,6 @@ def make_parser() -> Parser:
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to run")
     what.add_argument("parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist")
     what.add_argument("--list", action="store_true", help="list all parts with their run time, and exit")

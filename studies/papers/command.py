@@ -84,7 +84,6 @@ def make_parser() -> Parser:
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     what = parser.add_argument_group("what to run")
     what.add_argument("entries", nargs="*", metavar="ENTRY", help="tables and figures, such as fedcor/table1")
     what.add_argument("--list", action="store_true", help="list all tables and figures with their run time, and exit")

@@ -24,11 +24,7 @@ DIGITS = 5
 
 
 def short(values: Any) -> list[float | None]:
-    """Return numbers with five significant digits; None for non-finite values.
-
-    Args:
-        values: numbers [...], flattened in the result.
-    """
+    """Return numbers [...], flattened, with five significant digits; None for non-finite values."""
     return [_short(value) for value in np.asarray(values, np.float64).ravel().tolist()]
 
 
@@ -39,21 +35,8 @@ def _short(value: float) -> float | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def packed(values: np.ndarray) -> str:
-    """Return integers as little-endian uint16 in base64.
-
-    Args:
-        values: integers from -1 to 65534; -1 becomes 65535.
-    """
-    return base64.b64encode(np.asarray(values).astype("<u2").tobytes()).decode()
-
-
 def shades(values: np.ndarray) -> dict[str, Any]:
-    """Return numbers quantized to one byte between their minimum and maximum, in base64.
-
-    Args:
-        values: finite numbers [...].
-    """
+    """Return finite numbers quantized to one byte between their minimum and maximum, in base64."""
     low, high = float(values.min()), float(values.max())
     steps = np.rint((values - low) * (255.0 / (high - low) if high > low else 0.0)).astype(np.uint8)
     return {"low": _short(low), "high": _short(high), "bytes": base64.b64encode(steps.tobytes()).decode()}
@@ -74,14 +57,7 @@ class Setting(NamedTuple):
 
 
 def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = None) -> list[Setting]:
-    """Read runs and group them by setting, in the given order.
-
-    Args:
-        folders: run folders, finished or not.
-        read: function that reads a folder's result; None for `reading.load`.
-
-    Returns:
-        The settings, at least one.
+    """Read runs, by default with `reading.load`, and group them by setting in the given order.
 
     Raises:
         UserError: a folder has no readable run, or a run has no rounds.
@@ -94,35 +70,30 @@ def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = 
         if not result.num_rounds:
             raise UserError(f"{path}: the run ended in its first round; leave it out")
         conditions = _conditions(result, folder.made_from(path))
-        for earlier, results in found:
-            if earlier == conditions:
-                results[path] = result
-                break
-        else:
-            found.append((conditions, {path: result}))
+        same = next((results for earlier, results in found if earlier == conditions), None)
+        if same is None:
+            found.append((conditions, same := {}))
+        same[path] = result
     first = found[0][0]
     return [Setting(results, _difference(first, conditions)) for conditions, results in found]
 
 
 def named(setting: Setting) -> dict[str, Result]:
     """Return the runs of a setting by strategy and parameters, or by folder if two of those names are equal."""
-    names = [_name(result) for result in setting.results.values()]
+    names = [name_of(result) for result in setting.results.values()]
     unique = len(set(names)) == len(names)
     return {name if unique else str(path): result for name, (path, result) in zip(names, setting.results.items())}
 
 
-def _name(result: Result) -> str:
+def name_of(result: Result) -> str:
+    """Return a run's strategy with its parameters in brackets."""
     chosen = result.config.selection
     values = ",".join(f"{key}={value}" for key, value in chosen.algo_args)
     return f"{chosen.algo}[{values}]" if values else chosen.algo
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the run folders at a path: the path itself, or the run folders in it in order of their names.
-
-    Args:
-        path: a run's folder, or a folder of runs, e.g. from `compare --out`.
-    """
+    """Return the run folders at a path: the path itself, or the run folders in it, ordered by name."""
     if not path.is_dir() or folder.holds_run(path):
         return [path]
     deeper = [found for depth in ("*", "*/*", "*/*/*") for found in sorted(path.glob(depth)) if found.is_dir()]
@@ -145,13 +116,7 @@ def _difference(first: dict[str, Any], here: dict[str, Any]) -> str:
 
 
 def label_counts(path: Path) -> np.ndarray | None:
-    """Return the number of training examples per client and label of a run.
-
-    Args:
-        path: the run's folder.
-
-    Returns:
-        Label counts, int [seeds, N, C]; None if the targets are not classes.
+    """Return a run's training examples per client and label, int [seeds, N, C]; None if the targets are not classes.
 
     Raises:
         UserError: the data cannot be read or differ from the run's data, or the configuration names code to import.
@@ -178,11 +143,7 @@ def label_counts(path: Path) -> np.ndarray | None:
 
 
 def refuse_plugins(path: Path) -> None:
-    """Reject a run whose data or model needs code that its configuration names; a report must not import it.
-
-    Raises:
-        UserError: the configuration names code.
-    """
+    """Reject a run whose data or model needs code that its configuration names; a report must not import it."""
     named = folder.stored_config(path).plugins()
     if named:
         raise UserError(
@@ -256,10 +217,7 @@ class Run(NamedTuple):
 
 
 def curves(run: Run) -> dict[str, Any]:
-    """Return the run's curves by column: mean, sample standard deviation, minimum and maximum over seeds.
-
-    A point without a measurement is None.
-    """
+    """Return the run's curves by column, see `over_seeds`; a point without a measurement is None."""
     found = {name: summary(values) for name, values in run.result.measured.items() if not np.isnan(values).all()}
     seen = metrics.clients_seen(run.result.cohorts, run.result.config.partition.num_clients).astype(np.float64)
     seen[:, run.cohorts_known :] = np.nan
@@ -269,23 +227,14 @@ def curves(run: Run) -> dict[str, Any]:
 
 
 def summary(values: np.ndarray) -> dict[str, Any]:
-    """Return the curve of one measure; a point for several rounds is the mean of its measured rounds.
-
-    Args:
-        values: the measure, [seeds, rounds]; NaN if not measured.
-    """
+    """Return the curve of a measure [seeds, rounds]; a point for several rounds is the mean of its measured rounds."""
     width = block(values.shape[1])
     padded = np.pad(values.astype(np.float64), ((0, 0), (0, -values.shape[1] % width)), constant_values=np.nan)
-    points = metrics.mean_of_measured(padded.reshape(len(values), -1, width), axis=2)
-    return over_seeds(points)
+    return over_seeds(metrics.mean_of_measured(padded.reshape(len(values), -1, width), axis=2))
 
 
 def over_seeds(points: np.ndarray) -> dict[str, Any]:
-    """Return mean, deviation, minimum and maximum over seeds.
-
-    Args:
-        points: values [seeds, points]; NaN if missing.
-    """
+    """Return mean, deviation, minimum and maximum over seeds of values [seeds, points]; NaN if missing."""
     measured = ~np.isnan(points)
     count = measured.sum(axis=0)
     mean = metrics.mean_of_measured(points, axis=0)
@@ -315,7 +264,7 @@ def cohorts(run: Run) -> dict[str, Any] | None:
         "rounds": kept.shape[1],
         "every": every,
         "selected": kept.shape[2],
-        "ids": packed(kept),
+        "ids": base64.b64encode(kept.astype("<u2").tobytes()).decode(),  # -1 becomes 65535
     }
 
 
@@ -343,8 +292,6 @@ def _ranked(values: np.ndarray, most: int = 400) -> dict[str, Any]:
 
 
 MOST_CLIENTS = 250
-
-
 _CORRELATION = View(
     "embeddings",
     "embeddings",
@@ -355,42 +302,25 @@ _CORRELATION = View(
 VIEWS: dict[str, tuple[View, ...]] = {
     "fedcor": (_CORRELATION,),
     "fedgp": (_CORRELATION,),
-    "fl_dp3s": (
-        View(
-            "similarity",
-            "matrix",
-            "Similarity S of the clients' data profiles",
-            "A cohort Y is drawn with probability proportional to det(L_Y), L = S^T S: two similar clients seldom "
-            "train together.",
-        ),
-    ),
-    "divfl": (
-        View(
-            "distances",
-            "matrix",
-            "Distances D between the clients' gradients",
-            "The cohort is chosen so that each client is close to one of its members.",
-        ),
-    ),
-    "oort": (
-        View(
-            "utilities", "values", "Utility per client", "Clients with high utility are preferred; 0: not yet explored."
-        ),
-    ),
+    "fl_dp3s": (View(
+        "similarity", "matrix", "Similarity S of the clients' data profiles",
+        "A cohort Y is drawn with probability proportional to det(L_Y), L = S^T S: two similar clients seldom "
+        "train together.",
+    ),),
+    "divfl": (View(
+        "distances", "matrix", "Distances D between the clients' gradients",
+        "The cohort is chosen so that each client is close to one of its members.",
+    ),),
+    "oort": (View(
+        "utilities", "values", "Utility per client", "Clients with high utility are preferred; 0: not yet explored.",
+    ),),
     "gpfl": (View("reward_sum", "values", "Sum of rewards per client", "The sum is over a client's training rounds."),),
-}
+}  # fmt: skip
 
 
 def of(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
-    """Return the plotted fields of a strategy's state; an empty list without views or without an intact checkpoint.
-
-    Args:
-        path: the run's folder.
-        algo: name of the strategy.
-        left_out: list of notes on omitted content; a missing checkpoint is appended.
-    """
-    views = VIEWS.get(algo, ())
-    if not views:
+    """Return the plotted fields of a strategy's state; append the lack of an intact checkpoint to `left_out`."""
+    if not (views := VIEWS.get(algo, ())):
         return []
     for place in checkpoint.list_all(path / run_files.CHECKPOINTS):
         try:
@@ -417,13 +347,8 @@ def as_json(inside: Inside) -> dict[str, Any]:
         return about | {"values": short(values)}
     if view.kind == "matrix":
         return about | {"matrix": shades(values[np.ix_(chosen, chosen)])}
-    x, y, shares = _two_directions(values.T)
-    return about | {
-        "x": short(x),
-        "y": short(y),
-        "shares": short(shares),
-        "matrix": shades((values.T @ values)[np.ix_(chosen, chosen)]),
-    }
+    x, y, shares = map(short, _two_directions(values.T))
+    return about | {"x": x, "y": y, "shares": shares, "matrix": shades((values.T @ values)[np.ix_(chosen, chosen)])}
 
 
 def _two_directions(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -450,23 +375,13 @@ class Reader:
     """A reader of run folders that caches label counts and per-client results."""
 
     def __init__(self, with_data: bool, say: Callable[[str], None]):
-        """Create a reader.
-
-        Args:
-            with_data: whether to load the runs' data, for label counts and per-client results.
-            say: a function that shows a progress message to the user.
-        """
+        """Create a reader; without data, it reads neither label counts nor per-client results."""
         self._with_data, self._say = with_data, say
         self._clients: dict[Path, np.ndarray] = {}
         self._labels: dict[str, np.ndarray | str | None] = {}
 
     def chapters(self, found: Sequence[Setting], cohorts_known: dict[Path, int]) -> list[Chapter]:
-        """Return the chapters of a page.
-
-        Args:
-            found: the settings from `settings.by_setting`.
-            cohorts_known: number of rounds with cohorts by folder; all rounds for a missing folder.
-        """
+        """Return a page's chapters; folders missing in `cohorts_known` have cohorts for all rounds."""
         return [self._chapter(one, cohorts_known) for one in found]
 
     def _chapter(self, found: Setting, cohorts_known: dict[Path, int]) -> Chapter:
@@ -490,39 +405,29 @@ class Reader:
         key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
         if key not in self._labels:
             self._say(f"partitioning the data of {path} to count labels")
-            self._labels[key] = _value_or_error(lambda: label_counts(path))
-        return _value_unless_error(self._labels[key], "Label counts", left_out)
+            try:
+                self._labels[key] = label_counts(path)
+            except UserError as error:
+                self._labels[key] = str(error)
+        found = self._labels[key]
+        if isinstance(found, str):
+            left_out.append(f"Label counts: {found}.")
+            return None
+        return found
 
     def _clients_of(self, path: Path, result: Result, left_out: list[str]) -> np.ndarray | None:
         if not self._with_data or not result.finished:
             return None
-        if path in self._clients:
-            return self._clients[path]
-        self._say(f"evaluating the final models of {path} on each client")
-        found = _value_unless_error(_value_or_error(lambda: _measured(path, result)), "Per-client results", left_out)
-        if found is not None:  # failures are not cached: weights may be saved shortly after the last round
-            self._clients[path] = found
-        return found
+        if path not in self._clients:
+            self._say(f"evaluating the final models of {path} on each client")
+            try:
+                self._clients[path] = _measured(path, result)
+            except UserError as error:  # not cached: weights may be saved shortly after the last round
+                left_out.append(f"Per-client results: {error}.")
+        return self._clients.get(path)
 
 
 def _measured(path: Path, result: Result) -> np.ndarray:
     refuse_plugins(path)
-    with_weights = dataclasses.replace(result, weights=checkpoint.read_weights(path))
-    found = reading.per_client(with_weights)
+    found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
     return np.asarray(next(values for name, values in found.items() if name != "loss"))
-
-
-def _value_or_error(compute: Callable[[], Any]) -> Any:
-    """Return the computed value, or the message of a UserError."""
-    try:
-        return compute()
-    except UserError as error:
-        return str(error)
-
-
-def _value_unless_error(value: Any, what: str, left_out: list[str]) -> Any:
-    """Return the value; None for an error message, which is appended to `left_out`."""
-    if isinstance(value, str):
-        left_out.append(f"{what}: {value}.")
-        return None
-    return value

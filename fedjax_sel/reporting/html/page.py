@@ -12,11 +12,9 @@ from typing import Any
 from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import comparison
 from fedjax_sel.reporting.comparison import Pair
-from fedjax_sel.reporting.html import content as insides
-from fedjax_sel.reporting.html import content as selections
-from fedjax_sel.reporting.html import content as series
+from fedjax_sel.reporting.html import content
 from fedjax_sel.reporting.html.content import Chapter, Run, short
-from fedjax_sel.reporting.plots import Style, styles_of
+from fedjax_sel.reporting.plots import styles_of
 from fedjax_sel.runs import run_files
 from fedjax_sel.version import __version__
 
@@ -26,11 +24,7 @@ SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients
 
 
 def plotly() -> str:
-    """Return the full plotly.js, since the package has no smaller bundle.
-
-    Raises:
-        UserError: plotly is not installed.
-    """
+    """Return the full plotly.js, since the package has no smaller bundle."""
     try:
         from plotly.offline import get_plotlyjs  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -45,13 +39,7 @@ def own_file(names: tuple[str, ...]) -> str:
 
 
 def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], caption: str) -> str:
-    """Return a table with one strategy per line, so that the page can hide a strategy's lines.
-
-    Args:
-        head: column headings.
-        lines: strategy and cells of each line.
-        caption: the table's caption.
-    """
+    """Return a table with one strategy per line, so that the page can hide a strategy's lines."""
     cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
     body = "".join(
         f'<tr data-run="{escape(run)}"><th scope="row">{escape(first)}</th>'
@@ -59,19 +47,12 @@ def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], capti
         + "</tr>"
         for run, (first, *others) in lines
     )
-    return (
-        f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    heading = f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>"
+    return f'<div class="wide"><table>{heading}<tbody>{body}</tbody></table></div>'
 
 
 def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> str:
-    """Return the table of results and costs, without empty columns.
-
-    Args:
-        rows: rows of one setting, at least one.
-        unfinished: completed rounds of each unfinished strategy, as text.
-    """
+    """Return the table of results and costs of one setting, without empty columns."""
     columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
@@ -80,11 +61,7 @@ def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> st
 
 
 def differences(pairs: Sequence[Pair]) -> str:
-    """Return the table of paired differences in one measure.
-
-    Args:
-        pairs: pairs with one measure and one baseline, at least one.
-    """
+    """Return the table of paired differences in one measure."""
     head = [f"strategy minus {pairs[0].baseline}", "difference", "interval", "p after Holm", "verdict"]
     lines = [(pair.algo, [pair.algo, *comparison.texts_of(pair)]) for pair in pairs]
     few = comparison.too_few_seeds(pairs)
@@ -99,7 +76,7 @@ def section(chapter: Chapter) -> str:
     config["run"].pop("out")
     text = json.dumps(config, indent=2)
     link = "data:application/json;base64," + base64.b64encode((text + "\n").encode()).decode()
-    algos = shlex.join(_algo(run.result.config.selection) for run in chapter.runs)
+    algos = shlex.join(content.name_of(run.result) for run in chapter.runs)
     command = f"fedjax-sel compare --config config.json --algos {algos} --out runs/again"
     return (
         "<p>To repeat these runs, save the configuration as <code>config.json</code> "
@@ -107,11 +84,6 @@ def section(chapter: Chapter) -> str:
         f'<pre class="command">{escape(command)}</pre>'
         f"<details><summary>config.json</summary><pre>{escape(text)}</pre></details>" + _origins(chapter)
     )
-
-
-def _algo(selection: Any) -> str:
-    values = ",".join(f"{key}={value}" for key, value in selection.algo_args)
-    return f"{selection.algo}[{values}]" if values else selection.algo
 
 
 def _origins(chapter: Chapter) -> str:
@@ -150,20 +122,14 @@ Smoothed: a running mean over 2 % of the points, for curves with 100 points or m
 
 
 def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
-    """Return the page as HTML.
-
-    Args:
-        chapters: the settings, one chapter each.
-        refresh: seconds between reloads in the browser; None without --watch.
-
-    Raises:
-        UserError: plotly is not installed.
-    """
+    """Return the page as HTML, which reloads every `refresh` seconds."""
     styles = styles_of(run.name for chapter in chapters for run in chapter.runs)
     pairs = [_pairs(chapter) for chapter in chapters]
     about = {
         "refresh": refresh,
-        "styles": {name: _style(style) for name, style in styles.items()},
+        "styles": {
+            name: {"light": style.color, "dark": style.on_black, "dash": style.dash} for name, style in styles.items()
+        },
         "settings": [_chapter_as_json(chapter, own) for chapter, own in zip(chapters, pairs)],
     }
     sections = "".join(
@@ -200,13 +166,8 @@ def _names_of_settings(chapters: Sequence[Chapter]) -> str:
     return f" from runs in {len(chapters)} settings, which are not comparable:</p><ol>{links}</ol><p>"
 
 
-def _style(style: Style) -> dict[str, str]:
-    return {"light": style.color, "dark": style.on_black, "dash": style.dash}
-
-
 def _chapter_as_json(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
-    first = chapter.runs[0].result
-    labels = chapter.labels
+    first, labels = chapter.runs[0].result, chapter.labels
     if labels is not None and labels.size > MOST_LABELS:
         labels = labels[:1]
     return {
@@ -229,14 +190,14 @@ def _run_as_json(run: Run) -> dict[str, Any]:
     return {
         "name": run.name,
         "rounds": run.result.num_rounds,
-        "block": series.block(run.result.num_rounds),
+        "block": content.block(run.result.num_rounds),
         "seeds": len(run.result.seeds),
-        "at": series.places(run.result),
-        "curves": series.curves(run),
-        "counts": selections.counts(run),
-        "clients": selections.clients(run),
-        "cohorts": selections.cohorts(run),
-        "inside": [insides.as_json(one) for one in run.insides],
+        "at": content.places(run.result),
+        "curves": content.curves(run),
+        "counts": content.counts(run),
+        "clients": content.clients(run),
+        "cohorts": content.cohorts(run),
+        "inside": [content.as_json(one) for one in run.insides],
     }
 
 
@@ -259,7 +220,6 @@ def _pairs(chapter: Chapter) -> list[list[Pair]]:
 
 
 def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) -> str:
-    first = chapter.runs[0].result
     rows = list(map(_row, chapter.runs))
     unfinished = {
         run.name: f"{run.result.num_rounds} of {run.result.config.run.rounds}"
@@ -276,7 +236,7 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
             + _plots(number, "pairs", "two" if pairs else "")
             + "".join(map(differences, pairs))
             + (f'<p class="note">{escape(comparison.NOTES_ON_PAIRS)}</p>' if pairs else "")
-            + _no_pairs(chapter, pairs),
+            + ("<p>Paired differences appear once two runs are finished.</p>" if not pairs and len(rows) > 1 else ""),
         ),
         ("Client selection", _plots(number, "selection", "two") + _plots(number, "cohorts", "")),
     ]
@@ -289,24 +249,16 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
     parts.append(("Reproduction", section(chapter)))
     if chapter.left_out:
         parts.append(("Left out", "".join(f"<p>{escape(text)}</p>" for text in chapter.left_out)))
-    body = "".join(f"<section><h3>{heading}</h3>{content}</section>" for heading, content in parts)
+    body = "".join(f"<section><h3>{heading}</h3>{text}</section>" for heading, text in parts)
     heading = f"{number + 1}. {chapter.title}" if of > 1 else chapter.title
-    rounds = f"{first.config.run.rounds} rounds"
+    rounds = f"{chapter.runs[0].result.config.run.rounds} rounds"
     return f'<article id="setting-{number}"><h2>{escape(heading)}; {rounds}</h2>{differs}{body}</article>'
 
 
 def _row(run: Run) -> comparison.Row:
     """Return a run's table row, without the clients seen if its last cohorts are not saved yet."""
-    row = comparison.row("", run.name, run.result)
-    if run.cohorts_known == run.result.num_rounds:
-        return row
-    return row._replace(clients_seen=None, rounds_until_all_seen=None)
-
-
-def _no_pairs(chapter: Chapter, pairs: list[list[Pair]]) -> str:
-    if pairs or len(chapter.runs) == 1:
-        return ""
-    return "<p>Paired differences appear once two runs are finished.</p>"
+    row, complete = comparison.row("", run.name, run.result), run.cohorts_known == run.result.num_rounds
+    return row if complete else row._replace(clients_seen=None, rounds_until_all_seen=None)
 
 
 def _plots(number: int, kind: str, layout: str) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from fedjax_sel.config import other_names
 from fedjax_sel.config.settings import (
     CONCERNS,
     NOT_OF_THE_TRAJECTORY,
@@ -162,7 +161,7 @@ class Config(Flat):
         kinds = flat_types()
         changes: dict[str, dict[str, Any]] = {}
         for name, value in flat_names.items():
-            _check_name(name, kinds)
+            one_of("configuration", name, kinds)
             changes.setdefault(concern_of(name), {})[name] = convert(name, value)
         training = changes.get("training", {})
         for chosen, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
@@ -226,16 +225,6 @@ class Config(Flat):
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-def _check_name(name: str, kinds: Mapping[str, Any]) -> None:
-    """Reject an unknown field name, and suggest the right one."""
-    found = None if name in kinds else other_names.ours(name, kinds)
-    if found is not None:
-        raise UserError(f"configuration: unknown {name!r}; did you mean {found!r}?")
-    if name not in kinds and (advice := other_names.advice(name)) is not None:
-        raise UserError(f"configuration: unknown {name!r}; {advice}")
-    one_of("configuration", name, kinds)
 
 
 def _is_plugin(name: str) -> bool:

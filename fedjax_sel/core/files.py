@@ -1,4 +1,4 @@
-"""Reading with a size limit, atomic writing, and pandas tables."""
+"""Files: reading with a size limit, atomic writing, folder locks, pandas tables, and standard streams."""
 
 import contextlib
 import errno
@@ -9,11 +9,13 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
+    import filelock
     import numpy as np
     import pandas as pd  # pyright: ignore[reportMissingImports]
 
@@ -203,3 +205,94 @@ def of_csv(text: str) -> "pd.DataFrame":
         UserError: If pandas is not installed.
     """
     return pandas().read_csv(io.StringIO(text))
+
+
+LOCK = ".lock"  # name of the lock file in a locked folder
+
+
+class FolderLock(contextlib.AbstractContextManager):
+    """Exclusive locks of this process on folders; the system releases them when the process ends, even by a kill.
+
+    Args:
+        given_as: the flag or argument that names the folder, for messages.
+    """
+
+    def __init__(self, given_as: str = "--out") -> None:
+        self._given_as = given_as
+        self._locks: dict[Path, tuple[filelock.BaseFileLock, os.stat_result]] = {}
+
+    def take(self, folder: Path, wait: bool = False) -> None:
+        """Lock an existing folder, or raise UserError; `wait` waits while another process holds the lock."""
+        import filelock  # imported here, because --help must stay fast
+
+        lock = filelock.FileLock(folder / LOCK, thread_local=False)
+        try:
+            lock.acquire(timeout=-1 if wait else 0)
+            self._locks[folder] = lock, (folder / LOCK).stat()
+        except filelock.Timeout as error:
+            raise UserError(
+                f"{self._given_as}: another process is writing to {folder}; wait for it, or give another folder"
+            ) from error
+        except OSError as error:
+            raise UserError(f"{self._given_as}: cannot use {folder} ({error.strerror}); give another folder") from error
+
+    def check(self, folder: Path) -> None:
+        """Raise UserError if the path of a locked folder now names another folder, or none."""
+        if folder in self._locks and not self._is_same(folder):
+            raise UserError(
+                f"{self._given_as}: {folder} was removed, moved or replaced by another process, so this run stops "
+                "writing; start it again, or give another folder"
+            )
+
+    def release(self, folder: Path) -> None:
+        """Release the lock of a folder, and remove its file first, so that no other process locks a removed file."""
+        if self._is_same(folder):
+            with contextlib.suppress(OSError):  # Windows removes it afterwards
+                (folder / LOCK).unlink()
+        self._locks.pop(folder)[0].release()
+
+    def _is_same(self, folder: Path) -> bool:
+        try:  # the lock keeps its file open, so that no other file gets its inode number
+            return os.path.samestat(self._locks[folder][1], (folder / LOCK).stat())
+        except OSError:
+            return False
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for folder in [*self._locks]:
+            self.release(folder)
+
+
+class Unbroken:
+    """A text stream that drops all text once its reader is gone: `head`, `tee` after Ctrl-C, or a closed terminal."""
+
+    def __init__(self, stream: Any):
+        # A process that was started without this stream has None.
+        self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115
+        self._gone = (errno.EPIPE, errno.EIO) if getattr(self._stream, "isatty", bool)() else (errno.EPIPE,)
+
+    def write(self, text: str) -> int:
+        """Write text, or drop it if the reader is gone."""
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the buffer, or drop it if the reader is gone."""
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in self._gone:
+                raise
+            # Redirect the descriptor, so that the interpreter's final flush and other libraries' writes do not fail.
+            with contextlib.suppress(OSError, io.UnsupportedOperation):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedjax_sel.core import files
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import run_files
 from fedjax_sel.runs.records import Result

@@ -20,7 +20,7 @@ REPOSITORY = Path(fedjax_sel.__file__).parents[1]
         (["reprodcue"], "error: 'reprodcue' is not a command; did you mean 'reproduce'?"),
         (["leaderboard", "--pages", "--rounds", "5"], "error: --rounds: this changes nothing with --pages"),
         (["reproduce", "fedgp/fig1", "--jobs", "2", "--scheduler", "x:1"], "error: --jobs and --scheduler: each says"),
-        (["reproduce", "fedgp/fig1", "--output", "x"], "error: unknown flag --output; did you mean '--out'?"),
+        (["reproduce", "fedgp/fig1", "--outt", "x"], "error: unknown flag --outt; did you mean '--out'?"),
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments, message):

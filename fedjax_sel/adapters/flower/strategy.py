@@ -19,7 +19,7 @@ from fedjax_sel.adapters.flower import messages
 from fedjax_sel.adapters.flower.messages import Nodes, Sizes, in_order
 from fedjax_sel.adapters.rounds import Arrays, Reported
 from fedjax_sel.core import files
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Ask, Selector, terms
 from fedjax_sel.selector import selector as storage

@@ -38,32 +38,18 @@ from fedjax_sel.core import parsing
 from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
 
-if TYPE_CHECKING:
-    from fedjax_sel.config.typed import Flat
-
 
 def convert(name: str, value: Any) -> Any:
-    """Convert user input to a field's type.
-
-    Args:
-        name: the field's flat name.
-        value: a Python or JSON value, or a string from a command line.
-
-    Returns:
-        The value in the field's type.
-
-    Raises:
-        UserError: If the value cannot be converted.
-    """
+    """Convert user input, a Python or JSON value or a command-line string, to the type of a field, by flat name."""
+    flag = "--" + name.replace("_", "-")
     if name == "seeds":
         return parsing.seeds(value)
     if name in PAIRS:
-        return parsing.pairs("--" + name.replace("_", "-"), value)
+        return parsing.pairs(flag, value)
     if name == "local_epochs":
         return parsing.epochs(value)
     if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
         return parsing.availability(value)
-    flag = "--" + name.replace("_", "-")
     if name in ("out", "data_dir"):
         if not (value is None or isinstance(value, str | os.PathLike)):
             raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
@@ -152,9 +138,6 @@ class Config(Flat):
         Args:
             **flat_names: new values by flat name, e.g. rounds=20, algo="random", algo_args={"profile": "fc1-relu"}.
 
-        Returns:
-            The new configuration.
-
         Raises:
             UserError: If a name is unknown or a value has the wrong type.
         """
@@ -199,11 +182,7 @@ class Config(Flat):
         return tuple(name for name in named if _is_plugin(name))
 
     def has_effect(self, name: str) -> bool:
-        """Return whether a field has an effect, given the other fields' values.
-
-        Args:
-            name: the field's flat name.
-        """
+        """Return whether a field has an effect, given the other fields' values."""
         needed = only_with(name)
         return needed is None or needed.holds(self)
 
@@ -236,15 +215,7 @@ _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that ar
 
 
 def read(path: Path, base: Config) -> Config:
-    """Return a configuration updated from a file.
-
-    Args:
-        path: the .json or .toml file.
-        base: the configuration that provides all other values.
-
-    Raises:
-        UserError: If the file cannot be read, or contains an unknown name or a wrong value.
-    """
+    """Return `base` updated from a .json or .toml file; raise UserError if its content is invalid."""
     from fedjax_sel.core import files  # imports NumPy, which --help does not need
 
     try:
@@ -266,11 +237,7 @@ _LARGEST_SHARE = 1 - 2.0**-24  # float32's largest number below 1
 
 
 def validate(config: Config) -> None:
-    """Reject invalid values before any data are read.
-
-    Raises:
-        UserError: If a value is invalid; the message names the flag, the value and a remedy.
-    """
+    """Reject invalid values before any data are read; a UserError names the flag, the value and a remedy."""
     config = config.replace(**config.flat())  # rejects values of the wrong type
     values = config.flat()
 
@@ -311,11 +278,8 @@ def validate(config: Config) -> None:
         need("target_accuracy", target is None or target <= 1, "is not a fraction between 0 and 1, such as 0.62")
     for name in flat_types():
         need(name, (reason := parsing.misfit(values[name])) is None, reason or "")
-    need(
-        "seeds",
-        len(values["seeds"]) <= parsing.MOST_SEEDS,
-        f"exceed the maximum of {parsing.MOST_SEEDS} seeds; give fewer",
-    )
+    most = parsing.MOST_SEEDS
+    need("seeds", len(values["seeds"]) <= most, f"exceed the maximum of {most} seeds; give fewer")
     need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
     for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
         need(name, values[name] is None or 0 <= values[name] < 2**31, "is outside 0 to 2147483647")
@@ -326,29 +290,19 @@ def validate(config: Config) -> None:
         all(1 <= m < 2**31 for m in milestones) and list(milestones) == sorted(set(milestones)),
         "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
     )
-    need(
-        "num_selected",
-        values["num_selected"] <= values["num_clients"],
-        f"exceeds the {values['num_clients']} clients of --num-clients; choose at most {values['num_clients']}",
-    )
+    n = values["num_clients"]
+    need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
     if (values["local_steps"] is None) == (values["local_epochs"] is None):
         raise UserError(
             f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
             "give exactly one of them"
         )
-    reached = 1.0 if part is None else part * values["num_clients"] * values["rounds"]
-    need(
-        "available",
-        reached >= 1,
-        f"of {values['num_clients']} clients leaves none available in {values['rounds']} rounds; give more",
-    )
+    reached = 1.0 if part is None else part * n * values["rounds"]
+    need("available", reached >= 1, f"of {n} clients leaves none available in {values['rounds']} rounds; give more")
     for name in ("out", "data_dir"):
         need(name, values[name] != "", "is empty; name a folder, or remove the flag")
-    need(
-        "out",
-        not (values["out"] or "").startswith("~"),
-        "starts with ~, which the shell did not expand; write the full path",
-    )
+    home = (values["out"] or "").startswith("~")
+    need("out", not home, "starts with ~, which the shell did not expand; write the full path")
     if values["mesh"] is not None:
         parsing.mesh_shape(values["mesh"])
     together, count = values["seeds_at_once"], len(values["seeds"])

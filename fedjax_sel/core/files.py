@@ -20,19 +20,12 @@ if TYPE_CHECKING:
     import pandas as pd  # pyright: ignore[reportMissingImports]
 
 
-# Atomic file writes: a temporary file is written, then renamed.
-#
-# A rename would replace a device, a pipe or a symbolic link by a file. Devices and pipes are therefore rejected, and
-# for a link its target is written.
+# Atomic writes rename a temporary file. A rename would replace a device, a pipe or a symbolic link by a file. Devices
+# and pipes are therefore rejected, and for a link its target is written.
 
 
 def temporary(path: Path, own: str = "") -> Path:
-    """Return the temporary name of a file or folder that is being written.
-
-    Args:
-        path: the final path.
-        own: a suffix that separates concurrent writers.
-    """
+    """Return the temporary name of a path that is being written; the suffix `own` separates concurrent writers."""
     return path.with_name(f".{path.name}{own and f'.{own}'}.tmp")
 
 
@@ -42,11 +35,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 
 def not_a_file(mode: int) -> str | None:
-    """Return a message fragment if a mode is not that of a regular file; None otherwise.
-
-    Args:
-        mode: the path's `st_mode`.
-    """
+    """Return a message fragment if `mode`, a path's `st_mode`, is not that of a regular file; None otherwise."""
     if stat.S_ISREG(mode):
         return None
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -54,15 +43,12 @@ def not_a_file(mode: int) -> str | None:
 
 
 def write(path: Path, content: bytes, sync: bool = False) -> None:
-    """Write a file atomically; of several concurrent writers, the last one wins.
+    """Write a file atomically; of several concurrent writers, the last one wins. Raise OSError on failure.
 
     Args:
         path: the file; a symbolic link is followed and kept.
         content: the file's content.
         sync: whether to wait until the content is on disk (fsync).
-
-    Raises:
-        OSError: If the file cannot be written, or is a folder, a pipe or a device.
     """
     path = Path(os.path.realpath(path))
     with contextlib.suppress(FileNotFoundError):
@@ -88,29 +74,13 @@ _NPY = b"\x93NUMPY"
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a whole file.
-
-    Args:
-        path: the file; links are followed.
-        most_bytes: the maximum size, bytes.
-
-    Returns:
-        The file's content.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        ValueError: If it is a folder, a pipe or a device, or too large.
-    """
+    """Read a whole file; see `check`."""
     check(path, most_bytes)
     return path.read_bytes()
 
 
 def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
     """Reject anything but a regular file of limited size, without opening it: opening a pipe can block forever.
-
-    Args:
-        path: the file; links are followed.
-        most_bytes: the maximum size, bytes.
 
     Raises:
         OSError: If the file does not exist or its status cannot be read.
@@ -143,11 +113,7 @@ def read_json(path: Path, most_bytes: int = 2**26) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Decode JSON.
-
-    Raises:
-        ValueError: If the text is not JSON, or is nested too deeply.
-    """
+    """Decode JSON; raise ValueError if the text is not JSON, or is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -155,19 +121,12 @@ def parse_json(text: str) -> Any:
 
 
 def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> "np.ndarray":
-    """Read an array from a .npy file; reject Python objects and .npz archives.
+    """Read an array from a .npy file; reject Python objects and .npz archives. See `check`.
 
     Args:
         path: the file; links are followed.
         most_bytes: the maximum size, bytes.
         mapped: whether to memory-map the file, read-only, instead of reading it.
-
-    Returns:
-        The array.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        ValueError: If it is not a .npy file, or is damaged.
     """
     check(path, most_bytes)
     with path.open("rb") as file:
@@ -186,11 +145,7 @@ def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -
 
 
 def pandas() -> Any:
-    """Import pandas.
-
-    Raises:
-        UserError: If pandas is not installed.
-    """
+    """Import pandas, or raise UserError if it is not installed."""
     try:
         import pandas  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -199,11 +154,7 @@ def pandas() -> Any:
 
 
 def of_csv(text: str) -> "pd.DataFrame":
-    """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values.
-
-    Raises:
-        UserError: If pandas is not installed.
-    """
+    """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values."""
     return pandas().read_csv(io.StringIO(text))
 
 
@@ -213,8 +164,7 @@ LOCK = ".lock"  # name of the lock file in a locked folder
 class FolderLock(contextlib.AbstractContextManager):
     """Exclusive locks of this process on folders; the system releases them when the process ends, even by a kill.
 
-    Args:
-        given_as: the flag or argument that names the folder, for messages.
+    Messages name a folder by the flag or argument `given_as`.
     """
 
     def __init__(self, given_as: str = "--out") -> None:
@@ -227,6 +177,7 @@ class FolderLock(contextlib.AbstractContextManager):
 
         lock = filelock.FileLock(folder / LOCK, thread_local=False)
         try:
+            folder.stat()  # filelock would create a missing folder
             lock.acquire(timeout=-1 if wait else 0)
             self._locks[folder] = lock, (folder / LOCK).stat()
         except filelock.Timeout as error:

@@ -179,7 +179,8 @@ class Config(Flat):
             self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
             self.data.dataset,
         )  # fmt: skip
-        return tuple(name for name in named if _is_plugin(name))
+        parts = [(name, *name.partition(":")[::2]) for name in named]
+        return tuple(name for name, start, end in parts if end.isidentifier() and start not in _NOT_MODULES)
 
     def has_effect(self, name: str) -> bool:
         """Return whether a field has an effect, given the other fields' values."""
@@ -204,11 +205,6 @@ class Config(Flat):
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-def _is_plugin(name: str) -> bool:
-    module, colon, factory = name.partition(":")
-    return bool(colon) and factory.isidentifier() and module not in _NOT_MODULES
 
 
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules

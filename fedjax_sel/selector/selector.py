@@ -425,7 +425,9 @@ class Selector:
                 f"{self._terms.size.num_selected}; wait for more clients, or make a Selector with smaller cohorts"
             )
         answer = self._hooks.select(now.state, now.info, now.round, reachable)
-        self._check_cohort(answer)
+        self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
+        if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
+            raise UserError(f"strategy {self._strategy.name!r} returns a weight that is not finite; fix its `select`")
         if reachable is not None:
             answer = answer._replace(mask=answer.mask & reachable[answer.ids])
         received = np.array(now.account.received)
@@ -557,11 +559,6 @@ class Selector:
             reachable = now.available()
             named = named if reachable is None else named[reachable[named]]
         return now._replace(phase="candidates", told=(), state=state, candidates=named)
-
-    def _check_cohort(self, answer: Selection) -> None:
-        self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
-        if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
-            raise UserError(f"strategy {self._strategy.name!r} returns a weight that is not finite; fix its `select`")
 
     def _check_names(self, what: str, ids: np.ndarray, mask: np.ndarray) -> None:
         n, chosen = self._terms.size.num_clients, ids[mask]

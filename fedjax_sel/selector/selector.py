@@ -104,11 +104,11 @@ def filled(like: Any, leaves: list[np.ndarray]) -> Any:
         plain = _plain(before)
         if plain.shape != leaf.shape or plain.dtype != leaf.dtype:
             raise ValueError("an array has another shape or dtype")
-    filled = [
+    values = [
         jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
         for before, leaf in zip(old, leaves)
     ]
-    return jax.tree.unflatten(structure, filled)
+    return jax.tree.unflatten(structure, values)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -94,7 +94,7 @@ class Clients:
         return tuple(self.names[place] for place in places)
 
 
-def sizes(what: str, values: Any, clients: Clients) -> np.ndarray:
+def example_counts(what: str, values: Any, clients: Clients) -> np.ndarray:
     """Return the number of examples per client, int32 [N], from integers in the clients' order or a mapping by name."""
     count = len(clients.names)
     if isinstance(values, Mapping):
@@ -426,8 +426,8 @@ def make(
     if len(names) != num_clients:
         raise UserError(f"clients: {len(names)} names for num_clients={num_clients}; give one name per client")
     all_clients = Clients(names)
-    train_sizes = sizes("sizes", sizes, all_clients)
-    total_sizes = train_sizes if all_sizes is None else sizes("all_sizes", all_sizes, all_clients)
+    train_sizes = example_counts("sizes", sizes, all_clients)
+    total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
     made, parameters = _build_strategy(strategy)
     contract.requests(made)
     facts.check(made)

@@ -11,39 +11,19 @@ from fedjax_sel.core.parsing import one_of
 
 
 _FEDCOR_COMMON = Config().replace(
-    num_clients=100,
-    num_selected=5,
-    holdout=0.2,
-    loss_on="holdout",
-    momentum=0.0,
-    aggregation="uniform",
-    seeds=5,
+    num_clients=100, num_selected=5, holdout=0.2, loss_on="holdout", momentum=0.0, aggregation="uniform", seeds=5,
     eval_every=1,
-)
+)  # fmt: skip
 
 FEDCOR_FASHION_MNIST = _FEDCOR_COMMON.replace(
-    dataset="fashion_mnist",
-    model="mlp",
-    model_dropout=0.5,
-    local_epochs=3,
-    batch_size=64,
-    learning_rate=0.005,
-    learning_rate_milestones=(150, 300),
-    learning_rate_decay=0.5,
-    weight_decay=1e-4,
-    rounds=500,
-)
+    dataset="fashion_mnist", model="mlp", model_dropout=0.5, local_epochs=3, batch_size=64, learning_rate=0.005,
+    learning_rate_milestones=(150, 300), learning_rate_decay=0.5, weight_decay=1e-4, rounds=500,
+)  # fmt: skip
 
 FEDCOR_CIFAR10 = _FEDCOR_COMMON.replace(
-    dataset="cifar10",
-    model="cnn",
-    local_epochs=5,
-    batch_size=50,
-    learning_rate=0.01,
-    weight_decay=3e-4,
-    rounds=2000,
+    dataset="cifar10", model="cnn", local_epochs=5, batch_size=50, learning_rate=0.01, weight_decay=3e-4, rounds=2000,
     chunk=1,
-)
+)  # fmt: skip
 
 PARTITIONS = {
     "1spc": {"partition": "shards", "shards_per_client": 1, "num_selected": 10},
@@ -53,13 +33,9 @@ PARTITIONS = {
 """The three heterogeneous settings. K is 10 with one shard per client, and 5 otherwise."""
 
 TARGETS = {
-    "fmnist-2spc": 0.69,
-    "fmnist-1spc": 0.62,
-    "fmnist-dir": 0.64,
-    "cifar10-2spc": 0.62,
-    "cifar10-1spc": 0.36,
-    "cifar10-dir": 0.54,
-}
+    "fmnist-2spc": 0.69, "fmnist-1spc": 0.62, "fmnist-dir": 0.64,
+    "cifar10-2spc": 0.62, "cifar10-1spc": 0.36, "cifar10-dir": 0.54,
+}  # fmt: skip
 """The target test accuracies of Table 1, which counts the rounds to reach them."""
 
 FEDCOR_PRESETS: dict[str, Config] = {
@@ -78,20 +54,9 @@ FEDCOR_PRESETS: dict[str, Config] = {
 
 
 _FL_DP3S_COMMON = Config().replace(
-    num_clients=100,
-    num_selected=10,
-    partition="skewness",
-    model="cnn_small",
-    local_epochs=5,
-    batch_size=10,
-    learning_rate=0.01,
-    momentum=0.5,
-    aggregation="samples",
-    rounds=150,
-    seeds=1,
-    train_metrics_every=1,
-    chunk=1,
-)
+    num_clients=100, num_selected=10, partition="skewness", model="cnn_small", local_epochs=5, batch_size=10,
+    learning_rate=0.01, momentum=0.5, aggregation="samples", rounds=150, seeds=1, train_metrics_every=1, chunk=1,
+)  # fmt: skip
 
 FL_DP3S_PRESETS: dict[str, Config] = {
     f"fl_dp3s/{short}-xi{xi.lower()}": _FL_DP3S_COMMON.replace(dataset=dataset, skewness=xi)
@@ -112,32 +77,13 @@ FL_DP3S_PRESETS: dict[str, Config] = {
 
 
 GPFL_FASHION_MNIST = Config().replace(
-    dataset="fashion_mnist",
-    num_clients=100,
-    num_selected=5,
-    model="mlp",
-    model_dropout=0.5,
-    local_steps=20,
-    batch_size=64,
-    learning_rate=0.005,
-    momentum=0.1,
-    weight_decay=1e-4,
-    aggregation="uniform",
-    rounds=500,
-    seeds=1,
-)
+    dataset="fashion_mnist", num_clients=100, num_selected=5, model="mlp", model_dropout=0.5, local_steps=20,
+    batch_size=64, learning_rate=0.005, momentum=0.1, weight_decay=1e-4, aggregation="uniform", rounds=500, seeds=1,
+)  # fmt: skip
 GPFL_CIFAR10 = GPFL_FASHION_MNIST.replace(
-    dataset="cifar10",
-    model="cnn",
-    model_dropout=0.0,
-    local_steps=40,
-    batch_size=50,
-    learning_rate=0.01,
-    momentum=0.0,
-    weight_decay=3e-4,
-    rounds=2000,
-    chunk=1,
-)
+    dataset="cifar10", model="cnn", model_dropout=0.0, local_steps=40, batch_size=50, learning_rate=0.01, momentum=0.0,
+    weight_decay=3e-4, rounds=2000, chunk=1,
+)  # fmt: skip
 
 GPFL_PRESETS: dict[str, Config] = {
     f"gpfl/{data}-{name}": base.replace(**partition)
@@ -146,15 +92,9 @@ GPFL_PRESETS: dict[str, Config] = {
 }
 
 RELEASED_LOGS: dict[str, float] = {
-    "alpha = 0": 0.669,
-    "alpha = 0.1": 0.746,
-    "alpha = 2": 0.754,
-    "alpha = 5": 0.718,
-    "alpha = 0.5 t / T": 0.700,
-    "alpha = t / T": 0.739,
-    "alpha = 2 t / T": 0.770,
-    "alpha = 5 t / T": 0.758,
-}
+    "alpha = 0": 0.669, "alpha = 0.1": 0.746, "alpha = 2": 0.754, "alpha = 5": 0.718,
+    "alpha = 0.5 t / T": 0.700, "alpha = t / T": 0.739, "alpha = 2 t / T": 0.770, "alpha = 5 t / T": 0.758,
+}  # fmt: skip
 """Exploration weight -> accuracy over the last ten rounds, from the logs released with the code (2SPC on Fashion-MNIST,
 500 rounds, one seed); Fig. 7 prints no numbers."""
 
@@ -179,14 +119,7 @@ _DATA = {
 
 
 def sentence(name: str) -> str:
-    """Describe a preset in one sentence.
-
-    Args:
-        name: one of PRESETS.
-
-    Raises:
-        UserError: the name is unknown.
-    """
+    """Describe a preset, one of PRESETS, in one sentence."""
     config = preset(name)
     run, seeds = config.run, len(config.run.seeds)
     parts = [
@@ -236,15 +169,9 @@ PRESETS: dict[str, Config] = {"quickstart": Config(), **FEDCOR_PRESETS, **FL_DP3
 
 
 def preset(name: str) -> Config:
-    """Return a published experiment as a configuration.
+    """Return a published experiment as a configuration; change it with `Config.replace`.
 
     Args:
         name: one of PRESETS, e.g. "fedcor/fmnist-1spc".
-
-    Returns:
-        The configuration; change it with `Config.replace`.
-
-    Raises:
-        UserError: the name is unknown.
     """
     return PRESETS[one_of("--preset", name, PRESETS)]

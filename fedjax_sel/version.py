@@ -29,11 +29,7 @@ def current() -> Commit:
 
 
 def of(package: Path) -> Commit:
-    """Return the commit of a package's folder.
-
-    Args:
-        package: the package's folder; its parent is the checkout, if any.
-    """
+    """Return the commit of a package's folder, whose parent is the checkout, if any."""
     if (package.parent / ".git").exists():  # git alone would also find a repository around a virtual environment
         found = _git(package.parent, "rev-parse", "HEAD")
         if found is not None and _HASH.fullmatch(found):

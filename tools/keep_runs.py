@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedjax_sel.core import files
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import reading, run_files
 from studies.papers.entries import ENTRIES

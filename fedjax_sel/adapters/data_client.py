@@ -65,11 +65,7 @@ class DataClient(ABC):
         """Return the concatenated examples."""
 
     def answer(self, question: Question) -> Any:
-        """Return a fact.
-
-        Raises:
-            UserError: the client does not support this kind of fact.
-        """
+        """Return a fact, or raise UserError if the client does not support its kind."""
         weights, options = question.weights, question.options
         if question.kind == "label_histogram":
             if self.num_classes is None:

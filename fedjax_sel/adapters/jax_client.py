@@ -31,12 +31,7 @@ def arrays_of(params: Any) -> Arrays:
 
 
 def params_of(weights: Mapping[str, Any], like: Any) -> Any:
-    """Return the weights as a pytree.
-
-    Args:
-        weights: arrays by name, as from `arrays_of`.
-        like: a pytree with the structure of the result.
-    """
+    """Return weights by name, as from `arrays_of`, as a pytree with the structure of `like`."""
     paths, structure = jax.tree_util.tree_flatten_with_path(like)
     return jax.tree.unflatten(structure, [jnp.asarray(weights[_name(path)]) for path, _ in paths])
 
@@ -107,11 +102,7 @@ class JaxClient(DataClient):
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
 
     def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
-        """Train from the weights; return the trained weights, and the losses if `fit` returns them.
-
-        Raises:
-            UserError: `fit` returns a value of another type.
-        """
+        """Train from the weights; return the trained weights, and the losses if `fit` returns them."""
         initial = params_of(weights, self.params)
         result = self.fit(initial, config)
         if _alike(result, initial):

@@ -129,22 +129,10 @@ class Reported(NamedTuple):
 def choose(
     selector: Selector, available: Iterable[Name] | None, ask: AskClients, attempts: int = 2
 ) -> tuple[tuple[Name, ...], np.ndarray | None]:
-    """Open a round: query the facts that are due, record the answers, and select the cohort.
+    """Open a round: query the facts that are due, record the answers, and select the cohort and its weights.
 
-    Silent clients are queried again while fewer than K clients have answered. An invalid answer is logged and counts
-    as missing.
-
-    Args:
-        selector: a Selector between two rounds.
-        available: names of the available clients; None: all clients.
-        ask: function that sends a query and waits for the answers.
-        attempts: maximum number of queries per client and fact.
-
-    Returns:
-        The cohort and its weights, as from `Selector.select`.
-
-    Raises:
-        UserError: too few clients answered.
+    Silent clients are queried again, up to `attempts` times, while fewer than K clients have answered. An invalid
+    answer is logged and counts as missing.
     """
     reachable = None if available is None else tuple(available)
     while asks := selector.asks(reachable):
@@ -167,17 +155,10 @@ def _answers(due: Ask, ask: AskClients, wanted: int, attempts: int) -> tuple[tup
 
 
 def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np.ndarray]:
-    """Return the valid answers: correct in shape and finite.
+    """Return the names of the M clients with valid answers, in the query's order, and the answers, float32 [M, *shape].
 
     A non-finite loss means divergence, not a missing answer. As in the simulator, the largest finite loss replaces it,
     unless the request has the option `nonfinite="missing"`.
-
-    Args:
-        due: the query.
-        answers: answers by client name.
-
-    Returns:
-        Names of the M clients in the order of the query, and their values, float32 [M, *shape].
     """
     rows: dict[Name, np.ndarray] = {}
     for name in due.clients:
@@ -201,14 +182,9 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
 
 
 def finite_losses(losses: Sequence[Any], known: float = -np.inf) -> np.ndarray:
-    """Return losses clipped to the simulator's range, with NaN replaced by the largest finite loss.
+    """Return losses [M, ...], nats, clipped to the simulator's range, with NaN replaced by the largest finite loss.
 
-    Args:
-        losses: losses, [M, ...], nats.
-        known: largest loss of earlier answers, nats; -inf without earlier answers.
-
-    Returns:
-        float32 [M, ...].
+    `known` is the largest loss of earlier answers; -inf without earlier answers.
     """
     values = np.asarray(losses, np.float32)
     clipped = np.clip(values, -LARGEST, LARGEST)
@@ -230,8 +206,8 @@ def close(
         selector: a Selector that has selected its cohort.
         reports: received reports by client name, in any order.
         step: change of the global model, arrays by name.
-        metrics: the server's evaluations before and after the round; required if the strategy reads them.
-        subset_loss: see `Selector.update`; required if the strategy reads it.
+        metrics: the server's evaluations before and after the round, if the strategy reads them.
+        subset_loss: see `Selector.update`.
     """
     for due in selector.asks():
         answers = {name: report.facts[due.kind] for name, report in reports.items() if due.kind in report.facts}

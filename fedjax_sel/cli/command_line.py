@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import errno
 import io
 import shutil
 import sys
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from fedjax_sel import config, logs
-from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with, other_names
-from fedjax_sel.core import parsing, terminal
+from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with
+from fedjax_sel.core import parsing
+from fedjax_sel.core.files import Unbroken
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
@@ -104,7 +106,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise an argparse error as a UserError; argparse calls this."""
-        for argument in self._given:  # a missing flag may have been given under another program's name
+        for argument in self._given:  # a required flag may have been misspelled
             if argument.startswith("--") and argument.split("=")[0] not in (*self._option_string_actions, "--"):
                 self._refuse(argument)
         raise UserError(f"{message}; --help lists every flag")
@@ -115,10 +117,6 @@ class Parser(argparse.ArgumentParser):
         if not argument.startswith("-") or not name or name[0].isdigit():
             raise UserError(f"unexpected argument {argument!r}; --help lists every flag")
         flags = [option.lstrip("-") for option in self._option_string_actions]
-        if found := other_names.ours(name, {option.replace("-", "_") for option in flags}):
-            raise UserError(f"unknown flag {flag}; did you mean '--{found.replace('_', '-')}'?")
-        if words := other_names.advice(name):
-            raise UserError(f"unknown flag {flag}; {words}")
         near = difflib.get_close_matches(name, flags, n=1)
         advice = f"did you mean '--{near[0]}'?" if near else "--help lists every flag"
         raise UserError(f"unknown flag {flag}; {advice}")
@@ -282,19 +280,22 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack characters
-    with terminal.unbroken() as out:
-        code = _guarded(main, arguments)
-        out.flush()
-        if code == 0 and out.error is not None and not out.left:
-            reason = out.error.strerror or out.error
-            print(f"error: cannot write standard output ({reason}); free disk space or redirect it", file=sys.stderr)
-            return USER_ERROR
-        return code
+    original = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(Unbroken, original)  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return _guarded(main, arguments)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        sys.stdout, sys.stderr = original
 
 
 def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
     try:
-        return main(arguments)
+        code = main(arguments)
+        sys.stdout.flush()
+        return code
     except UserError as error:
         if "--debug" in arguments:
             traceback.print_exc()
@@ -332,6 +333,8 @@ def _unforeseen(error: BaseException) -> tuple[int, str]:
         return USER_ERROR, (
             f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"
         )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return USER_ERROR, f"{error.strerror}; free disk space (files written so far are kept)"
     places = _places(error)
     own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
     return UNEXPECTED, (

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from fedjax_sel.config import other_names
 from fedjax_sel.config.settings import (
     CONCERNS,
     NOT_OF_THE_TRAJECTORY,
@@ -39,32 +38,18 @@ from fedjax_sel.core import parsing
 from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
 
-if TYPE_CHECKING:
-    from fedjax_sel.config.typed import Flat
-
 
 def convert(name: str, value: Any) -> Any:
-    """Convert user input to a field's type.
-
-    Args:
-        name: the field's flat name.
-        value: a Python or JSON value, or a string from a command line.
-
-    Returns:
-        The value in the field's type.
-
-    Raises:
-        UserError: If the value cannot be converted.
-    """
+    """Convert user input, a Python or JSON value or a command-line string, to the type of a field, by flat name."""
+    flag = "--" + name.replace("_", "-")
     if name == "seeds":
         return parsing.seeds(value)
     if name in PAIRS:
-        return parsing.pairs("--" + name.replace("_", "-"), value)
+        return parsing.pairs(flag, value)
     if name == "local_epochs":
         return parsing.epochs(value)
     if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
         return parsing.availability(value)
-    flag = "--" + name.replace("_", "-")
     if name in ("out", "data_dir"):
         if not (value is None or isinstance(value, str | os.PathLike)):
             raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
@@ -153,16 +138,13 @@ class Config(Flat):
         Args:
             **flat_names: new values by flat name, e.g. rounds=20, algo="random", algo_args={"profile": "fc1-relu"}.
 
-        Returns:
-            The new configuration.
-
         Raises:
             UserError: If a name is unknown or a value has the wrong type.
         """
         kinds = flat_types()
         changes: dict[str, dict[str, Any]] = {}
         for name, value in flat_names.items():
-            _check_name(name, kinds)
+            one_of("configuration", name, kinds)
             changes.setdefault(concern_of(name), {})[name] = convert(name, value)
         training = changes.get("training", {})
         for chosen, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
@@ -197,14 +179,11 @@ class Config(Flat):
             self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
             self.data.dataset,
         )  # fmt: skip
-        return tuple(name for name in named if _is_plugin(name))
+        parts = [(name, *name.partition(":")[::2]) for name in named]
+        return tuple(name for name, start, end in parts if end.isidentifier() and start not in _NOT_MODULES)
 
     def has_effect(self, name: str) -> bool:
-        """Return whether a field has an effect, given the other fields' values.
-
-        Args:
-            name: the field's flat name.
-        """
+        """Return whether a field has an effect, given the other fields' values."""
         needed = only_with(name)
         return needed is None or needed.holds(self)
 
@@ -228,34 +207,11 @@ class Config(Flat):
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _check_name(name: str, kinds: Mapping[str, Any]) -> None:
-    """Reject an unknown field name, and suggest the right one."""
-    found = None if name in kinds else other_names.ours(name, kinds)
-    if found is not None:
-        raise UserError(f"configuration: unknown {name!r}; did you mean {found!r}?")
-    if name not in kinds and (advice := other_names.advice(name)) is not None:
-        raise UserError(f"configuration: unknown {name!r}; {advice}")
-    one_of("configuration", name, kinds)
-
-
-def _is_plugin(name: str) -> bool:
-    module, colon, factory = name.partition(":")
-    return bool(colon) and factory.isidentifier() and module not in _NOT_MODULES
-
-
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
 
 
 def read(path: Path, base: Config) -> Config:
-    """Return a configuration updated from a file.
-
-    Args:
-        path: the .json or .toml file.
-        base: the configuration that provides all other values.
-
-    Raises:
-        UserError: If the file cannot be read, or contains an unknown name or a wrong value.
-    """
+    """Return `base` updated from a .json or .toml file; raise UserError if its content is invalid."""
     from fedjax_sel.core import files  # imports NumPy, which --help does not need
 
     try:
@@ -277,11 +233,7 @@ _LARGEST_SHARE = 1 - 2.0**-24  # float32's largest number below 1
 
 
 def validate(config: Config) -> None:
-    """Reject invalid values before any data are read.
-
-    Raises:
-        UserError: If a value is invalid; the message names the flag, the value and a remedy.
-    """
+    """Reject invalid values before any data are read; a UserError names the flag, the value and a remedy."""
     config = config.replace(**config.flat())  # rejects values of the wrong type
     values = config.flat()
 
@@ -322,11 +274,8 @@ def validate(config: Config) -> None:
         need("target_accuracy", target is None or target <= 1, "is not a fraction between 0 and 1, such as 0.62")
     for name in flat_types():
         need(name, (reason := parsing.misfit(values[name])) is None, reason or "")
-    need(
-        "seeds",
-        len(values["seeds"]) <= parsing.MOST_SEEDS,
-        f"exceed the maximum of {parsing.MOST_SEEDS} seeds; give fewer",
-    )
+    most = parsing.MOST_SEEDS
+    need("seeds", len(values["seeds"]) <= most, f"exceed the maximum of {most} seeds; give fewer")
     need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
     for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
         need(name, values[name] is None or 0 <= values[name] < 2**31, "is outside 0 to 2147483647")
@@ -337,29 +286,19 @@ def validate(config: Config) -> None:
         all(1 <= m < 2**31 for m in milestones) and list(milestones) == sorted(set(milestones)),
         "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
     )
-    need(
-        "num_selected",
-        values["num_selected"] <= values["num_clients"],
-        f"exceeds the {values['num_clients']} clients of --num-clients; choose at most {values['num_clients']}",
-    )
+    n = values["num_clients"]
+    need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
     if (values["local_steps"] is None) == (values["local_epochs"] is None):
         raise UserError(
             f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
             "give exactly one of them"
         )
-    reached = 1.0 if part is None else part * values["num_clients"] * values["rounds"]
-    need(
-        "available",
-        reached >= 1,
-        f"of {values['num_clients']} clients leaves none available in {values['rounds']} rounds; give more",
-    )
+    reached = 1.0 if part is None else part * n * values["rounds"]
+    need("available", reached >= 1, f"of {n} clients leaves none available in {values['rounds']} rounds; give more")
     for name in ("out", "data_dir"):
         need(name, values[name] != "", "is empty; name a folder, or remove the flag")
-    need(
-        "out",
-        not (values["out"] or "").startswith("~"),
-        "starts with ~, which the shell did not expand; write the full path",
-    )
+    home = (values["out"] or "").startswith("~")
+    need("out", not home, "starts with ~, which the shell did not expand; write the full path")
     if values["mesh"] is not None:
         parsing.mesh_shape(values["mesh"])
     together, count = values["seeds_at_once"], len(values["seeds"])

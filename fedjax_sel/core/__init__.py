@@ -1,1 +1,1 @@
-"""Shared utilities without domain logic: files, name lookup, input parsing, plug-ins, the terminal."""
+"""Shared utilities without domain logic: files, name lookup, input parsing, plug-ins, JAX's settings."""

@@ -1,4 +1,4 @@
-"""Reading with a size limit, atomic writing, and pandas tables."""
+"""Files: reading with a size limit, atomic writing, folder locks, pandas tables, and standard streams."""
 
 import contextlib
 import errno
@@ -9,28 +9,23 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
+    import filelock
     import numpy as np
     import pandas as pd  # pyright: ignore[reportMissingImports]
 
 
-# Atomic file writes: a temporary file is written, then renamed.
-#
-# A rename would replace a device, a pipe or a symbolic link by a file. Devices and pipes are therefore rejected, and
-# for a link its target is written.
+# Atomic writes rename a temporary file. A rename would replace a device, a pipe or a symbolic link by a file. Devices
+# and pipes are therefore rejected, and for a link its target is written.
 
 
 def temporary(path: Path, own: str = "") -> Path:
-    """Return the temporary name of a file or folder that is being written.
-
-    Args:
-        path: the final path.
-        own: a suffix that separates concurrent writers.
-    """
+    """Return the temporary name of a path that is being written; the suffix `own` separates concurrent writers."""
     return path.with_name(f".{path.name}{own and f'.{own}'}.tmp")
 
 
@@ -40,11 +35,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 
 def not_a_file(mode: int) -> str | None:
-    """Return a message fragment if a mode is not that of a regular file; None otherwise.
-
-    Args:
-        mode: the path's `st_mode`.
-    """
+    """Return a message fragment if `mode`, a path's `st_mode`, is not that of a regular file; None otherwise."""
     if stat.S_ISREG(mode):
         return None
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -52,15 +43,12 @@ def not_a_file(mode: int) -> str | None:
 
 
 def write(path: Path, content: bytes, sync: bool = False) -> None:
-    """Write a file atomically; of several concurrent writers, the last one wins.
+    """Write a file atomically; of several concurrent writers, the last one wins. Raise OSError on failure.
 
     Args:
         path: the file; a symbolic link is followed and kept.
         content: the file's content.
         sync: whether to wait until the content is on disk (fsync).
-
-    Raises:
-        OSError: If the file cannot be written, or is a folder, a pipe or a device.
     """
     path = Path(os.path.realpath(path))
     with contextlib.suppress(FileNotFoundError):
@@ -86,29 +74,13 @@ _NPY = b"\x93NUMPY"
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a whole file.
-
-    Args:
-        path: the file; links are followed.
-        most_bytes: the maximum size, bytes.
-
-    Returns:
-        The file's content.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        ValueError: If it is a folder, a pipe or a device, or too large.
-    """
+    """Read a whole file; see `check`."""
     check(path, most_bytes)
     return path.read_bytes()
 
 
 def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
     """Reject anything but a regular file of limited size, without opening it: opening a pipe can block forever.
-
-    Args:
-        path: the file; links are followed.
-        most_bytes: the maximum size, bytes.
 
     Raises:
         OSError: If the file does not exist or its status cannot be read.
@@ -141,11 +113,7 @@ def read_json(path: Path, most_bytes: int = 2**26) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Decode JSON.
-
-    Raises:
-        ValueError: If the text is not JSON, or is nested too deeply.
-    """
+    """Decode JSON; raise ValueError if the text is not JSON, or is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -153,19 +121,12 @@ def parse_json(text: str) -> Any:
 
 
 def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> "np.ndarray":
-    """Read an array from a .npy file; reject Python objects and .npz archives.
+    """Read an array from a .npy file; reject Python objects and .npz archives. See `check`.
 
     Args:
         path: the file; links are followed.
         most_bytes: the maximum size, bytes.
         mapped: whether to memory-map the file, read-only, instead of reading it.
-
-    Returns:
-        The array.
-
-    Raises:
-        OSError: If the file does not exist or cannot be read.
-        ValueError: If it is not a .npy file, or is damaged.
     """
     check(path, most_bytes)
     with path.open("rb") as file:
@@ -184,11 +145,7 @@ def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -
 
 
 def pandas() -> Any:
-    """Import pandas.
-
-    Raises:
-        UserError: If pandas is not installed.
-    """
+    """Import pandas, or raise UserError if it is not installed."""
     try:
         import pandas  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -197,9 +154,96 @@ def pandas() -> Any:
 
 
 def of_csv(text: str) -> "pd.DataFrame":
-    """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values.
-
-    Raises:
-        UserError: If pandas is not installed.
-    """
+    """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values."""
     return pandas().read_csv(io.StringIO(text))
+
+
+LOCK = ".lock"  # name of the lock file in a locked folder
+
+
+class FolderLock(contextlib.AbstractContextManager):
+    """Exclusive locks of this process on folders; the system releases them when the process ends, even by a kill.
+
+    Messages name a folder by the flag or argument `given_as`.
+    """
+
+    def __init__(self, given_as: str = "--out") -> None:
+        self._given_as = given_as
+        self._locks: dict[Path, tuple[filelock.BaseFileLock, os.stat_result]] = {}
+
+    def take(self, folder: Path, wait: bool = False) -> None:
+        """Lock an existing folder, or raise UserError; `wait` waits while another process holds the lock."""
+        import filelock  # imported here, because --help must stay fast
+
+        lock = filelock.FileLock(folder / LOCK, thread_local=False)
+        try:
+            folder.stat()  # filelock would create a missing folder
+            lock.acquire(timeout=-1 if wait else 0)
+            self._locks[folder] = lock, (folder / LOCK).stat()
+        except filelock.Timeout as error:
+            raise UserError(
+                f"{self._given_as}: another process is writing to {folder}; wait for it, or give another folder"
+            ) from error
+        except OSError as error:
+            raise UserError(f"{self._given_as}: cannot use {folder} ({error.strerror}); give another folder") from error
+
+    def check(self, folder: Path) -> None:
+        """Raise UserError if the path of a locked folder now names another folder, or none."""
+        if folder in self._locks and not self._is_same(folder):
+            raise UserError(
+                f"{self._given_as}: {folder} was removed, moved or replaced by another process, so this run stops "
+                "writing; start it again, or give another folder"
+            )
+
+    def release(self, folder: Path) -> None:
+        """Release the lock of a folder, and remove its file first, so that no other process locks a removed file."""
+        if self._is_same(folder):
+            with contextlib.suppress(OSError):  # Windows removes it afterwards
+                (folder / LOCK).unlink()
+        self._locks.pop(folder)[0].release()
+
+    def _is_same(self, folder: Path) -> bool:
+        try:  # the lock keeps its file open, so that no other file gets its inode number
+            return os.path.samestat(self._locks[folder][1], (folder / LOCK).stat())
+        except OSError:
+            return False
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for folder in [*self._locks]:
+            self.release(folder)
+
+
+class Unbroken:
+    """A text stream that drops all text once its reader is gone: `head`, `tee` after Ctrl-C, or a closed terminal."""
+
+    def __init__(self, stream: Any):
+        # A process that was started without this stream has None.
+        self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115
+        self._gone = (errno.EPIPE, errno.EIO) if getattr(self._stream, "isatty", bool)() else (errno.EPIPE,)
+
+    def write(self, text: str) -> int:
+        """Write text, or drop it if the reader is gone."""
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the buffer, or drop it if the reader is gone."""
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in self._gone:
+                raise
+            # Redirect the descriptor, so that the interpreter's final flush and other libraries' writes do not fail.
+            with contextlib.suppress(OSError, io.UnsupportedOperation):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -17,9 +17,6 @@ from fedjax_sel.errors import UserError
 def enable_x64(enabled: bool) -> AbstractContextManager[None]:
     """Return a context that enables or disables 64-bit array types.
 
-    Args:
-        enabled: whether 64-bit types are enabled.
-
     Source: `jax.experimental.enable_x64` until JAX 0.7, `jax.enable_x64` from 0.8.
     """
     if hasattr(jax, "enable_x64"):
@@ -43,13 +40,10 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def known(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags that the installed jaxlib supports, in their order.
+    """Return the flags, in the syntax of XLA_FLAGS, that the installed jaxlib supports, in their order.
 
     Each test runs in a child process, because XLA aborts on an unknown flag. The environment variable VARIABLE caches
     the results for this process and its children.
-
-    Args:
-        flags: flags in the syntax of XLA_FLAGS, such as "--xla_gpu_deterministic_ops=true".
     """
     supported = _cached()
     untested = [flag for flag in flags if flag not in supported]
@@ -128,14 +122,7 @@ RECORDED = {
 
 
 def check(of_runs: bool = True) -> None:
-    """Reject JAX settings that break a run or change its random draws.
-
-    Args:
-        of_runs: True to check for a simulated run, False for a Selector.
-
-    Raises:
-        UserError: If a setting does not have its required value.
-    """
+    """Reject JAX settings that break a simulated run (a Selector if not `of_runs`) or change its random draws."""
     for name, needed in NEEDED.items():
         value = _value(name, needed.value)
         wrong = value in needed.rejected if needed.rejected else value != needed.value
@@ -155,11 +142,7 @@ def recorded() -> dict[str, str]:
 
 
 def key(seed: Any) -> jax.Array:
-    """Return a typed random key of the package's generator.
-
-    Args:
-        seed: an integer, possibly traced.
-    """
+    """Return a typed random key of the package's generator; the seed may be traced."""
     return jax.random.key(seed, impl=PRNG)
 
 
@@ -169,11 +152,7 @@ def _value(name: str, usual: Any) -> Any:
 
 
 def cpu() -> Any:
-    """Return this machine's CPU device, used for float64 work before a run.
-
-    Raises:
-        UserError: If JAX was started without the CPU platform.
-    """
+    """Return this machine's CPU device for float64 work, or raise UserError if JAX was started without it."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:

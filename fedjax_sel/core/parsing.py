@@ -58,15 +58,7 @@ def shown(value: Any) -> str:
 
 
 def did_you_mean(unknown: str, known: Iterable[str]) -> str:
-    """Return a phrase that suggests similar names, or lists all names if none is similar.
-
-    Args:
-        unknown: the unknown name.
-        known: the known names.
-
-    Returns:
-        "did you mean 'a' or 'b'?", or "choose from a, b, c".
-    """
+    """Return "did you mean 'a' or 'b'?" with similar names, or "choose from a, b, c" if none is similar."""
     known = sorted(set(known))
     near = difflib.get_close_matches(unknown, known, n=2, cutoff=0.6)
     if near:
@@ -75,16 +67,7 @@ def did_you_mean(unknown: str, known: Iterable[str]) -> str:
 
 
 def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
-    """Return a value if it is allowed.
-
-    Args:
-        what: the name of the flag or field, for the message.
-        value: the user's value.
-        allowed: the allowed values.
-
-    Raises:
-        UserError: If the value is not allowed; the message suggests similar values or lists all.
-    """
+    """Return a value if it is allowed, or raise UserError with similar values; `what` names the flag or field."""
     allowed = tuple(allowed)
     if isinstance(value, Hashable) and value in allowed:
         return value
@@ -105,16 +88,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def scalar(flag: str, value: Any, kind: type) -> Any:
-    """Parse one number, boolean or string.
-
-    Args:
-        flag: the flag's name, for messages.
-        value: the user's value.
-        kind: int, float, bool or str.
-
-    Raises:
-        UserError: If the value is not of that kind.
-    """
+    """Parse one int, float, bool or str, or raise UserError."""
     wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
     try:
         return as_kind(value, kind)
@@ -234,11 +208,7 @@ def _pair(item: Any) -> tuple[Any, bool, Any]:
 
 
 def mesh_shape(text: str) -> tuple[int, int]:
-    """Parse `seeds=2,clients=4` into device counts (seeds, clients); a missing axis has one device.
-
-    Raises:
-        UserError: If the text does not have that form.
-    """
+    """Parse `seeds=2,clients=4` into device counts (seeds, clients); a missing axis has one device."""
     shape = {"seeds": 1, "clients": 1}
     parts = [part.strip().partition("=") for part in text.split(",")]
     names = [name for name, _, _ in parts]
@@ -251,18 +221,9 @@ def mesh_shape(text: str) -> tuple[int, int]:
 
 
 def name_and_parameters(flag: str, text: str, example: str) -> tuple[str, dict[str, str]]:
-    """Parse `name` or `name[key=value,key=value]`.
+    """Parse `name` or `name[key=value,key=value]`; return the name, and the parameters in alphabetical order.
 
-    Args:
-        flag: the flag's name, for messages.
-        text: the user's text.
-        example: an example of a valid text, for messages.
-
-    Returns:
-        The name, and the parameters in alphabetical order.
-
-    Raises:
-        UserError: If the text does not have that form.
+    `flag` and `example` are for the message of a UserError.
     """
     match = re.fullmatch(r"([^\[\]=,\s]+)(?:\[(.*)\])?", text.strip())
     if match is None:

@@ -36,19 +36,9 @@ def is_plugin(name: Any) -> bool:
 
 
 def load(name: str, wanted: Wanted) -> Callable[..., Any]:
-    """Import a plug-in's factory.
+    """Import a plug-in's factory "mypackage.module:factory" without calling it, or raise UserError.
 
     The module may also be in the working directory, even if Python's import path lacks it.
-
-    Args:
-        name: the plug-in's name, e.g. "mypackage.module:factory".
-        wanted: the plug-in's flag and return type.
-
-    Returns:
-        The factory, not yet called.
-
-    Raises:
-        UserError: If the name is malformed, the import fails, or the module has no such function.
     """
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
@@ -57,7 +47,8 @@ def load(name: str, wanted: Wanted) -> Callable[..., Any]:
     if not hasattr(module, attribute):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         near = difflib.get_close_matches(attribute, functions, n=1)
-        advice = did_you_mean(attribute, functions) if near else f"name a function in it that returns {_a_kind(wanted)}"
+        own = f"name a function in it that returns a {wanted.kind.__name__}"
+        advice = did_you_mean(attribute, functions) if near else own
         raise UserError(f"{wanted.flag} {name}: {module_name!r} has no {attribute!r}; {advice}")
     factory = getattr(module, attribute)
     if not callable(factory):
@@ -69,20 +60,7 @@ def load(name: str, wanted: Wanted) -> Callable[..., Any]:
 
 
 def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """Call a plug-in's factory and check the type it returns.
-
-    Args:
-        name: the plug-in's name, for messages.
-        wanted: the plug-in's flag and return type.
-        factory: the factory, from `load`.
-        values: the factory's keyword arguments, converted to the right types.
-
-    Returns:
-        The factory's return value, of type `wanted.kind`.
-
-    Raises:
-        UserError: If the factory raises or returns another type.
-    """
+    """Call a plug-in's factory with converted arguments; raise UserError if it raises or returns another type."""
     try:
         made = factory(**values)
     except UserError:
@@ -101,14 +79,7 @@ def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[s
 
 @contextlib.contextmanager
 def contained(names: Iterable[str]) -> Iterator[None]:
-    """Convert `sys.exit()` in plug-in code called inside this context to an error.
-
-    Args:
-        names: the plug-ins' names; other names are ignored.
-
-    Raises:
-        UserError: If a plug-in calls `sys.exit()`.
-    """
+    """Convert `sys.exit()` in plug-in code called inside this context to a UserError that names the plug-ins."""
     try:
         yield
     except SystemExit as error:
@@ -125,9 +96,9 @@ def _import(name: str, module_name: str, wanted: Wanted) -> Any:
     importlib.invalidate_caches()  # the file may have been written a moment ago
     try:
         return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if module_name == missing or module_name.startswith(missing + "."):
+    except RAISED_BY_PLUGINS as error:
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             raise UserError(
                 f"{wanted.flag} {name}: there is no module {missing!r}; "
                 "start from the folder that contains it, or install it"
@@ -135,14 +106,6 @@ def _import(name: str, module_name: str, wanted: Wanted) -> Any:
         raise UserError(
             f"{wanted.flag} {name}: importing {module_name!r} raised {parsing.reason(error)}; fix that first"
         ) from error
-    except RAISED_BY_PLUGINS as error:
-        raise UserError(
-            f"{wanted.flag} {name}: importing {module_name!r} raised {parsing.reason(error)}; fix that first"
-        ) from error
-
-
-def _a_kind(wanted: Wanted) -> str:
-    return f"a {wanted.kind.__name__}"
 
 
 def _a(value: Any) -> str:
@@ -150,10 +113,8 @@ def _a(value: Any) -> str:
     return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}" if value is not None else "None"
 
 
-# Digests of a plug-in's source files, to detect edits.
-#
-# The source files are the plug-in's module and, recursively, the modules it imports from the same package, or from the
-# same folder if the module belongs to no package. Other imports are not followed.
+# A plug-in's source files are its module and, recursively, the modules it imports from the same package, or from the
+# same folder if the module belongs to no package. Their digests detect edits.
 
 
 Sources = dict[str, str]  # module name -> SHA-256 of its file
@@ -162,11 +123,7 @@ _INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platlib", "
 
 
 def sources(name: str) -> Sources:
-    """Return the digests of a plug-in's source files; empty if the name is no plug-in or has no source file.
-
-    Args:
-        name: `module:factory`, whose module is loaded.
-    """
+    """Return the digests of a loaded plug-in's source files; {} if the name is no plug-in or has no source file."""
     module_name = name.partition(":")[0]
     first = _file(module_name.partition(".")[0]) or _file(module_name)  # a package may have no file of its own
     if not is_plugin(name) or first is None:
@@ -248,21 +205,14 @@ class Parameter(NamedTuple):
 
 
 def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
-    """Return the keyword parameters of a factory.
-
-    Args:
-        factory: any callable.
-
-    Returns:
-        Name -> parameter, and whether the factory also accepts other keywords (`**options`).
-    """
+    """Return a factory's keyword parameters by name, and whether it also accepts other keywords (`**options`)."""
     hints = _hints(factory)
     try:
         items = inspect.signature(factory).parameters.items()
     except (TypeError, ValueError):  # some callables written in C
         return {}, True
     parameters = {
-        name: Parameter(hints.get(name, _kind_of(item.default)), item.default)
+        name: Parameter(hints.get(name, type(item.default) if type(item.default) in _WANTED else Any), item.default)
         for name, item in items
         if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
     }
@@ -291,19 +241,9 @@ def _hints_of(annotated: Any) -> dict[str, Any]:
 
 
 def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert hyperparameters to a factory's types.
+    """Convert hyperparameters, possibly strings, to a factory's types; reject unknown, wrong and missing ones.
 
-    Args:
-        flag: the flag that sets them, for messages.
-        owner: the name of the strategy or optimizer, for messages.
-        factory: the factory that accepts them.
-        arguments: name -> value; values may be strings.
-
-    Returns:
-        Keyword arguments for the factory.
-
-    Raises:
-        UserError: If a name is unknown, a value has the wrong type, or a required value is missing.
+    `flag` and `owner` (the strategy or optimizer) are for messages.
     """
     parameters, open_ended = of(factory)
     values = {}
@@ -321,10 +261,6 @@ def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mappi
     return values
 
 
-def _kind_of(default: Any) -> Any:
-    return type(default) if type(default) in _WANTED else Any
-
-
 class _Argument(NamedTuple):
     """A hyperparameter's flag, owner and name, for messages."""
 
@@ -333,7 +269,6 @@ class _Argument(NamedTuple):
     name: str
 
     def prefix(self, value: Any) -> str:
-        """Return the start of a message, e.g. "--algo-args steps=many of fedcor"."""
         text = value if isinstance(value, str) else shown(value)
         return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
 
@@ -467,27 +402,18 @@ class Registry(Generic[Made]):
             **hyperparameters: keyword arguments of the factory; values may be strings from a command line.
 
         Raises:
-            UserError: If a name or parameter is unknown, a value has the wrong type or is out of range, or a plug-in
-                cannot be imported or returns another type.
+            UserError: If a name or parameter is invalid, or a plug-in fails.
         """
         factory = self.factory(name)
         values = convert(f"{self.flag}-args", name, factory, hyperparameters)
         return build(name, self._wanted, factory, values) if is_plugin(name) else factory(**values)
 
     def parameters(self, name: str) -> dict[str, Parameter]:
-        """Return a factory's parameters: name -> (type, default).
-
-        Raises:
-            UserError: If the factory does not exist.
-        """
+        """Return a factory's parameters: name -> (type, default)."""
         return of(self.factory(name))[0]
 
     def factory(self, name: str) -> Callable[..., Made]:
-        """Return the factory of a name.
-
-        Raises:
-            UserError: If the factory does not exist.
-        """
+        """Return the factory of a name, or raise UserError."""
         if is_plugin(name):
             return load(name, self._wanted)
         return self.factories[one_of(self.flag, name, self.factories)]

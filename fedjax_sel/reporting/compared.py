@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedjax_sel import callbacks, logs
 from fedjax_sel.config import Config
 from fedjax_sel.core import files
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment

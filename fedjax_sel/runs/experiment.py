@@ -17,7 +17,7 @@ import numpy as np
 from fedjax_sel import callbacks, devices, tasks
 from fedjax_sel.config import Config, RunConfig
 from fedjax_sel.core import files, plugins
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose

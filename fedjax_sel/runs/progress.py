@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fedjax_sel.core.terminal import Unbroken
+from fedjax_sel.core.files import Unbroken
 
 SECONDS_BETWEEN = 0.2  # limits the load on the browser
 

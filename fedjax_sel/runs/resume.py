@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from fedjax_sel.config import Config
 from fedjax_sel.core import files, jax_settings, plugins
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
@@ -159,6 +159,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     lock.check(out)
     never = config.run.resume == "never"
     if folder.holds_rounds(out) if never else folder.is_worth_keeping(out):  # else the new run overwrites it
+        lock.release(out)  # Windows cannot rename a folder with an open file
         moved = folder.set_aside(out)
         lock.take(out)
         why = "" if never else ": it has no checkpoint to resume from"

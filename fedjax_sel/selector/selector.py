@@ -28,9 +28,8 @@ from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Outcome, Selection, Strategy
 
-# Files with a Selector's state: a NumPy archive of arrays, JSON and a digest; without pickle.
-#
-# Files of earlier versions have no digest and remain readable.
+# A Selector's file is a NumPy archive of arrays, JSON and a digest, without pickle. Files of earlier versions have no
+# digest and remain readable.
 
 
 ABOUT = "about"  # entry with the JSON
@@ -38,16 +37,7 @@ DIGEST = "sha256"  # entry with the digest of all other entries
 
 
 def write(path: Path, about: dict[str, Any], tree: Any) -> None:
-    """Write a file atomically.
-
-    Args:
-        path: the file; an existing one is replaced.
-        about: JSON-serializable data.
-        tree: a pytree of arrays and random keys.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write a file atomically: JSON-serializable `about`, and the arrays and random keys of a pytree."""
     arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
     arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     entries = {name: _entry(array) for name, array in arrays.items()}
@@ -63,14 +53,7 @@ def write(path: Path, about: dict[str, Any], tree: Any) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Read a file that `write` wrote.
-
-    Returns:
-        The JSON data and the leaves of the pytree.
-
-    Raises:
-        UserError: the file is missing, damaged, or not a Selector's.
-    """
+    """Return the JSON data and the pytree leaves of a file of `write`, or raise UserError."""
     try:
         with zipfile.ZipFile(io.BytesIO(files.read_bytes(path))) as archive:
             # `write` stores entries uncompressed; this check rejects decompression bombs.
@@ -113,15 +96,7 @@ def _array(entry: bytes) -> np.ndarray:
 
 
 def filled(like: Any, leaves: list[np.ndarray]) -> Any:
-    """Return a pytree with the leaves of a file.
-
-    Args:
-        like: a pytree with the expected structure, shapes and dtypes.
-        leaves: leaves from `read`.
-
-    Raises:
-        ValueError: the leaves differ in number, shape or dtype.
-    """
+    """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
     old, structure = jax.tree.flatten(like)
     if len(old) != len(leaves):
         raise ValueError("the number of arrays differs")
@@ -129,32 +104,23 @@ def filled(like: Any, leaves: list[np.ndarray]) -> Any:
         plain = _plain(before)
         if plain.shape != leaf.shape or plain.dtype != leaf.dtype:
             raise ValueError("an array has another shape or dtype")
-    return jax.tree.unflatten(structure, [_as(before, leaf) for before, leaf in zip(old, leaves)])
+    values = [
+        jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
+        for before, leaf in zip(old, leaves)
+    ]
+    return jax.tree.unflatten(structure, values)
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _as(before: Any, leaf: np.ndarray) -> Any:
-    return (
-        jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
-    )
-
-
 def cohorts(terms: Terms, round: int, probes: int, available: np.ndarray | None) -> tuple[tuple[Name, ...], ...]:
-    """Return a uniformly random cohort for each probe of a round, with at most K available clients.
-
-    Args:
-        terms: the Selector's configuration.
-        round: the round, from 0.
-        probes: number of probes, S.
-        available: mask of the available clients, bool [N]; None: all clients.
-    """
+    """Return a uniformly random cohort for each probe of a round, at most K available clients (mask [N])."""
     facts = keys.streams(keys.roots([terms.seed], {})).facts[0]
     size = terms.size
     drawn = []
@@ -193,7 +159,7 @@ def arrange(
     broken: Iterable[Name],
     values: dict[str, Any],
 ) -> Report:
-    """Return the reports in the order of the cohort's positions.
+    """Return the reports in the order of the cohort's positions, or raise UserError.
 
     Args:
         terms: the Selector's configuration.
@@ -203,12 +169,10 @@ def arrange(
         reported: names of the clients that sent an update; None: the whole cohort.
         broken: names of the clients whose update is not finite.
         values: the arguments of `Selector.update` by name; None for a missing one.
-
-    Raises:
-        UserError: a required value is missing, a client was not selected, or a value is invalid.
     """
     cohort = terms.clients.named(selection.ids[selection.mask])
-    who = _listed(cohort if reported is None else reported)
+    listed = isinstance(reported, Iterable) and not isinstance(reported, str | bytes)
+    who: Any = cohort if reported is None else tuple(reported) if listed else reported
     places = terms.clients.places("update: reported", who)
     wrong = terms.clients.mask("update: broken", broken)
     chosen = {int(place): seat for seat, place in enumerate(selection.ids) if selection.mask[seat]}
@@ -266,10 +230,6 @@ def _form(tree: Any, axes: int) -> Any:
     """Return the structure and the leaf shapes of a pytree, without `axes` leading axes."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, [leaf.shape[axes:] for leaf in leaves]
-
-
-def _listed(names: Any) -> Any:
-    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else names
 
 
 def _reads_metrics(reads: Outcome) -> bool:
@@ -348,18 +308,15 @@ class Selector:
             output_layer=output_layer,
         )
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
-        self._hooks = Hooks(
-            self._terms.strategy, self._terms.size, self._terms.counts, self._terms.model, self._terms.seed
-        )
-        state, info = self._hooks.init(self._terms.sizes, self._terms.all_sizes)
+        terms = self._terms
+        self._hooks = Hooks(terms.strategy, terms.size, terms.counts, terms.model, terms.seed)
+        state, info = self._hooks.init(terms.sizes, terms.all_sizes)
         self._reads = self._hooks.outcome_reads(state, info)
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
             raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; pass num_params or params")
         silent = np.zeros((num_clients,), bool)
         now = Standing("start", 0, state, info, standing.empty(num_clients), None, silent)
-        if not protocol.requests_at_start(self._strategy):
-            now = self._started(now)
-        self._now = now
+        self._now = now if protocol.requests_at_start(self._strategy) else self._started(now)
         self._lock = threading.Lock()
 
     @property
@@ -388,20 +345,13 @@ class Selector:
 
         Before the first round, every client is queried, available or not. In each round, the available clients are
         queried first, then the strategy's candidates among them. After `select`, the cohort is queried about the model
-        that it trains from (for `training_loss`: during training). Repeated calls return the same facts until the next
-        call of `tell`.
+        that it trains from (for `training_loss`: during training). Repeated calls return the same facts until `tell`.
 
         Args:
             available: names of the clients that are available in this round. The set is final after the first `tell` or
                 `select` of the round, or after candidates are drawn. None: the set of an earlier call, or all clients.
-
-        Raises:
-            UserError: all rounds are over, a name is unknown, or `available` contradicts the final set.
         """
         now = self._reached("asks", available)
-        if now.phase in ("start", "cohort"):
-            self._now = now
-            return self._due(now)
         if now.phase == "all" and not self._due(now):
             observed = self._observed(now)
             now = now if observed.candidates is None else observed  # without candidates, `available` stays open
@@ -430,9 +380,6 @@ class Selector:
             kind: kind of the fact, as in the `Ask`.
             ids: names of the M clients that answered, a subset of `Ask.clients`; may be empty.
             values: one row per client in `ids`, real numbers [M, *shape] with the `shape` of the `Ask`.
-
-        Raises:
-            UserError: the fact was not requested or is not due, a client was not queried, or `values` is invalid.
         """
         after = standing.record(self._terms, self._now, kind, ids, values)
         if after.phase == "start" and not self._due(after):
@@ -448,9 +395,9 @@ class Selector:
                 when the round opened or left a query unanswered. None: the set passed to `asks`, or all clients.
 
         Returns:
-            Names of the cohort, at most K, and its aggregation weights, float32. The weights are None if the strategy
-            leaves them to the server (for example in proportion to examples). The cohort has fewer than K clients if
-            candidates did not answer, or if the strategy draws with replacement.
+            Names of the cohort, at most K, and its aggregation weights, float32; None if the strategy leaves them to
+            the server. The cohort has fewer than K clients if candidates did not answer, or if the strategy draws with
+            replacement.
 
         Raises:
             UserError: a fact is still due, a name is unknown, or fewer than K clients are available.
@@ -478,7 +425,9 @@ class Selector:
                 f"{self._terms.size.num_selected}; wait for more clients, or make a Selector with smaller cohorts"
             )
         answer = self._hooks.select(now.state, now.info, now.round, reachable)
-        self._check_cohort(answer)
+        self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
+        if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
+            raise UserError(f"strategy {self._strategy.name!r} returns a weight that is not finite; fix its `select`")
         if reachable is not None:
             answer = answer._replace(mask=answer.mask & reachable[answer.ids])
         received = np.array(now.account.received)
@@ -508,23 +457,18 @@ class Selector:
         Arguments outside `reads` are optional; they are neither checked nor billed.
 
         Args:
-            reported: names of the M cohort clients that sent an update; None: the whole cohort, in the order of
-                `select`.
+            reported: names of the M cohort clients that sent an update; None: the whole cohort, as `select` returns it.
             updates: model updates w_k - w in the order of `reported`, a pytree with leaves [M, ...].
             losses_before: per-client losses of the received model, [M], nats.
             losses_after: per-client losses after local training, [M], nats.
             path_lengths: learning rate times local steps, per client, [M]; None: 1, so that GPFL reads an update as a
                 gradient.
             step: change of the global model in this round, a pytree as `updates` without the leading axis.
-            metrics: the server's evaluations before and after the round. Each is an `Evaluation`, or a mapping with the
+            metrics: the server's evaluations before and after the round, each an `Evaluation` or a mapping with the
                 fields that the strategy reads among `correct`, `accuracy` and `loss`.
             subset_loss: function from names of reporting clients to the loss of their average model on the server's
                 data, nats, averaged with the aggregation weights; for no names, the loss of the round's model.
             broken: names in `reported` whose update is not finite.
-
-        Raises:
-            UserError: the round has no cohort, a fact or a required argument is missing, a client was not selected, or
-                a value is invalid.
         """
         now = self._now
         self._not_over("update", now)
@@ -562,21 +506,13 @@ class Selector:
         return self._now.account.bill()
 
     def save(self, path: str | os.PathLike) -> None:
-        """Save the state to a file, from which `load` resumes exactly.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
+        """Save the state to a file, from which `load` resumes exactly."""
         now = self._now
         write(Path(path), {"selector": self._terms.identity(), "standing": now.words()}, now.arrays())
 
     @_one_at_a_time
     def load(self, path: str | os.PathLike) -> None:
-        """Resume from a file that a Selector with the same arguments saved.
-
-        Raises:
-            UserError: the file cannot be read, is damaged, or belongs to a Selector with other arguments.
-        """
+        """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
         path = Path(path)
         about, leaves = read(path)
         saved = about.get("selector") if isinstance(about, dict) else None
@@ -623,11 +559,6 @@ class Selector:
             reachable = now.available()
             named = named if reachable is None else named[reachable[named]]
         return now._replace(phase="candidates", told=(), state=state, candidates=named)
-
-    def _check_cohort(self, answer: Selection) -> None:
-        self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
-        if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
-            raise UserError(f"strategy {self._strategy.name!r} returns a weight that is not finite; fix its `select`")
 
     def _check_names(self, what: str, ids: np.ndarray, mask: np.ndarray) -> None:
         n, chosen = self._terms.size.num_clients, ids[mask]

@@ -14,8 +14,6 @@ from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, Selection
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, SERVER, Counts, Request
 
-# Communication costs of a Selector's queries and cohorts, at the catalogue's prices.
-#
 # As in the simulator's ledger, a client that is both queried and selected in a round receives the model once. Queries
 # before the first round count for the first round.
 
@@ -45,15 +43,7 @@ class Account(NamedTuple):
     def with_answers(
         self, requests: list[Request], counts: Counts, queried: np.ndarray, answered: int, cohort: int
     ) -> "Account":
-        """Return the account after a query.
-
-        Args:
-            requests: requests that the same answer serves.
-            counts: lengths that determine the answer's size.
-            queried: mask of the queried clients, bool [N].
-            answered: number of clients that answered.
-            cohort: number of clients that train for each probe.
-        """
+        """Return the account after `answered` of `queried`, bool [N], answered; `cohort` clients train per probe."""
         account = self
         for request in requests:
             probes = facts.num_probes(request)
@@ -136,16 +126,7 @@ class Standing(NamedTuple):
 
 
 def restored(words: dict[str, Any], arrays: Any, terms: Terms) -> Standing:
-    """Return the state from its saved parts.
-
-    Args:
-        words: the value of `Standing.words`.
-        arrays: the value of `Standing.arrays`, with the same shapes and dtypes.
-        terms: the Selector's configuration.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: the parts are no valid state for these terms.
-    """
+    """Return the state from the values of `words` and `arrays`; damaged ones raise one of several exceptions."""
     n, k, num_rounds = terms.size
     state, info, received, silent = arrays
     phase, round, chosen = words["phase"], words["round"], words["selection"]
@@ -251,39 +232,20 @@ def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
         queried = range(terms.size.num_clients) if reachable is None else np.flatnonzero(reachable)
     pending = {request.kind: request for request in _requests(terms, now) if request.kind not in now.told}
     clients = terms.clients.named(queried) if pending else ()
-    return tuple(
-        Ask(
-            kind,
-            request.who,
-            clients,
-            dict(request.options),
-            facts.shape(request, terms.counts),
-            KINDS[kind].needs_model,
-            _largest_known(now, kind) if KINDS[kind].is_loss else -np.inf,
-        )
-        for kind, request in pending.items()
-    )
-
-
-def _largest_known(now: Standing, kind: str) -> float:
-    fact: Fact = getattr(now.info, kind)
-    measured = np.asarray(fact.age) < NEVER
-    return float(np.asarray(fact.value)[measured].max(initial=-np.inf))
+    asks = []
+    for kind, request in pending.items():
+        ask = Ask(kind, request.who, clients, dict(request.options), facts.shape(request, terms.counts),
+                  KINDS[kind].needs_model)  # fmt: skip
+        if KINDS[kind].is_loss:
+            fact: Fact = getattr(now.info, kind)
+            measured = np.asarray(fact.age) < NEVER
+            ask = ask._replace(largest_known=float(np.asarray(fact.value)[measured].max(initial=-np.inf)))
+        asks.append(ask)
+    return tuple(asks)
 
 
 def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: Any) -> Standing:
-    """Return the state after the answers to one query.
-
-    Args:
-        terms: the Selector's configuration.
-        now: the current state.
-        kind: kind of the fact.
-        ids: names of the M clients that answered.
-        values: one row per client in `ids`, [M, *shape].
-
-    Raises:
-        UserError: the fact was not requested or is not due, a client was not queried, or `values` is invalid.
-    """
+    """Return the state after the answers of M clients to one query, rows [M, *shape]; reject invalid answers."""
     requested = tuple(dict.fromkeys(request.kind for request in terms.strategy.requests if request.who != SERVER))
     if kind not in requested:
         raise UserError(

@@ -31,9 +31,8 @@ from fedjax_sel.strategies.base import (
 from fedjax_sel.strategies.facts import KINDS, Counts
 from fedjax_sel.strategies.protocol import Known
 
-# Compiled hooks of a strategy for one federation, with a leading axis of one replicate.
-#
-# The simulator has the same axis. Both therefore compile the same program, with the same rounding.
+# Compiled hooks have a leading axis of one replicate, as in the simulator. Both therefore compile the same program,
+# with the same rounding.
 
 
 class Size(NamedTuple):
@@ -95,17 +94,8 @@ class Clients:
         return tuple(self.names[place] for place in places)
 
 
-def sizes(what: str, values: Any, clients: Clients) -> np.ndarray:
-    """Return the number of examples per client, int32 [N].
-
-    Args:
-        what: name of the argument, for messages.
-        values: integers in the order of the clients, or a mapping from name to integer.
-        clients: the N clients.
-
-    Raises:
-        UserError: a client has no number, or a number is not a positive integer.
-    """
+def example_counts(what: str, values: Any, clients: Clients) -> np.ndarray:
+    """Return the number of examples per client, int32 [N], from integers in the clients' order or a mapping by name."""
     count = len(clients.names)
     if isinstance(values, Mapping):
         clients.places(what, values)
@@ -122,16 +112,13 @@ def sizes(what: str, values: Any, clients: Clients) -> np.ndarray:
 
 
 def numbers(what: str, values: Any, shape: tuple[int, ...], names: Sequence[Name] = ()) -> np.ndarray:
-    """Return finite real numbers as float32.
+    """Return finite real numbers as float32, or raise UserError.
 
     Args:
         what: name of the argument, for messages.
         values: an array, or a value that NumPy converts to one.
         shape: the required shape; if it contains 0, any empty array is accepted.
         names: names of the clients along the first axis; empty if there is no client axis.
-
-    Raises:
-        UserError: the shape or the dtype is wrong, or a number is not finite in float32.
     """
     array = _answer_array(what, values)
     if array.size == 0 and 0 in shape:
@@ -155,17 +142,14 @@ def numbers(what: str, values: Any, shape: tuple[int, ...], names: Sequence[Name
 def tree(
     what: str, values: Any, num_params: int, names: Sequence[Name] | None, broken: np.ndarray | None = None
 ) -> Any:
-    """Return a pytree of weights as float32.
+    """Return a pytree of weights as float32, or raise UserError.
 
     Args:
         what: name of the argument, for messages.
-        values: a pytree with leaves [M, ...], or without the client axis.
+        values: a pytree with leaves [M, ...], or without the client axis if `names` is None.
         num_params: number of weights of one model, P.
-        names: names of the M clients; None: no client axis.
+        names: names of the M clients.
         broken: mask of the clients with non-finite numbers, bool [M].
-
-    Raises:
-        UserError: the size, a shape or a dtype is wrong, or a number is not finite.
     """
     leaves, structure = jax.tree.flatten(values)
     arrays = [_answer_array(what, leaf) for leaf in leaves]
@@ -180,8 +164,8 @@ def tree(
     checked = []
     for array in arrays:
         if broken is not None and broken.any() and array.dtype.kind == "f":
-            zeroed = np.where(broken.reshape(-1, *[1] * (array.ndim - 1)), 0.0, array)
-            checked.append(np.where(broken.reshape(-1, *[1] * (array.ndim - 1)), array, _finite(what, zeroed, names)))
+            rows_of = broken.reshape(-1, *[1] * (array.ndim - 1))
+            checked.append(np.where(rows_of, array, _finite(what, np.where(rows_of, 0.0, array), names)))
         else:
             checked.append(_finite(what, array, names))
     return jax.tree.unflatten(structure, [array.astype(np.float32) for array in checked])
@@ -197,15 +181,7 @@ def _finite(what: str, array: np.ndarray, names: Sequence[Name] | None) -> np.nd
 
 
 def metrics(evaluations: Any, read: Any) -> ServerMetrics:
-    """Return the server's evaluations, with zeros for unread fields.
-
-    Args:
-        evaluations: pair of evaluations before and after the round, each an `Evaluation` or a mapping of its fields.
-        read: `ServerMetrics` of Booleans, True for the fields that the strategy reads.
-
-    Raises:
-        UserError: a field that the strategy reads is missing or not finite.
-    """
+    """Return the evaluations before and after the round, with zeros for the fields that are False in `read`."""
     wanted = sorted({name for part in read for name, is_read in part._asdict().items() if is_read})
     advice = f"pass (before, after), each with {' and '.join(wanted)}"
     if not isinstance(evaluations, tuple | list) or len(evaluations) != 2:
@@ -250,12 +226,7 @@ class Hooks:
         self._learn = jax.jit(partial(_learn, over, self._shapes(), self._losses))
 
     def init(self, sizes: np.ndarray, all_sizes: np.ndarray) -> tuple[Any, Information]:
-        """Return the initial state and the empty tables.
-
-        Args:
-            sizes: training examples per client, int32 [N].
-            all_sizes: training and held-out examples per client, int32 [N].
-        """
+        """Return the initial state and the empty tables, from the examples per client, int32 [N]."""
         n, k, t = self.size
         total = np.float32(sizes.sum(dtype=np.int64))  # real federations can exceed the int32 range
 
@@ -266,7 +237,7 @@ class Hooks:
 
         with contract.explained("init"):
             state = jax.jit(jax.vmap(initial))(self._stream, sizes[None], all_sizes[None])
-        return state, _on_host(protocol.nothing_known(self.strategy, self.counts, 1, n))
+        return state, jax.tree.map(np.asarray, protocol.nothing_known(self.strategy, self.counts, 1, n))
 
     def prepare(self, state: Any, info: Information) -> Any:
         """Return the state at the start of the first round."""
@@ -298,11 +269,11 @@ class Hooks:
             round: the round, from 0.
             reports: the cohort, with a mask of the clients that reported.
             fields: fields of the Outcome, `finite` and the ones that `update` reads.
-            loss_of: function from a mask of members, bool [K], to the server's loss of their average; None if unread.
+            loss_of: function from a mask of members, bool [K], to the server's loss of their average.
         """
         self._loss_of, self._failed = loss_of, None
         state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, fields)))
-        info = _on_host(info)
+        info = jax.tree.map(np.asarray, info)
         if self._failed is not None:
             raise self._failed
         return state, info
@@ -392,10 +363,6 @@ def _batch(leaf: np.ndarray | None) -> Any:
     return None if leaf is None else leaf[None]
 
 
-def _on_host(info: Information) -> Information:
-    return jax.tree.map(np.asarray, info)
-
-
 _LENGTHS = {"P": "num_params", "C": "num_classes", "Q": "profile_size"}
 
 
@@ -446,22 +413,7 @@ def make(
     params: Any = None,
     output_layer: tuple[Any, Any] | None = None,
 ) -> Terms:
-    """Validate the arguments of `Selector` and return them as `Terms`.
-
-    Args:
-        strategy: a name, a name with parameters, or a `Strategy`.
-        size: N, K and T.
-        sizes: training examples per client, in the order of `clients` or by name.
-        all_sizes: training and held-out examples per client; None: no client holds examples out.
-        lengths: `num_params`, `num_classes` and `profile_size`; None for a missing one.
-        seed: seed of all random draws.
-        clients: N names; None: 0 to N - 1.
-        params: the trained weights or their shapes; None: not given.
-        output_layer: paths in `params` of the output layer's weight and bias; None: not given.
-
-    Raises:
-        UserError: an argument is invalid, or the strategy breaks its contract.
-    """
+    """Validate the arguments of `Selector`, with `num_params`, `num_classes` and `profile_size` in `lengths`."""
     jax_settings.check(of_runs=False)
     for name, value in size._asdict().items():
         _check_integer(name, value, 1)
@@ -474,8 +426,8 @@ def make(
     if len(names) != num_clients:
         raise UserError(f"clients: {len(names)} names for num_clients={num_clients}; give one name per client")
     all_clients = Clients(names)
-    train_sizes = sizes("sizes", sizes, all_clients)
-    total_sizes = train_sizes if all_sizes is None else sizes("all_sizes", all_sizes, all_clients)
+    train_sizes = example_counts("sizes", sizes, all_clients)
+    total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
     made, parameters = _build_strategy(strategy)
     contract.requests(made)
     facts.check(made)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedjax_sel import Config, Result, UserError
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import folder as provenance
 from fedjax_sel.runs import folder as run_folder
 from fedjax_sel.runs import run_files

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedjax_sel import Result, UserError
 from fedjax_sel.core import files
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import run_files
 from studies.grid import Workers
 from studies.papers import heading, page, replacing, runner

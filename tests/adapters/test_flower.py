@@ -253,7 +253,7 @@ def test_a_second_server_does_not_write_into_the_folder(tmp_path):
 
     grid.hears = hears
     first_one.start(grid, first(), num_rounds=2)
-    assert second == [[]] and first_one.selector.round == 2
+    assert second == [[".lock"]] and first_one.selector.round == 2
     grid.hears = lambda node, message: True
     other.start(grid, first(), num_rounds=4)
     assert len(other.cohorts) == 2  # not those again that the first one had

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fedjax_sel import UserError
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 
 SMALL = [
     "--algo", "random", "--dataset", "synthetic:train_size=600,test_size=100,num_classes=10,image_size=8",
@@ -51,12 +51,14 @@ def test_a_folder_that_was_set_aside_is_no_longer_meant(tmp_path):
     out.mkdir()
     with FolderLock() as lock:
         lock.take(out)
+        lock.release(out)
         out.rename(tmp_path / "run.aside-1")
         out.mkdir()
         lock.take(out)
         lock.check(out)
         with FolderLock() as other, pytest.raises(UserError, match="another process"):
-            other.take(tmp_path / "run.aside-1")
+            other.take(out)
+    assert not list(out.iterdir()), "a released lock leaves no file"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import fedjax_sel
 from fedjax_sel import UserError, tasks
 from fedjax_sel.cli import command_line, compare
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots

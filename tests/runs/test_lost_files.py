@@ -10,7 +10,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, UserError
-from fedjax_sel.core import folder_lock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import checkpoint, experiment, folder, reading, records, run_files
 
 SMALL = Config().replace(
@@ -135,7 +135,7 @@ def writing(tmp_path):
     out = tmp_path / "run"
     out.mkdir()
     said = []
-    with folder_lock.FolderLock() as held:
+    with FolderLock() as held:
         held.take(out)
         yield out, experiment.Writer(out, SMALL.run, {}, 0, held, said.append), said
 

@@ -12,7 +12,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.cli import command_line, train
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import checkpoint, experiment, folder, reading
 
 SMALL = Config().replace(

@@ -17,7 +17,6 @@ from fedjax_sel.strategies.facts import KINDS
 
 # pyright: reportMissingImports=false
 
-
 OURS = "fedjax_sel"
 INTRODUCE = "query.introduce"
 
@@ -88,11 +87,6 @@ def order_of(message: Message) -> Order:
     )
 
 
-def answer_message(message: Message, values: Mapping[str, Any]) -> Message:
-    """Return a client's answer to a query."""
-    return Message(RecordDict({OURS: record(values)}), reply_to=message)
-
-
 def answer_of(message: Message, name: str) -> np.ndarray | None:
     """Return one value of a client's answer; None if it is missing."""
     own = message.content.array_records.get(OURS, {})
@@ -118,13 +112,7 @@ def _options(own: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(f"{prefix}."): value for name, value in own.items() if name.startswith(f"{prefix}.")}
 
 
-# Map from Flower's nodes to client names.
-#
 # Flower assigns the node IDs, and assigns new ones after a restart. Client names are permanent.
-
-
-# pyright: reportMissingImports=false
-
 
 POLL_SECONDS = 0.2
 
@@ -148,12 +136,7 @@ class Nodes:
         self._names: dict[int, str] = {}
 
     def online(self, grid: Grid, seconds: float) -> dict[str, int]:
-        """Return the available clients' node IDs by name, and query new nodes for their names.
-
-        Args:
-            grid: Flower's grid.
-            seconds: timeout of an introduction, in seconds.
-        """
+        """Return the available clients' node IDs by name; query new nodes for their names, at most `seconds`."""
         online = list(grid.get_node_ids())
         strangers = [node for node in online if node not in self._names]
         content = RecordDict({OURS: ConfigRecord({"round": -1})})
@@ -163,17 +146,7 @@ class Nodes:
         return {self._names[node]: node for node in online if node in self._names}
 
     def wait(self, grid: Grid, enough: Callable[[dict[str, int]], bool], seconds: float, wanted: str) -> dict[str, int]:
-        """Wait for enough clients, and return the node IDs by name.
-
-        Args:
-            grid: Flower's grid.
-            enough: predicate of the node IDs by name.
-            seconds: maximum waiting time, in seconds.
-            wanted: required number of clients, as text for the message.
-
-        Raises:
-            UserError: too few clients appear in time.
-        """
+        """Wait at most `seconds` until the node IDs by name are `enough`; `wanted` is for the message."""
         end = time.monotonic() + seconds
         while not enough(online := self.online(grid, max(POLL_SECONDS, end - time.monotonic()))):
             if time.monotonic() >= end:
@@ -204,21 +177,14 @@ class Nodes:
         for other in [other for other, its in self._names.items() if its == name]:
             del self._names[other]  # the client restarted under a new node ID
         if self.clients.setdefault(name, sizes) != sizes:
-            _log.warning(
-                "client %r had %d examples and now reports %d; the first number is used",
-                name,
-                self.clients[name].train,
-                sizes.train,
-            )
+            first = self.clients[name].train
+            _log.warning("client %r had %d examples and now reports %d; the first is used", name, first, sizes.train)
         self._names[node] = name
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Return sorted names: numbers first, by value, then all other names."""
     return sorted(names, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
-
-
-# pyright: reportMissingImports=false
 
 
 MakeClient = Callable[[Context], Client]
@@ -236,15 +202,12 @@ def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientA
     @answering.query("introduce")
     def introduce(message: Message, context: Context) -> Message:
         client = make_client(context)
-        identity = {
-            "name": str(client.name),
-            "num-examples": int(client.num_examples),
-            "num-all-examples": int(client.num_all_examples),
-        }
-        return Message(RecordDict({OURS: ConfigRecord(identity)}), reply_to=message)
+        sizes = {"num-examples": int(client.num_examples), "num-all-examples": int(client.num_all_examples)}
+        return Message(RecordDict({OURS: ConfigRecord({"name": str(client.name), **sizes})}), reply_to=message)
 
     def answer(kind: str, message: Message, context: Context) -> Message:
-        return answer_message(message, {kind: make_client(context).answer(question_of(message))})
+        own = record({kind: make_client(context).answer(question_of(message))})
+        return Message(RecordDict({OURS: own}), reply_to=message)
 
     for kind, about in KINDS.items():
         if about.has_table and kind != "loss_change":  # `probes` derives a loss_change from several loss queries

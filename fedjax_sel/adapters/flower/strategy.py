@@ -19,61 +19,41 @@ from fedjax_sel.adapters.flower import messages
 from fedjax_sel.adapters.flower.messages import Nodes, Sizes, in_order
 from fedjax_sel.adapters.rounds import Arrays, Reported
 from fedjax_sel.core import files
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Ask, Selector, terms
 from fedjax_sel.selector import selector as storage
 from fedjax_sel.selector.terms import Size
 from fedjax_sel.strategies.facts import KINDS, SERVER
 
-# Folder with a federation's state: its clients, its Selector, and the model at the start of the round.
-#
-# The Selector's file determines the round. It is written last, when the model of that round is already on disk.
-
+# A federation's folder has its clients, its Selector, and the model at the start of the round. The Selector's file
+# determines the round. It is written last, when the model of that round is already on disk.
 
 CLIENTS, SELECTOR = "clients.json", "selector.npz"
 
 
-class Saved(NamedTuple):
-    """Clients of an earlier start."""
-
-    clients: dict[str, tuple[int, int]]  # name -> number of examples without and with held-out ones
-
-
 def make(folder: Path) -> None:
-    """Create the folder if it is missing.
-
-    Raises:
-        UserError: the folder cannot be created.
-    """
+    """Create the folder if it is missing, or raise UserError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"folder: {folder} cannot be created ({error.strerror}); choose another folder") from error
 
 
-def load_clients(folder: Path) -> Saved | None:
-    """Return the clients of an earlier start; None if there was none.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+def load_clients(folder: Path) -> dict[str, Sizes] | None:
+    """Return the numbers of examples of the clients of an earlier start, by name; None if there was none."""
     path = folder / CLIENTS
     if not path.exists():
         return None
     try:
         listed = files.parse_json(files.read_text(path))
-        return Saved({str(name): (int(train), int(all)) for name, (train, all) in listed.items()})
+        return {str(name): Sizes(int(train), int(all)) for name, (train, all) in listed.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"folder: {path} cannot be read ({error}); restore it, or choose another folder") from error
 
 
 def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
-    """Save the clients, and create the folder if it is missing.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Save the clients, and create the folder if it is missing."""
     path = folder / CLIENTS
     listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
     make(folder)
@@ -84,11 +64,7 @@ def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
 
 
 def save(folder: Path, selector: Selector, weights: Arrays) -> None:
-    """Save the federation's state between two rounds.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
+    """Save the federation's state between two rounds."""
     current = _weights(folder, selector.round)
     storage.write(current, {"names": list(weights), "round": selector.round}, list(weights.values()))
     selector.save(folder / SELECTOR)
@@ -98,11 +74,7 @@ def save(folder: Path, selector: Selector, weights: Arrays) -> None:
 
 
 def load(folder: Path, selector: Selector) -> Arrays | None:
-    """Restore a Selector, and return the saved weights; None if there is no saved state.
-
-    Raises:
-        UserError: a file is damaged, or belongs to another federation.
-    """
+    """Restore a Selector, and return the saved weights; None if there is no saved state."""
     if not (folder / SELECTOR).exists():
         return None
     selector.load(folder / SELECTOR)
@@ -120,7 +92,6 @@ def _weights(folder: Path, round: int) -> Path:
 
 # pyright: reportMissingImports=false
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -135,9 +106,8 @@ class Exchange(NamedTuple):
 
     def send(self, content: RecordDict, message_type: str, names: tuple[str, ...]) -> dict[str, Message]:
         """Send one content to several clients; return the timely replies without errors, by name."""
-        sent = [
-            Message(content, self.there[name], message_type, ttl=self.seconds) for name in names if name in self.there
-        ]
+        nodes = [self.there[name] for name in names if name in self.there]
+        sent = [Message(content, node, message_type, ttl=self.seconds) for node in nodes]
         replies: dict[str, Message] = {}
         for reply in self.grid.send_and_receive(sent, timeout=self.seconds) if sent else ():
             name = self.nodes.name(reply)
@@ -155,21 +125,10 @@ class Exchange(NamedTuple):
         names: tuple[str, ...],
         config: Mapping[str, ConfigRecord] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """Query clients for a fact, and return the answers by name.
-
-        Args:
-            kind: kind of the fact.
-            options: options of the measurement.
-            model: model to measure; None if the fact does not need it.
-            names: names of the clients to query.
-            config: training configuration, if the answer requires training.
-        """
+        """Return clients' answers about a fact of a model, by name; `config` is for facts that require training."""
         message_type, content = messages.question(kind, options, self.round, model, config)
         answers = {name: messages.answer_of(one, kind) for name, one in self.send(content, message_type, names).items()}
         return {name: answer for name, answer in answers.items() if answer is not None}
-
-
-# pyright: reportMissingImports=false
 
 
 Name = Any  # hashable
@@ -184,16 +143,8 @@ def loss_changes(
 ) -> dict[Name, Any]:
     """Run a round's probes.
 
-    Args:
-        selector: the Selector.
-        due: its query.
-        names: names of the clients to query.
-        weights: the round's model.
-        train: function that trains a cohort.
-        evaluate: function that queries clients for a loss.
-
-    Returns:
-        For each client with complete answers, its loss on every probe's model minus its loss on the round's model, [S].
+    Return, for each client with complete answers, its loss on every probe's model minus its loss on the round's model,
+    [S]. `train` trains a cohort, and `evaluate` queries clients for a loss.
     """
     before = evaluate(None, names)
     changes: dict[Name, list[float]] = {name: [] for name in before}
@@ -205,12 +156,7 @@ def loss_changes(
 
 
 def mean(weights: Arrays, reports: Any) -> Arrays:
-    """Return the weighted mean of the finite reports, or the initial model if every report is non-finite.
-
-    Args:
-        weights: the initial model.
-        reports: pairs of trained weights and aggregation weight.
-    """
+    """Return the weighted mean of the finite reports (weights, share), or the initial model if there is none."""
     finite = [(own, share) for own, share in reports if all(np.isfinite(array).all() for array in own.values())]
     total = sum(share for _, share in finite)
     if not finite or total <= 0:
@@ -219,21 +165,10 @@ def mean(weights: Arrays, reports: Any) -> Arrays:
     return {name: np.asarray(means[name], array.dtype) for name, array in weights.items()}
 
 
-# pyright: reportMissingImports=false
-
-
 def read(
     name: str, reply: Message, weights: Arrays, trained: Collection[str], losses: Collection[str]
 ) -> Reported | None:
-    """Return a client's report; log a warning and return None if it is invalid.
-
-    Args:
-        name: name of the client.
-        reply: its reply.
-        weights: the model that it received.
-        trained: names of the trained arrays.
-        losses: names of the requested losses.
-    """
+    """Return a client's report with `losses` on the `trained` arrays; log a warning and return None if invalid."""
     if reply.has_error():
         _log.warning("client %r did not report: %s", name, reply.error.reason)
         return None
@@ -277,16 +212,7 @@ def share(reply: Message, inner: Any) -> float:
 
 
 def for_inner(reply: Message, inner: Any, weight: float | None) -> Message:
-    """Return a report in the format of Flower's strategy.
-
-    Args:
-        reply: the client's reply.
-        inner: Flower's strategy.
-        weight: aggregation weight from the selection strategy, or None.
-
-    Raises:
-        UserError: `weight` is given, but `inner` does not support aggregation weights.
-    """
+    """Return a report in the format of Flower's strategy `inner`, with the selection's aggregation weight, if any."""
     content = RecordDict({name: one for name, one in reply.content.items() if name != messages.OURS})
     if weight is not None:
         key = getattr(inner, "weighted_by_key", None)
@@ -306,9 +232,6 @@ def finite(reports: Mapping[str, Reported]) -> list[str]:
     for name in (name for name, report in reports.items() if not report.finite):
         _log.warning("the update of client %r is not finite; ignored", name)
     return [name for name, report in reports.items() if report.finite]
-
-
-# pyright: reportMissingImports=false
 
 
 class SelectorStrategy(Strategy):
@@ -383,15 +306,8 @@ class SelectorStrategy(Strategy):
         self._evaluation: Mapping[str, float] | None = None  # evaluation of `_weights`
         # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
-        made = terms.make(
-            strategy,
-            Size(*self._size),
-            sizes=[1] * num_clients,
-            all_sizes=None,
-            lengths=lengths,
-            seed=seed,
-            clients=None,
-        )
+        size, sizes = Size(*self._size), [1] * num_clients
+        made = terms.make(strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None)
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
             raise UserError(
                 f"server_evaluation: strategy {self._name!r} reads the server's evaluation; pass a function of a model"
@@ -502,7 +418,8 @@ class SelectorStrategy(Strategy):
 
         rounds.close(self.selector, valid, step, server_metrics, subset_loss)
         self._weights = after
-        self._save()
+        if self._folder is not None:
+            save(self._folder, self.selector, self._weights)
         return new, metrics
 
     def configure_evaluate(
@@ -528,7 +445,7 @@ class SelectorStrategy(Strategy):
         params = {name: self._weights[name] for name in self._trained_names()}
         saved = None if self._folder is None else load_clients(self._folder)
         num_clients = self._size[0]
-        nodes = Nodes(None if saved is None else {name: Sizes(*sizes) for name, sizes in saved.clients.items()})
+        nodes = Nodes(saved)
         if saved is None:
             nodes.wait(grid, lambda _: len(nodes.clients) >= num_clients, self._wait_seconds, str(num_clients))
         if len(nodes.clients) != num_clients:
@@ -561,10 +478,6 @@ class SelectorStrategy(Strategy):
         if weights is not None:
             self._weights, self._evaluation = weights, None
         return weights
-
-    def _save(self) -> None:
-        if self._folder is not None:
-            save(self._folder, self.selector, self._weights)
 
     def _ask(
         self,

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from studies import grid as independent
 from studies.leaderboard import running, series

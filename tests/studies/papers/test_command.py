@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from fedjax_sel.cli import command_line
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from studies import grid
 from studies.papers import command as reproduce
@@ -245,8 +245,8 @@ def test_a_page_waits_for_who_is_writing_it(small, tmp_path):
         page = pool.submit(run, small, "--out", tmp_path)
         with pytest.raises(concurrent.futures.TimeoutError):
             page.result(timeout=1)
-        assert not [*folder.iterdir()]
-        lock.__exit__(None, None, None)
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+        lock.release(folder)
         assert page.result(timeout=30) == 0 and (folder / "README.md").exists()
 
 

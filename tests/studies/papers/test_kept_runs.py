@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel.core.folder_lock import FolderLock
+from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import run_files
 from studies import grid
 from tests.documents.pages import ROOT

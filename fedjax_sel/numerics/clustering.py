@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967), and cuts of its tree. Every item starts as a cluster. In each of N - 1 steps the two nearest clusters merge. With squared distances D_ij and
+# Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967), and cuts of its tree.
+# Every item starts as a cluster. In each of N - 1 steps the two nearest clusters merge. With squared distances D_ij and
 # cluster sizes n, the merged cluster's squared distance to another cluster k is
 #
 # D_k = ((n_i + n_k) D_ik + (n_j + n_k) D_jk - n_k D_ij) / (n_i + n_j + n_k)

@@ -32,7 +32,7 @@ class BrokenContractError(UserError):
 
 
 def trace(name: str, hook: Hook) -> Any:
-    """Return the shapes of a hook's result, traced with 64-bit types for `prepare`; a hook's UserErrors pass through."""
+    """Return the shapes of a hook's result, traced with 64-bit types for `prepare`; its UserErrors pass through."""
     function, arguments = hook
     with enable_x64(name == "prepare"), explained(name):
         return jax.eval_shape(function, *arguments)

@@ -275,9 +275,14 @@ class SubsetLoss:
         return cls(loss, own, subsets)
 
 
+def requested(strategy: Strategy) -> Request | None:
+    """Return the strategy's request for subset losses, or None."""
+    return next((request for request in strategy.requests if request.kind == KIND), None)
+
+
 def of(strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports: Any) -> SubsetLoss | Unrequested:
     """Return the field `subset_loss` of an Outcome, with loss: (reports, mask) -> losses [M]; or `Unrequested`."""
-    request = next((request for request in strategy.requests if request.kind == KIND), None)
+    request = requested(strategy)
     if request is None:
         return Unrequested(strategy.name, KIND)
     return SubsetLoss(loss, reports, request.option("subsets", 1))

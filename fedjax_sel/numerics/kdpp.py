@@ -167,8 +167,8 @@ def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
         step, key = inputs
         logits = jnp.where(taken, -jnp.inf, jnp.log(jnp.maximum(residual, jnp.finfo(basis.dtype).tiny)))
         item = jax.random.categorical(key, logits).astype(jnp.int32)
-        explained = jnp.matmul(factors, factors[item], precision=_HIGHEST)
-        column = jnp.matmul(basis, basis[item], precision=_HIGHEST) - explained
+        column = jnp.matmul(basis, basis[item], precision=_HIGHEST)
+        column = column - jnp.matmul(factors, factors[item], precision=_HIGHEST)
         column = column * lax.rsqrt(jnp.maximum(residual[item], jnp.finfo(basis.dtype).tiny))
         factors = factors.at[:, step].set(column)  # later columns are still zero
         return (jnp.maximum(residual - column**2, 0.0), factors, taken.at[item].set(True)), item

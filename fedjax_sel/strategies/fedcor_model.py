@@ -301,8 +301,11 @@ def build(name: str, numbers: Numbers) -> Strategy:
             known = answered & state.previous_known
             changes = jnp.where(known, loss - state.previous, 0.0)[None]
             usable = known.any() & ~broken & ~state.previous_broken
-            arguments = (numbers, changes, usable, round - 1)
-            memory = lax.cond(round > begin, lambda memory: collect(memory, *arguments), _same, state.memory)
+
+            def added(memory: Samples | Moments) -> Samples | Moments:
+                return collect(memory, numbers, changes, usable, round - 1)
+
+            memory = lax.cond(round > begin, added, _same, state.memory)
             return state._replace(memory=memory, previous=loss, previous_known=answered, previous_broken=broken)
 
         def probed(state: State) -> State:

@@ -315,15 +315,14 @@ def gpfl(
         projections = state.projections.at[rows].set(fresh, mode="drop")
         everyone = numbers.softmax == "all-with-stale"
         share = shares(projections)[selection.ids] if everyone else shares(fresh)
-        direction = state.direction
-        if not own_direction:
-            direction = jnp.where(moved, gamma * direction + step, direction)
         factor = outcome_factor(outcome.metrics.before, outcome.metrics.after, numbers.outcome)
         return state._replace(
             reward_sum=state.reward_sum.at[rows].add(factor * share, mode="drop"),
             count=state.count.at[rows].add(1, mode="drop"),
             projections=projections,
-            direction=direction,
+            direction=state.direction
+            if own_direction
+            else jnp.where(moved, gamma * state.direction + step, state.direction),
             known=state.known | moved,
         )
 

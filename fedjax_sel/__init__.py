@@ -133,13 +133,7 @@ def run_comparison(
 
 
 def run_reproduction(*_: Any, **__: Any) -> None:
-    """Point to the reproductions, which moved to the source repository.
-
-    Raises:
-        UserError: always, with the new command.
-    """
-    from fedjax_sel.errors import UserError
-
+    """Raise a UserError that points to the reproductions, which moved to the source repository."""
     raise UserError("run_reproduction moved to the source repository; clone it, and run python -m studies reproduce")
 
 

@@ -86,15 +86,7 @@ def mean_of_last_rounds(values: ArrayLike, count: int = LAST_ROUNDS) -> np.ndarr
 
 
 def mean_of_measured(values: ArrayLike, axis: int) -> np.ndarray:
-    """Return the mean of the values that are not NaN, along an axis.
-
-    Args:
-        values: array of measurements; NaN for missing ones.
-        axis: axis to average over.
-
-    Returns:
-        float, without that axis; NaN if all values are NaN.
-    """
+    """Return the mean of the values that are not NaN along an axis; NaN if all are NaN."""
     values = np.asarray(values, np.float64)
     measured = ~np.isnan(values)
     sums = np.where(measured, values, 0.0).sum(axis=axis)
@@ -102,40 +94,29 @@ def mean_of_measured(values: ArrayLike, axis: int) -> np.ndarray:
 
 
 def selection_counts(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
-    """Count the rounds in which each client trained.
+    """Count the rounds in which each client trained, int [seeds, N].
 
     Args:
         cohorts: client IDs, int [seeds, rounds, K]; -1 for an empty place.
         num_clients: N.
-
-    Returns:
-        int [seeds, N].
     """
     return _trained(cohorts, num_clients).sum(axis=1)
 
 
 def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
-    """Count the clients that have trained at least once, after each round.
+    """Count the clients that have trained at least once, after each round, int [seeds, rounds].
 
     Args:
         cohorts: client IDs, int [seeds, rounds, K]; -1 for an empty place.
         num_clients: N.
-
-    Returns:
-        int [seeds, rounds].
     """
     return np.logical_or.accumulate(_trained(cohorts, num_clients), axis=1).sum(axis=2)
 
 
 def rounds_until_all_seen(seen: ArrayLike, num_clients: int) -> np.ndarray:
-    """Return the first round (from 1) after which all clients have trained.
+    """Return the first round (from 1) after which all N clients have trained, [seeds]; NaN if some never did.
 
-    Args:
-        seen: number of clients that have trained, from `clients_seen`, [seeds, rounds].
-        num_clients: N.
-
-    Returns:
-        float [seeds]; NaN for a seed in which some client never trained.
+    `seen` is the output of `clients_seen`, [seeds, rounds].
     """
     return _first_round(np.asarray(seen) >= num_clients)
 
@@ -155,14 +136,7 @@ def _trained(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 
 
 def last_measured(values: ArrayLike) -> np.ndarray:
-    """Return each seed's last value that is not NaN.
-
-    Args:
-        values: measure per round, [seeds, rounds].
-
-    Returns:
-        float [seeds]; NaN for a seed without any measurement.
-    """
+    """Return each seed's last value that is not NaN, [seeds], of a measure [seeds, rounds]; NaN if there is none."""
     values = np.asarray(values, np.float64)
     measured = ~np.isnan(values)
     last = values.shape[1] - 1 - measured[:, ::-1].argmax(axis=1)
@@ -170,13 +144,6 @@ def last_measured(values: ArrayLike) -> np.ndarray:
 
 
 def worst_decile(values: jax.Array) -> jax.Array:
-    """Return the mean of the lowest tenth (at least one) of the clients' values.
-
-    Args:
-        values: one value per client, [N].
-
-    Returns:
-        A scalar.
-    """
+    """Return the mean of the lowest tenth (at least one) of the clients' values, [N]."""
     count = max(values.shape[0] // 10, 1)
     return -jax.lax.top_k(-values, count)[0].mean()

@@ -106,27 +106,13 @@ def bootstrap(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the ends of the bootstrap interval of a statistic, with the expanded level of `mean_interval`.
 
-    Args:
-        sample: values, [..., n] with n at least 2.
-        statistic: (sample, axis) -> statistic over that axis.
-        level: nominal coverage, in (0, 1).
-        resamples: number of resamples.
-        seed: seed of the generator.
-        method: SciPy's name of the method; "BCa" needs a statistic that changes if one value is omitted.
+    The sample is [..., n] with n at least 2. The method "BCa" needs a statistic that changes if one value is omitted.
     """
     generator: dict[str, Any] = {_GENERATOR: np.random.default_rng(seed)}
-    result = stats.bootstrap(
-        (sample,),
-        statistic,
-        axis=-1,
-        vectorized=True,
-        method=method,
-        confidence_level=_expanded(level, sample.shape[-1], resamples),
-        n_resamples=resamples,
-        batch=_BATCH,
-        **generator,
-    )
-    return result.confidence_interval
+    return stats.bootstrap(
+        (sample,), statistic, axis=-1, vectorized=True, method=method, n_resamples=resamples, batch=_BATCH,
+        confidence_level=_expanded(level, sample.shape[-1], resamples), **generator,
+    ).confidence_interval  # fmt: skip
 
 
 def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -161,11 +147,7 @@ def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int
 
 
 def finite(values: ArrayLike) -> np.ndarray:
-    """Return values as float64 [..., n].
-
-    Raises:
-        ValueError: there are no values, or one is not finite.
-    """
+    """Return values as float64 [..., n]; a ValueError if there are none or one is not finite."""
     values = np.asarray(values, np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
         raise ValueError(f"there are no values of seeds in an array of shape {values.shape}; give at least one")
@@ -233,17 +215,11 @@ def interquartile_mean_interval(
 
 
 def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
-    """Return the fraction of runs with a score above each threshold.
+    """Return the fraction of runs with a score above each threshold, [T].
 
     Args:
         scores: finite scores, [seeds] or [settings, seeds].
         thresholds: thresholds tau, [T].
-
-    Returns:
-        Fractions, float64 [T].
-
-    Raises:
-        ValueError: there are no scores, or one is not finite.
     """
     return (finite(scores).ravel() > np.asarray(thresholds, np.float64)[:, None]).mean(axis=1)
 
@@ -257,14 +233,11 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
 
 
 def share_arrived(amounts: ArrayLike, horizon: float = np.inf) -> np.ndarray:
-    """Return the fraction of seeds that reach the target within the horizon.
+    """Return the fraction of seeds, [...], that reach the target within the horizon.
 
     Args:
         amounts: rounds or megabytes to the target, [..., seeds]; NaN for a seed that never reaches it.
         horizon: upper limit, in the same unit.
-
-    Returns:
-        Fractions, float64 [...].
     """
     return (np.asarray(amounts, np.float64) <= horizon).mean(axis=-1)
 
@@ -295,30 +268,14 @@ def restricted(amounts: ArrayLike, horizon: float) -> np.ndarray:
 
 
 def restricted_mean(amounts: ArrayLike, horizon: float) -> np.ndarray:
-    """Return the mean amount to the target, restricted to a horizon.
-
-    Args:
-        amounts: amounts as for `restricted`, [..., seeds].
-        horizon: horizon as for `restricted`.
-
-    Returns:
-        Restricted means, float64 [...].
-    """
+    """Return the mean amount to the target, restricted to a horizon, [...]; arguments as for `restricted`."""
     return restricted(amounts, horizon).mean(axis=-1)
 
 
 def restricted_mean_interval(
     amounts: ArrayLike, horizon: float, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """Return the interval of `mean_interval` for a restricted mean.
-
-    Args:
-        amounts: amounts as for `restricted`, [..., seeds].
-        horizon: horizon as for `restricted`.
-        level: nominal coverage, in (0, 1).
-        resamples: number of bootstrap resamples.
-        seed: seed of the bootstrap's generator.
-    """
+    """Return the interval of `mean_interval` for a restricted mean; arguments as for `restricted`."""
     return mean_interval(restricted(amounts, horizon), level, resamples, seed)
 
 
@@ -438,25 +395,7 @@ def compare(
 
 
 __all__ = [
-    "ALPHA",
-    "BETTER",
-    "NOT_SIGNIFICANT",
-    "TOO_FEW_SEEDS",
-    "WORSE",
-    "Comparison",
-    "Holm",
-    "Interval",
-    "compare",
-    "holm",
-    "interquartile_mean",
-    "interquartile_mean_interval",
-    "least_pairs",
-    "mean_interval",
-    "performance_profile",
-    "ratio_interval",
-    "restricted",
-    "restricted_mean",
-    "restricted_mean_interval",
-    "share_arrived",
-    "sign_flip_test",
-]
+    "ALPHA", "BETTER", "NOT_SIGNIFICANT", "TOO_FEW_SEEDS", "WORSE", "Comparison", "Holm", "Interval", "compare", "holm",
+    "interquartile_mean", "interquartile_mean_interval", "least_pairs", "mean_interval", "performance_profile",
+    "ratio_interval", "restricted", "restricted_mean", "restricted_mean_interval", "share_arrived", "sign_flip_test",
+]  # fmt: skip

@@ -98,15 +98,7 @@ def names(task: Task) -> Names:
 def columns_of(
     task: Task, test: tuple[dict[str, Any], Any], train: tuple[dict[str, Any], Any], worst_decile: Any, gemd: Any
 ) -> dict[str, Any]:
-    """Return measured values by column.
-
-    Args:
-        task: the task.
-        test: measures by name, and the loss, on the test set.
-        train: measures by name, and the loss, on all clients' training examples.
-        worst_decile: mean of the first measure over the worst tenth of clients.
-        gemd: group earth mover's distance of the cohorts.
-    """
+    """Return measured values by column; `test` and `train` hold the measures by name, and the loss."""
     own, first = names(task), task.measure.name
     values = {own.test: test[0][first], TEST_LOSS: test[1], own.train: train[0][first], TRAIN_LOSS: train[1]}
     others = {f"test_{measure.name}": test[0][measure.name] for measure in task.measures[1:]}

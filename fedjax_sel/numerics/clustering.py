@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import lax
 
 # Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967), and cuts of its tree.
-#
 # Every item starts as a cluster. In each of N - 1 steps the two nearest clusters merge. With squared distances D_ij and
 # cluster sizes n, the merged cluster's squared distance to another cluster k is
 #
@@ -62,23 +61,19 @@ def linkage(distances: jax.Array) -> Tree:
 
 
 def distances_of_rows(matrix: jax.Array) -> jax.Array:
-    """Return the Euclidean distances between rows, times a common power of two; exactly zero between equal rows.
+    """Return the Euclidean distances [N, N] between the rows of a finite matrix [N, D], times a common power of two.
 
-    Args:
-        matrix: finite, [N, D].
-
-    Returns:
-        Distances, [N, N].
+    The distance is exactly zero between equal rows.
     """
     rows = _scale(jnp.abs(matrix)) * matrix
     return jnp.sqrt(jnp.sum((rows[:, None] - rows) ** 2, axis=2))
 
 
 def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array:
-    """Cut the tree into the largest clusters whose mass is at most `capacity`.
+    """Cut the tree into the largest clusters whose mass is at most `capacity`; a single item may exceed it.
 
     Masses grow along the tree, so a cluster above capacity is never part of one below it, and one pass over the merges
-    suffices. A single item above capacity forms its own cluster.
+    suffices.
 
     Args:
         tree: output of `linkage`.
@@ -102,14 +97,10 @@ def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array
 
 
 def cut_into(tree: Tree, num_clusters: int | jax.Array) -> jax.Array:
-    """Cut the tree into M clusters by omitting the last M - 1 merges.
+    """Cut the tree into M clusters, from 1 to N, by omitting the last M - 1 merges.
 
     The partition equals SciPy's `fcluster(tree, M, "maxclust")`, unless the last heights tie: SciPy then merges all
     tied clusters.
-
-    Args:
-        tree: output of `linkage`.
-        num_clusters: M, from 1 to N.
 
     Returns:
         The lowest item of each item's cluster, int32 [N].
@@ -150,14 +141,9 @@ _LARGEST = 2.0**30  # upper bound of K n after scaling; half of int32's range, b
 
 
 def fitting(sizes: jax.Array, num_urns: int) -> jax.Array:
-    """Return the sizes, in units of a power of two if K n exceeds 2^30; positive sizes remain at least 1.
+    """Return integer sizes n_i, [N], as int32; in units of a power of two if K n exceeds 2^30 for K urns.
 
-    Args:
-        sizes: nonnegative integer sizes n_i, [N].
-        num_urns: K.
-
-    Returns:
-        Sizes, int32 [N].
+    Positive sizes remain at least 1.
     """
     sizes = sizes.astype(jnp.int32)
     excess = num_urns * sizes.astype(jnp.float32).sum() / _LARGEST
@@ -166,14 +152,9 @@ def fitting(sizes: jax.Array, num_urns: int) -> jax.Array:
 
 
 def pour_by_size(sizes: jax.Array, num_urns: int) -> jax.Array:
-    """Fill the urns one after another with the clients in descending order of size (Algorithm 1).
+    """Fill K urns one after another with the clients in descending order of size (Algorithm 1).
 
-    Args:
-        sizes: sizes n_i, int32 [N].
-        num_urns: K.
-
-    Returns:
-        Masses, int32 [K, N].
+    Sizes n_i are int32 [N], and masses int32 [K, N].
     """
     order = jnp.argsort(-sizes, stable=True)
     capacities = jnp.full((num_urns,), sizes.sum(), jnp.int32)
@@ -192,10 +173,7 @@ def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.A
         sizes: sizes n_i, int32 [N].
         clusters: cluster of each client, int32 [N], from 0 to N - 1. K times a cluster's size is at most n, unless it
             is a single client.
-        num_urns: K <= N.
-
-    Returns:
-        Masses, int32 [K, N].
+        num_urns: K <= N; the masses returned are int32 [K, N].
     """
     num_clients, total = sizes.shape[0], sizes.sum()
     urn = jnp.arange(num_urns, dtype=jnp.int32)[:, None]
@@ -220,14 +198,11 @@ def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.A
 
 
 def draw(key: jax.Array, masses: jax.Array) -> jax.Array:
-    """Draw one client from each urn, with probabilities exactly proportional to the masses.
+    """Draw one client from each urn, with probabilities exactly proportional to the masses; int32 [K].
 
     Args:
         key: random key, consumed.
         masses: masses, int32 [K, N]; an empty urn yields client N - 1.
-
-    Returns:
-        Client indices, int32 [K].
     """
     sums = jnp.cumsum(masses, axis=1)
     ticket = jax.random.randint(key, sums.shape[:1], 0, jnp.maximum(sums[:, -1], 1))

@@ -26,14 +26,7 @@ def precision() -> AbstractContextManager:
 
 
 def split(number: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Split float64 into two float32 arrays whose sum has 48 bits of precision.
-
-    Args:
-        number: float64, of any shape.
-
-    Returns:
-        The number rounded to float32, and its rounding error.
-    """
+    """Split float64 into its rounding to float32 and the rounding error; their sum has 48 bits of precision."""
     rounded = number.astype(jnp.float32)
     return rounded, (number - rounded.astype(number.dtype)).astype(jnp.float32)
 
@@ -144,9 +137,8 @@ def right_singular_vectors_by_rotations(matrix: jax.Array) -> tuple[jax.Array, j
         tangent = jnp.where(turns, jnp.where(difference < 0, -tangent, tangent), jnp.zeros_like(tangent))
         secant_squared = one + tangent**2
         cosine = one / jnp.sqrt(secant_squared)
-        cosine = (
-            cosine + cosine * (one - secant_squared * cosine**2) / two
-        )  # a Newton step, because some platforms compute roots with float32 precision
+        # A Newton step, because some platforms compute roots with float32 precision.
+        cosine = cosine + cosine * (one - secant_squared * cosine**2) / two
         sine = tangent * cosine
         x, y = cosine[:, None] * x - sine[:, None] * y, sine[:, None] * x + cosine[:, None] * y
         x, y = jnp.concatenate([x[:1], y[:1], x[1:-1]]), jnp.concatenate([y[1:], x[-1:]])

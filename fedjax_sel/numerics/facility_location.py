@@ -4,6 +4,8 @@ The cost of a set S is G(S) = sum_j min_{i in S} D_ji. N max D - G is monotone a
 at least 1 - 1/e of its maximum (Nemhauser, Wolsey, Fisher 1978). All shapes are fixed.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -20,23 +22,25 @@ def euclidean_distances(rows: jax.Array, others: jax.Array) -> jax.Array:
 
     Args:
         rows: vectors, [M, P].
-        others: vectors, [N, P].
-
-    Returns:
-        Distances, [M, N].
+        others: vectors, [N, P]; the distances are [M, N].
     """
-    length = rows.shape[1]
+    return jnp.sqrt(sum_over_differences(jnp.square, rows, others))
+
+
+def sum_over_differences(terms: Callable[[jax.Array], jax.Array], rows: jax.Array, others: jax.Array) -> jax.Array:
+    """Return sum_p terms(rows[i, p] - others[j, p]), [M, N], for vectors [M, P] and [N, P]."""
 
     def add_block(total: jax.Array, start: jax.Array | int, size: int) -> jax.Array:
         left = lax.dynamic_slice_in_dim(rows, start, size, axis=1)
         right = lax.dynamic_slice_in_dim(others, start, size, axis=1)
-        return total + jnp.sum((left[:, None] - right[None]) ** 2, axis=2)
+        return total + jnp.sum(terms(left[:, None] - right), axis=2)
 
+    length = rows.shape[1]
     zeros = jnp.zeros((rows.shape[0], others.shape[0]), rows.dtype)
     size = min(BLOCK, length)
     total = lax.fori_loop(0, length // size, lambda block, total: add_block(total, block * size, size), zeros)
     rest = length % size
-    return jnp.sqrt(add_block(total, length - rest, rest) if rest else total)
+    return add_block(total, length - rest, rest) if rest else total
 
 
 def select_greedily(
@@ -98,25 +102,17 @@ def select_greedily(
 
 
 def cost(distances: jax.Array, ids: jax.Array) -> jax.Array:
-    """Return G(S) = sum_j min_{i in S} D_ji.
-
-    Args:
-        distances: D, [N, N].
-        ids: S, int [K].
-    """
+    """Return G(S) = sum_j min_{i in S} D_ji for distances D, [N, N], and indices S, [K]."""
     return distances[:, ids].min(axis=1).sum()
 
 
 def shares(distances: jax.Array, ids: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-    """Return the fraction of items whose nearest selected item is each of `ids`; ties count in equal parts.
+    """Return the fraction of items whose nearest selected item is each of `ids`, [K]; ties count in equal parts.
 
     Args:
         distances: D, [N, N].
         ids: selected items, int [K].
-        mask: selected items that count, bool [K]; None: all.
-
-    Returns:
-        Fractions, float32 [K], with sum 1; zeros if no item counts.
+        mask: selected items that count, bool [K]; None: all. The fractions sum to 1, or to 0 if no item counts.
     """
     to_chosen = distances[:, ids]
     if mask is not None:

@@ -13,7 +13,7 @@ from fedjax_sel.numerics import decompositions, sampling
 # Greedy selection of clients under a Gaussian with covariance X^T X + noise^2 I, without forming the covariance.
 #
 # Given the clients picked so far, the covariance of the others is X^T P X + noise^2 I with P [d, d], so a pick costs
-# O(N d). The result equals conditioning with `gaussian_process.posterior`. `gaussian_process` exports these functions.
+# O(N d). The result equals conditioning with `posterior`.
 
 
 _dot = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
@@ -83,7 +83,7 @@ def select_greedily(
 def posterior_gains(
     embeddings: jax.Array, importance: jax.Array, scale: jax.Array, ids: jax.Array, noise: float | jax.Array
 ) -> jax.Array:
-    """Return each pick's predicted gain g^{t,j}(k_j) = alpha_k sum_i p_i sigma_i r_ik, given the previous picks.
+    """Return each pick's predicted gain g^{t,j}(k_j) = alpha_k sum_i p_i sigma_i r_ik, [K], given the previous picks.
 
     The sum of the gains is the one-round advantage A^t (Tang et al., FedCor, supplement, Eq. 51-57).
 
@@ -93,9 +93,6 @@ def posterior_gains(
         scale: annealing factors alpha, [N].
         ids: distinct clients in order of selection, int32 [K].
         noise: standard deviation of the noise.
-
-    Returns:
-        Gains, [K].
     """
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
 
@@ -151,15 +148,12 @@ def _condition(pool: _Pool, embeddings, importance, noise, client) -> _Pool:
 
 
 def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | jax.Array) -> jax.Array:
-    """Return X with rows sqrt(max(lambda_i - noise^2, 0)) u_i of leading eigenpairs (Tipping and Bishop 1999, Eq. 7).
+    """Return X [d, N] with rows sqrt(max(lambda_i - noise^2, 0)) u_i, largest first (Tipping and Bishop 1999, Eq. 7).
 
     Args:
-        second_moment: weighted second moment S = sum_s g_s r_s r_s^T / sum_s g_s, [N, N].
+        second_moment: weighted second moment S = sum_s g_s r_s r_s^T / sum_s g_s, [N, N]; eigenpairs lambda_i, u_i.
         dimension: embedding dimension d; rows beyond N are zero.
         noise: standard deviation of the noise.
-
-    Returns:
-        X, [d, N], largest eigenvalue first.
     """
     eigenvalues, eigenvectors = decompositions.eigh(second_moment)
     count = min(dimension, second_moment.shape[0])
@@ -168,22 +162,8 @@ def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | 
     return jnp.pad(rows, ((0, dimension - count), (0, 0)))
 
 
-__all__ = [
-    "covariance", "fit_embeddings", "log_likelihood", "log_likelihood_gradient", "posterior", "posterior_gains",
-    "select_greedily",
-]  # fmt: skip
-
-
 def covariance(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
-    """Return Sigma = X^T X + noise^2 I.
-
-    Args:
-        embeddings: X, [d, N].
-        noise: standard deviation of the noise.
-
-    Returns:
-        Sigma, [N, N].
-    """
+    """Return Sigma = X^T X + noise^2 I, [N, N], for embeddings X, [d, N]."""
     embeddings = jnp.asarray(embeddings)
     return _dot(embeddings.T, embeddings) + noise**2 * jnp.eye(embeddings.shape[1], dtype=embeddings.dtype)
 
@@ -220,9 +200,6 @@ def log_likelihood(
         residuals: loss changes minus their mean, [S, N].
         weights: sample weights g_s, [S].
         noise: standard deviation of the noise.
-
-    Returns:
-        Log-likelihood, scalar.
     """
     embeddings, residuals = jnp.asarray(embeddings), jnp.asarray(residuals)
     dimension, num_clients = embeddings.shape
@@ -236,16 +213,9 @@ def log_likelihood(
 def log_likelihood_gradient(
     embeddings: jax.Array, residuals: jax.Array, weights: jax.Array, noise: float | jax.Array
 ) -> jax.Array:
-    """Return `log_likelihood`'s gradient, X (Sigma^-1 A Sigma^-1 - W Sigma^-1), A = sum g_s r_s r_s^T, W = sum g_s.
+    """Return the gradient [d, N] of `log_likelihood` with respect to X; arguments as there.
 
-    Args:
-        embeddings: X, [d, N].
-        residuals: loss changes minus their mean, [S, N].
-        weights: sample weights g_s, [S].
-        noise: standard deviation of the noise.
-
-    Returns:
-        Gradient with respect to X, [d, N].
+    It is X (Sigma^-1 A Sigma^-1 - W Sigma^-1) with A = sum g_s r_s r_s^T and W = sum g_s.
     """
     inverse = _inverse_factor(embeddings, noise)
     smoother = _dot(inverse.T, _dot(inverse, embeddings))  # M^-1 X = X Sigma^-1, [d, N]
@@ -262,7 +232,7 @@ def fit_embeddings(
     steps: int | jax.Array,
     learning_rate: float | jax.Array,
 ) -> jax.Array:
-    """Fit the embeddings by Adam on the negative log-likelihood, with fresh moments.
+    """Fit the embeddings X, [d, N], by Adam on the negative log-likelihood, with fresh moments.
 
     If all weights are zero, or the result is not finite, the embeddings are returned unchanged.
 
@@ -273,9 +243,6 @@ def fit_embeddings(
         noise: standard deviation of the noise.
         steps: number of Adam steps; may be traced. With a batched count, the whole batch takes the largest count.
         learning_rate: Adam's learning rate.
-
-    Returns:
-        X, [d, N].
     """
     embeddings, residuals, weights = jnp.asarray(embeddings), jnp.asarray(residuals), jnp.asarray(weights)
     optimizer = optax.adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8)

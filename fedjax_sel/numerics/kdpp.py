@@ -118,31 +118,20 @@ def _log_terms(eigenvalues: jax.Array, k: int) -> jax.Array:
 
 
 def log_elementary_symmetric_polynomials(eigenvalues: jax.Array, k: int) -> jax.Array:
-    """Return log e_0 .. log e_k of the eigenvalues; -inf where a polynomial is zero.
-
-    Args:
-        eigenvalues: nonnegative eigenvalues, [N].
-        k: highest order, at most N.
-
-    Returns:
-        Logarithms, [k + 1].
-    """
+    """Return log e_0 .. log e_k, [k + 1], of nonnegative eigenvalues, [N]; -inf where a polynomial is zero."""
     eigenvalues = jnp.asarray(eigenvalues)
     sums = jax.nn.logsumexp(_log_terms(eigenvalues, k), axis=1)
     return jnp.concatenate([jnp.zeros((1,), eigenvalues.dtype), sums])
 
 
 def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
-    """Draw k distinct items: the set Y with probability det(L_Y) / e_k.
+    """Draw k distinct items, int32 [k] in the order of the draws: the set Y with probability det(L_Y) / e_k.
 
     Args:
         key: random key, consumed.
         eigenvalues: eigenvalues of L, [N], at least k of them positive.
         eigenvectors: eigenvectors of L as columns, [N, N].
         k: number of items.
-
-    Returns:
-        Indices, int32 [k], in the order of the draws.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
     key_vectors, key_items = jax.random.split(key)
@@ -178,9 +167,8 @@ def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
         step, key = inputs
         logits = jnp.where(taken, -jnp.inf, jnp.log(jnp.maximum(residual, jnp.finfo(basis.dtype).tiny)))
         item = jax.random.categorical(key, logits).astype(jnp.int32)
-        column = jnp.matmul(basis, basis[item], precision=_HIGHEST) - jnp.matmul(
-            factors, factors[item], precision=_HIGHEST
-        )
+        column = jnp.matmul(basis, basis[item], precision=_HIGHEST)
+        column = column - jnp.matmul(factors, factors[item], precision=_HIGHEST)
         column = column * lax.rsqrt(jnp.maximum(residual[item], jnp.finfo(basis.dtype).tiny))
         factors = factors.at[:, step].set(column)  # later columns are still zero
         return (jnp.maximum(residual - column**2, 0.0), factors, taken.at[item].set(True)), item
@@ -191,15 +179,12 @@ def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
 
 
 def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
-    """Return P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda).
+    """Return P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda), [N], with sum k.
 
     Args:
         eigenvalues: eigenvalues of L, [N], at least k of them positive.
         eigenvectors: eigenvectors of L as columns, [N, N].
         k: number of items drawn.
-
-    Returns:
-        Probabilities, [N], with sum k.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
     before = _log_prefix_polynomials(eigenvalues, k - 1)  # e_j of the eigenvalues before n

@@ -21,14 +21,7 @@ LAST = np.uint32(2**32 - 1)
 
 
 def ascending(values: jax.Array) -> jax.Array:
-    """Return words that sort like the floats. 0, -0 and subnormal numbers are equal; NaN comes after infinity.
-
-    Args:
-        values: float32 [N].
-
-    Returns:
-        uint32 [N].
-    """
+    """Return uint32 words that sort like float32 values, [N]. 0, -0 and subnormals are equal; NaN follows infinity."""
     values = jnp.where(jnp.isnan(values), jnp.nan, values)  # canonical NaN, without a sign
     bits = lax.bitcast_convert_type(jnp.where(values == 0, 0.0, values).astype(jnp.float32), jnp.uint32)
     sign = jnp.uint32(1 << 31)
@@ -36,27 +29,12 @@ def ascending(values: jax.Array) -> jax.Array:
 
 
 def descending(values: jax.Array) -> jax.Array:
-    """Return words that sort in descending order of the floats, with NaN first.
-
-    Args:
-        values: float32 [N].
-
-    Returns:
-        uint32 [N].
-    """
+    """Return uint32 words that sort in descending order of float32 values, [N], with NaN first."""
     return ~ascending(values)
 
 
 def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return element `place` of the sorted words.
-
-    Args:
-        words: uint32 [N].
-        place: index from 0, int32 scalar. A negative index acts as 0; from N on the result is `LAST`.
-
-    Returns:
-        uint32 scalar.
-    """
+    """Return element `place` of the sorted words, uint32 [N]; a negative place acts as 0, one above N - 1 is `LAST`."""
     needed = jnp.maximum(jnp.asarray(place, jnp.int32) + 1, 1)
 
     def two_bits(step: jax.Array, prefix: jax.Array) -> jax.Array:
@@ -71,29 +49,18 @@ def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
 
 
 def selected_value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return `jnp.sort(values)[place]`.
-
-    Args:
-        values: float32 [N].
-        place: index from 0 to N - 1, int32 scalar.
-
-    Returns:
-        float32 scalar.
-    """
+    """Return `jnp.sort(values)[place]` for float32 values [N]."""
     word = word_at(ascending(values), place)
     sign = jnp.uint32(1 << 31)
     return lax.bitcast_convert_type(jnp.where(word >= sign, word ^ sign, ~word), jnp.float32)
 
 
 def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array:
-    """Return a mask of the first items.
+    """Return a mask of the first items, bool [N].
 
     Args:
         words: words, uint32 [N] each, the most significant first; ties are broken by index.
         count: number of items, int32 scalar; clipped to N.
-
-    Returns:
-        Mask, bool [N].
     """
     left = jnp.asarray(count, jnp.int32)
     among = jnp.zeros(words[0].shape, bool)
@@ -109,14 +76,11 @@ def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array
 
 
 def first(words: Sequence[jax.Array], k: int) -> jax.Array:
-    """Return the first k items, in order.
+    """Return the indices of the first k items, int32 [k], in order.
 
     Args:
         words: words, uint32 [N] each, the most significant first; ties are broken by index.
         k: number of items, at most N.
-
-    Returns:
-        Indices, int32 [k].
     """
     ids = jnp.nonzero(among_first(words, k), size=k, fill_value=0)[0]
     return ids[jnp.lexsort([word[ids] for word in reversed(words)])].astype(jnp.int32)
@@ -130,16 +94,9 @@ _BLOCK = 1024  # items per block; `with_replacement` draws a block first
 
 
 def random_words(key: jax.Array, num_items: int) -> tuple[jax.Array, ...]:
-    """Draw a uniformly random order of the items, as words for `partial_order`.
+    """Draw a uniformly random order of N items, as one or two uint32 words [N] for `first`; consumes the key.
 
     Many items get two words of 32 bits: among a million items about a hundred pairs share one word, and none share two.
-
-    Args:
-        key: random key, consumed.
-        num_items: N.
-
-    Returns:
-        One or two words, uint32 [N] each.
     """
     if num_items <= SORTED:
         return (jax.random.permutation(key, num_items).astype(jnp.uint32),)
@@ -148,17 +105,15 @@ def random_words(key: jax.Array, num_items: int) -> tuple[jax.Array, ...]:
 
 
 def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
-    """Return the indices of the k largest scores; ties are in random order, or in index order without a key.
+    """Return the indices, int32 [k], of the k largest scores, largest first.
 
-    `lax.top_k` alone returns the lowest indices among ties: with clients sorted by label, a single class.
+    Ties are in random order, or in index order without a key. `lax.top_k` alone returns the lowest indices among ties:
+    with clients sorted by label, a single class.
 
     Args:
         key: random key, consumed; None for index order.
         scores: scores, float32 [N]; items with -inf come last.
         k: number of items.
-
-    Returns:
-        Indices, int32 [k], largest score first.
     """
     num_items = scores.shape[0]
     if key is None:
@@ -171,15 +126,12 @@ def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
 
 
 def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> jax.Array:
-    """Return a mask of the items with the largest scores; ties at the boundary are broken at random.
+    """Return a mask of the items with the largest scores, bool [N]; ties at the boundary are broken at random.
 
     Args:
         key: random key, consumed.
         scores: scores, float32 [N].
         count: number of items, int32 scalar; may be traced.
-
-    Returns:
-        Mask, bool [N].
     """
     num_items = scores.shape[0]
     if num_items > SORTED:
@@ -194,9 +146,6 @@ def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
     Args:
         values: values without NaN, float32 [N].
         place: index from 0 to N - 1, int32 scalar; may be traced.
-
-    Returns:
-        float32 scalar.
     """
     return jnp.sort(values)[place] if values.shape[0] <= SORTED else selected_value_at(values, place)
 
@@ -263,16 +212,13 @@ def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> ja
 def uniform_without_replacement(
     key: jax.Array, num_items: int, k: int, available: jax.Array | None = None
 ) -> jax.Array:
-    """Draw k distinct items, every k-subset equally likely; unavailable items come last.
+    """Draw k distinct items, int32 [k], every k-subset equally likely; unavailable items come last.
 
     Args:
         key: random key, consumed.
         num_items: N.
         k: number of items.
         available: availability, bool [N]; None: all.
-
-    Returns:
-        Indices, int32 [k].
     """
     if num_items > SORTED:
         tiers = () if available is None else ((~available).astype(jnp.uint32),)
@@ -284,15 +230,12 @@ def uniform_without_replacement(
 
 
 def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
-    """Draw k items independently, each with probability proportional to its weight.
+    """Draw k items independently, int32 [k], each with probability proportional to its weight.
 
     Args:
         key: random key, consumed.
         weights: nonnegative weights, not all zero, [N].
         k: number of draws.
-
-    Returns:
-        Indices, int32 [k].
     """
     num_items = weights.shape[0]
     if num_items <= SORTED:

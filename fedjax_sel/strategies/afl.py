@@ -31,7 +31,8 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Env, Request, Selection, Static, Strategy, always, at_start
+from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 
 class State(NamedTuple):
@@ -48,12 +49,6 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
         alpha1: fraction of clients excluded, in [0, 1].
         alpha2: inverse temperature of the softmax over valuations, at least 0.
         alpha3: fraction of the cohort drawn uniformly, in [0, 1].
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: a parameter is outside its range.
     """
     for name, value, usual in (("alpha1", alpha1, 0.75), ("alpha3", alpha3, 0.1)):
         if not 0 <= value <= 1:
@@ -72,38 +67,19 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
         ids = active_cohort(key, values, k, alpha1, alpha2, alpha3, available)
         return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
 
-    return Strategy(
-        name="afl",
-        init=init,
-        select=select,
-        requests=(Request("loss", ALL, at_start()), Request("loss", SELECTED, always())),
-    )
+    requests = (Request("loss", ALL, at_start()), Request("loss", SELECTED, always()))
+    return Strategy(name="afl", init=init, select=select, requests=requests)
 
 
 def valuations(losses: jax.Array, sizes: jax.Array) -> jax.Array:
-    """Return v_k = sqrt(n_k) l_k.
-
-    Args:
-        losses: mean losses l_k, [N].
-        sizes: training examples n_k, [N].
-
-    Returns:
-        Valuations, [N].
-    """
+    """Return v_k = sqrt(n_k) l_k, [N], from mean losses l_k and training examples n_k, [N] each."""
     return jnp.sqrt(sizes) * losses
 
 
 def known_or_largest(values: jax.Array, age: jax.Array) -> jax.Array:
-    """Impute the values of clients that never answered with the largest known value, so that they are selected early.
+    """Impute the values [N] of clients that never answered with the largest known value, or with 0 if none is known.
 
-    In a simulation all clients answer before the first round; real clients may not.
-
-    Args:
-        values: values, [N].
-        age: ages of the underlying facts, [N].
-
-    Returns:
-        Values, [N]; all zero if no client has answered.
+    These clients are then selected early. Only real clients may fail to answer before the first round.
     """
     known = age < NEVER
     largest = jnp.where(known, values, -jnp.inf).max()
@@ -111,28 +87,9 @@ def known_or_largest(values: jax.Array, age: jax.Array) -> jax.Array:
 
 
 def active_cohort(
-    key: jax.Array,
-    values: jax.Array,
-    k: int,
-    alpha1: float,
-    alpha2: float,
-    alpha3: float,
-    available: jax.Array | None = None,
+    key: jax.Array, values: jax.Array, k: int, alpha1: float, alpha2: float, alpha3: float, available=None
 ) -> jax.Array:
-    """Draw a cohort by AFL's rule (Goetz et al. 2019).
-
-    Args:
-        key: random key, consumed.
-        values: finite valuations v_k, [N].
-        k: cohort size K.
-        alpha1: fraction excluded.
-        alpha2: inverse temperature of the softmax.
-        alpha3: fraction drawn uniformly.
-        available: availability, bool [N]; None: all. Unavailable clients come last.
-
-    Returns:
-        Distinct client IDs, int32 [K].
-    """
+    """Draw distinct client IDs, int32 [k], by AFL's rule for finite valuations [N]; unavailable clients come last."""
     key_ties, key_draw, key_rest = jax.random.split(key, 3)
     num_clients = values.shape[0]
     by_value = int((1 - alpha3) * k + 1e-9)

@@ -23,11 +23,7 @@ from fedjax_sel.strategies.facts import (
     rounds,
 )
 
-# The environment: the facts that every strategy receives before the first round.
-#
 # Shapes: N clients, K selected, C classes, P parameters of the model.
-
-
 Path = tuple[Any, ...]  # keys from the top of a pytree to a leaf, such as ("Dense_1", "bias")
 
 
@@ -291,16 +287,7 @@ class Strategy(NamedTuple):
 
 
 def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
-    """Reject requests that the simulator does not serve, or whose data do not exist.
-
-    Args:
-        strategy: the strategy to check.
-        holdout: fraction of each client's data that is held out.
-        server_validation: fraction of the training set that the server holds.
-
-    Raises:
-        UserError: a request is invalid.
-    """
+    """Reject requests that the simulator does not serve, or whose held-out or server data do not exist."""
     facts.check(strategy)
     for request in strategy.requests:
         name = f"strategy {strategy.name!r} requests {request.kind!r}"

@@ -37,15 +37,12 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.numerics import clustering, sampling
-from fedjax_sel.numerics import clustering as urns
-from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy, keep_state
+from fedjax_sel.numerics import clustering, facility_location, sampling
+from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
 
 _LONGEST = 1e18  # largest norm of an update; squared distances of longer ones overflow float32
-_BLOCK = 512  # vector entries compared at once
 
 
 class Size(NamedTuple):
@@ -80,12 +77,6 @@ def clustered(
             their difference.
         unseen: clients without an update are close to each other (`group`) or to all clients (`zero`); for `arccos`.
         linkage: input of Ward's clustering: the distances (`condensed`), or the rows of their matrix (`square`).
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: a parameter has no effect.
     """
     for name, value, usual, needs in (
         ("distance", distance, "arccos", {"variant": "similarity"}),
@@ -98,9 +89,9 @@ def clustered(
                 raise UserError(f"clustered: {name}={value} has no effect with {other}={have}; leave one of them out")
 
     def init_size(key: jax.Array, env: Env) -> Size:
-        sizes = urns.fitting(env.sizes, env.num_selected)
+        sizes = clustering.fitting(env.sizes, env.num_selected)
         shuffled = jax.random.permutation(key, env.num_clients)
-        poured = urns.pour_by_size(sizes[shuffled], env.num_selected)
+        poured = clustering.pour_by_size(sizes[shuffled], env.num_selected)
         return Size(sizes, poured[:, jnp.argsort(shuffled)])
 
     def select_by_size(key, state: Size, info, round, available) -> Selection:
@@ -109,14 +100,9 @@ def clustered(
 
     def init(key: jax.Array, env: Env) -> Similarity:
         del key
-        n = env.num_clients
-        return Similarity(
-            Static(env.num_selected),
-            urns.fitting(env.sizes, env.num_selected),
-            jnp.zeros((n, env.num_params), jnp.float32),
-            jnp.zeros((n,), bool),
-            jnp.zeros((n, n), jnp.float32),
-        )
+        n, sizes = env.num_clients, clustering.fitting(env.sizes, env.num_selected)
+        gradients, distances = jnp.zeros((n, env.num_params), jnp.float32), jnp.zeros((n, n), jnp.float32)
+        return Similarity(Static(env.num_selected), sizes, gradients, jnp.zeros((n,), bool), distances)
 
     def select(key, state: Similarity, info, round, available) -> Selection:
         del info, round
@@ -148,15 +134,9 @@ def clustered(
         distances = state.distances.at[places].set(fresh, mode="drop").at[:, places].set(fresh.T, mode="drop")
         return state._replace(gradients=gradients, seen=seen, distances=distances)
 
-    by_size = variant == "size"
-    return Strategy(
-        name="clustered",
-        init=init_size if by_size else init,
-        select=select_by_size if by_size else select,
-        with_replacement=True,
-        update=keep_state if by_size else update,
-        inclusion=_inclusion,
-    )
+    if variant == "size":
+        return Strategy("clustered", init_size, select_by_size, with_replacement=True, inclusion=_inclusion)
+    return Strategy("clustered", init, select, with_replacement=True, update=update, inclusion=_inclusion)
 
 
 def _inclusion(state: Any, info, round, available) -> jax.Array | None:
@@ -171,7 +151,7 @@ def _inclusion(state: Any, info, round, available) -> jax.Array | None:
 def similarity_urns(
     key: jax.Array, distances: jax.Array, sizes: jax.Array, num_selected: int, linkage: str = "condensed"
 ) -> jax.Array:
-    """Distribute Ward's clusters with K sum n_i <= n over K urns (Algorithm 2).
+    """Distribute Ward's clusters with K sum n_i <= n over K urns (Algorithm 2); return masses, int32 [K, N].
 
     Args:
         key: random key, consumed; it orders the clients, and clusters of equal mass.
@@ -179,9 +159,6 @@ def similarity_urns(
         sizes: training examples n_i, int32 [N]; K n is below 2^31.
         num_selected: K.
         linkage: condensed or square.
-
-    Returns:
-        Masses, int32 [K, N]; rows sum to n, columns to K n_i.
     """
     if linkage == "square":
         distances = clustering.distances_of_rows(distances)
@@ -189,7 +166,7 @@ def similarity_urns(
     tree = clustering.linkage(distances[shuffled][:, shuffled])
     sizes = sizes[shuffled]
     clusters = clustering.cut_by_mass(tree, num_selected * sizes, sizes.sum())
-    return urns.pour_clusters(sizes, clusters, num_selected)[:, jnp.argsort(shuffled)]
+    return clustering.pour_clusters(sizes, clusters, num_selected)[:, jnp.argsort(shuffled)]
 
 
 def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Array | None) -> Selection:
@@ -199,7 +176,7 @@ def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Ar
         masses = jnp.where(available, masses, 0)
         available_sizes = jnp.where(available, sizes, 0)
         masses = jnp.where(masses.sum(axis=1, keepdims=True) > 0, masses, available_sizes)
-    ids = urns.draw(key, masses)
+    ids = clustering.draw(key, masses)
     mask = sampling.first_occurrence(ids)
     if available is not None:
         mask &= available[ids]
@@ -208,22 +185,7 @@ def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Ar
 
 
 def _distances(vectors: jax.Array, others: jax.Array, distance: str) -> jax.Array:
-    """Return the distances [M, N] between the rows of [M, P] and [N, P]; exactly zero between equal vectors.
-
-    Explicit differences are summed over blocks that fit in a CPU cache. For `arccos`, vectors must have norm 1.
-    """
-    length = vectors.shape[1]
-
-    def add_block(total: jax.Array, start: jax.Array | int, size: int) -> jax.Array:
-        rows = lax.dynamic_slice_in_dim(vectors, start, size, axis=1)
-        columns = lax.dynamic_slice_in_dim(others, start, size, axis=1)
-        difference = rows[:, None] - columns
-        return total + jnp.sum(jnp.abs(difference) if distance == "l1" else difference**2, axis=2)
-
-    total = jnp.zeros((vectors.shape[0], others.shape[0]), vectors.dtype)
-    whole = length // _BLOCK
-    if whole:
-        total = lax.fori_loop(0, whole, lambda block, total: add_block(total, block * _BLOCK, _BLOCK), total)
-    if length % _BLOCK:
-        total = add_block(total, whole * _BLOCK, length % _BLOCK)
+    """Return the distances [M, N] between rows, exactly zero between equal rows; `arccos` needs rows of norm 1."""
+    terms = jnp.abs if distance == "l1" else jnp.square
+    total = facility_location.sum_over_differences(terms, vectors, others)
     return 2 * jnp.arcsin(jnp.minimum(jnp.sqrt(total) / 2, 1.0)) if distance == "arccos" else total

@@ -12,23 +12,19 @@ from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import (
-    CANDIDATES,
     Env,
     Evaluation,
     Information,
     Outcome,
     OutputLayer,
-    Request,
-    Schedule,
     Selection,
     ServerMetrics,
     Strategy,
     Unrequested,
 )
-from fedjax_sel.strategies.facts import Counts
+from fedjax_sel.strategies.facts import CANDIDATES, Counts, Request, Schedule
 
 Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
-_array_shape: Any = jax.ShapeDtypeStruct
 
 
 class BrokenContractError(UserError):
@@ -36,16 +32,7 @@ class BrokenContractError(UserError):
 
 
 def trace(name: str, hook: Hook) -> Any:
-    """Return the shapes of a hook's result.
-
-    Args:
-        name: name of the hook; `prepare` runs with 64-bit types.
-        hook: function and argument shapes.
-
-    Raises:
-        BrokenContractError: the hook cannot be traced.
-        UserError: a UserError raised by the hook, unchanged.
-    """
+    """Return the shapes of a hook's result, traced with 64-bit types for `prepare`; its UserErrors pass through."""
     function, arguments = hook
     with enable_x64(name == "prepare"), explained(name):
         return jax.eval_shape(function, *arguments)
@@ -68,15 +55,7 @@ def explained(name: str) -> Iterator[None]:
 
 
 def selection(answer: Any, num_selected: int) -> None:
-    """Check that `select` returns a Selection with the right shapes and dtypes.
-
-    Args:
-        answer: shapes of the result.
-        num_selected: K.
-
-    Raises:
-        BrokenContractError: the first wrong field.
-    """
+    """Check that `select` returns (shapes of) a Selection with the right shapes and dtypes."""
     k = num_selected
     is_selection(answer)
     fields: dict[str, Any] = answer._asdict()
@@ -92,11 +71,7 @@ def selection(answer: Any, num_selected: int) -> None:
 
 
 def is_selection(answer: Any) -> None:
-    """Check that `select` returns a Selection.
-
-    Raises:
-        BrokenContractError: the result has another type.
-    """
+    """Check that `select` returns a Selection."""
     if not isinstance(answer, Selection):
         raise BrokenContractError(
             f"`select` returns a {type(answer).__name__}; return Selection(ids, weights or None, mask)"
@@ -104,15 +79,7 @@ def is_selection(answer: Any) -> None:
 
 
 def candidates(answer: Any, num_clients: int) -> None:
-    """Check that `candidates` returns client IDs.
-
-    Args:
-        answer: shapes of the result.
-        num_clients: N.
-
-    Raises:
-        BrokenContractError: the result is not int32 [d], or d exceeds N.
-    """
+    """Check that `candidates` returns client IDs: int32 [d] with d at most N."""
     if getattr(answer, "ndim", None) != 1 or answer.dtype != "int32":
         raise BrokenContractError("`candidates` must return int32 [d]")
     if answer.shape[0] > num_clients:
@@ -120,16 +87,7 @@ def candidates(answer: Any, num_clients: int) -> None:
 
 
 def same_state(name: str, old: Any, new: Any) -> None:
-    """Check that a hook keeps the structure, shapes and dtypes of the state.
-
-    Args:
-        name: name of the hook.
-        old: shapes of the state that `init` returns.
-        new: shapes of the state that the hook returns.
-
-    Raises:
-        BrokenContractError: the first difference.
-    """
+    """Check that a hook keeps the structure, shapes and dtypes of the state that `init` returns."""
     if jax.tree.structure(new) != jax.tree.structure(old):
         raise BrokenContractError(
             f"`{name}` returns a state with another structure than `init` (other fields, or a changed Static); "
@@ -153,39 +111,11 @@ MODEL: Mapping[str, Mapping[str, Any]] = {  # 2 inputs, 5 hidden units, 4 classe
 }
 OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
 
-__all__ = [
-    "COUNTS",
-    "MODEL",
-    "OUTPUT_LAYER",
-    "BrokenContractError",
-    "Hook",
-    "candidates",
-    "check",
-    "explained",
-    "hooks",
-    "is_selection",
-    "knows_inclusion",
-    "outcome",
-    "requests",
-    "same_state",
-    "selection",
-    "trace",
-    "traced",
-]  # fmt: skip
-
 
 def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
-    """Check every hook by tracing it, without running it.
+    """Check every hook by tracing it, without running it; N clients, K selected, T rounds.
 
-    Args:
-        strategy: a strategy that passes `requests` and `data_needs.check`.
-        num_clients: N.
-        num_selected: K.
-        num_rounds: T, the number of rounds in the strategy's `Env`.
-        everyone_available: True if `available` is None, False if it is bool [N].
-
-    Raises:
-        UserError: the first broken rule, or a UserError raised by a hook.
+    The strategy must have passed `requests` and `data_needs.check`. `available` is None or bool [N].
     """
     with _named(strategy):
         for name in ("init", "select", "prepare", "observe", "update"):
@@ -203,11 +133,7 @@ def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: i
 def knows_inclusion(
     strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
 ) -> bool:
-    """Return whether a strategy knows its expected selection counts; arguments as for `check`.
-
-    Raises:
-        UserError: `inclusion` returns a wrong shape or dtype.
-    """
+    """Return whether a strategy knows its expected selection counts; arguments as for `check`."""
     if strategy.inclusion is None:
         return False
     table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
@@ -221,21 +147,7 @@ def knows_inclusion(
 def traced(
     strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
 ) -> dict[str, Hook]:
-    """Return every hook with its argument shapes in a run of the given size; traces `init` and `select`.
-
-    Args:
-        strategy: the strategy.
-        num_clients: N.
-        num_selected: K.
-        num_rounds: T.
-        everyone_available: True if `available` is None, False if it is bool [N].
-
-    Returns:
-        name -> (function, shapes).
-
-    Raises:
-        UserError: see `check`.
-    """
+    """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
     sizes = _shape((num_clients,), jnp.int32)
 
     def init(key, sizes):
@@ -256,19 +168,9 @@ def traced(
 def hooks(
     strategy: Strategy, key: Any, state: Any, info: Information, available: Any, answer: Any, outcome: Any
 ) -> dict[str, Hook]:
-    """Return every hook of a strategy with the shapes of its arguments.
+    """Return name -> hook with its argument shapes, in the order of a round.
 
-    Args:
-        strategy: the strategy.
-        key: shape of a key.
-        state: shapes of the state.
-        info: shapes of the tables of facts.
-        available: shape of bool [N], or None.
-        answer: shapes of the result of `select`; None: unknown, which omits `update`.
-        outcome: shapes of an Outcome.
-
-    Returns:
-        name -> (function, shapes), in the order of a round.
+    Without `answer`, the shapes of the result of `select`, `update` is omitted.
     """
     round = _shape((), jnp.int32)
     table: dict[str, Hook] = {
@@ -301,11 +203,7 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
 
 
 def requests(strategy: Strategy) -> None:
-    """Check a strategy's name and its requests: their types, schedules and options.
-
-    Raises:
-        BrokenContractError: the first broken rule.
-    """
+    """Check a strategy's name and its requests: their types, schedules and options."""
     with _named(strategy):
         if not isinstance(strategy.name, str) or not strategy.name:
             raise BrokenContractError("its name must be a nonempty string")
@@ -322,10 +220,10 @@ def requests(strategy: Strategy) -> None:
                     raise BrokenContractError(
                         f"{shown} has the schedule {tuple(rule)} (first, last, period), which contains no rounds"
                     )
-            if not _pairs(request.options):
+            pairs = request.options
+            if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
                 raise BrokenContractError(f"{shown} has options that are not pairs; write options=((name, value),)")
-        asks = any(request.who == CANDIDATES for request in strategy.requests)
-        if strategy.candidates is not None and not asks:
+        if strategy.candidates is not None and CANDIDATES not in [request.who for request in strategy.requests]:
             raise BrokenContractError(
                 "it has a `candidates` function but no request to CANDIDATES; remove it, or add a request"
             )
@@ -338,7 +236,3 @@ def _named(strategy: Strategy) -> Iterator[None]:
         yield
     except BrokenContractError as error:
         raise BrokenContractError(f"strategy {strategy.name!r}: {error}") from error
-
-
-def _pairs(options: Any) -> bool:
-    return isinstance(options, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in options)

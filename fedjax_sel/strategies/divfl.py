@@ -33,21 +33,8 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import facility_location
-from fedjax_sel.strategies.base import (
-    ALL,
-    NEVER,
-    SELECTED,
-    Env,
-    Information,
-    Outcome,
-    Request,
-    Selection,
-    Static,
-    Strategy,
-    always,
-    at_start,
-    keep_state,
-)
+from fedjax_sel.strategies.base import Env, Information, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 _SUBSET_SHARE = 0.1  # fraction of clients that a stochastic greedy step evaluates, but at least K of them
 _LONGEST = 1e18  # largest norm of a gradient; squared distances of longer ones overflow float32
@@ -74,12 +61,6 @@ def divfl(
         greedy: clients evaluated per greedy step: all (`exact`), or a random max(K, N / 10) (`stochastic`).
         weights: the simulator's aggregation rule (`samples`), or the fractions of clients represented (`cluster-size`).
         mixing: probability that a place of the cohort is filled uniformly, in [0, 1].
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: mixing is outside [0, 1].
     """
     if not 0 <= mixing <= 1:
         raise UserError(f"divfl: mixing={mixing} is outside [0, 1]; the paper uses 0")
@@ -128,27 +109,17 @@ def divfl(
         shares = facility_location.shares(state.distances, ids, mask) if weights == "cluster-size" else None
         return Selection(ids, shares, mask)
 
-    lazy = variant == "lazy"
-    return Strategy(
-        name="divfl",
-        init=init,
-        select=select,
-        requests=(
-            (Request("gradient", ALL, at_start()), Request("gradient", SELECTED, always()))
-            if lazy
-            else (Request("gradient", ALL, always()),)
-        ),
-        prepare=prepare if lazy else keep_state,
-        update=refresh_cohort if lazy else keep_state,
-        observe=keep_state if lazy else observe,
-    )
+    if variant == "ideal":
+        requests = (Request("gradient", ALL, always()),)
+        return Strategy(name="divfl", init=init, select=select, requests=requests, observe=observe)
+    requests = (Request("gradient", ALL, at_start()), Request("gradient", SELECTED, always()))
+    return Strategy("divfl", init, select, requests, prepare=prepare, update=refresh_cohort)
 
 
 def _apart(distances: jax.Array, largest: jax.Array, known: jax.Array) -> jax.Array:
-    """Impute the distances of clients that never answered with the largest distance.
+    """Impute the distances of clients that never answered (only real clients) with the largest distance.
 
-    Such clients represent only themselves, so they are selected until they have trained. In a simulation all clients
-    answer before the first round; real clients may not.
+    Such clients represent only themselves, so they are selected until they have trained.
     """
     itself = jnp.eye(len(known), dtype=bool)
     return jnp.where(known[:, None] & known | itself, distances, largest)

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from fedjax_sel.strategies.base import Strategy
 
 
-# Requests: the facts that a strategy buys, the clients that answer, and the schedule.
-#
-# Request("loss", SELECTED, always())
-# Request("gradient", ALL, at_start())
-#
-# Shapes: N clients, Q profile floats, P parameters, C classes, S probes.
-
-
 ALL = "all"  # every available client
 CANDIDATES = "candidates"  # the clients that the strategy's `candidates` returns
 SELECTED = "selected"  # the cohort, on the round's model; `update` can read the answers of clients that report
@@ -84,8 +76,9 @@ def always() -> Schedule:
 
 
 class Request(NamedTuple):
-    """A fact that a strategy buys. Static. `kinds.py` holds the same catalog as data.
+    """A fact that a strategy buys, such as Request("gradient", ALL, at_start()). Static.
 
+    Shapes: N clients, Q profile floats, P parameters, C classes, S probes. `KINDS` holds the same catalog as data.
     Each kind, the entries of its table, and its options (pairs of name and value):
       `loss`             mean loss of the round's model on the client's own data, [N]; 1 float up.
                          on: train, holdout or all (default: --loss-on); batch_size=b: on b random examples of it;
@@ -125,14 +118,6 @@ class Request(NamedTuple):
     def option(self, name: str, default: Any = None) -> Any:
         """Return an option's value."""
         return dict(self.options).get(name, default)
-
-
-# The catalog of facts: the table, price, options and client work of each kind.
-#
-# Every server reads this catalog: the simulator, the selection benchmark, the conformance kit and a server of real
-# clients. Each server implements the measurements itself.
-#
-# Shapes: N clients, Q profile floats, P parameters, C classes, S probes.
 
 
 class Counts(NamedTuple):
@@ -190,37 +175,23 @@ def _number(counts: Counts, request: Request) -> tuple[int, ...]:
 
 KINDS: Mapping[str, Kind] = {
     "loss": Kind(
-        "loss",
-        _number,
-        ANY_CLIENT,
+        "loss", _number, ANY_CLIENT,
         {"on": PARTS, "statistic": ("mean", "rms"), "batch_size": int, "nonfinite": ON_NONFINITE},
-        evaluates="part",
-        is_loss=True,
+        evaluates="part", is_loss=True,
     ),
     "training_loss": Kind(
-        "training loss",
-        _number,
-        (CANDIDATES, SELECTED),
+        "training loss", _number, (CANDIDATES, SELECTED),
         {"statistic": ("mean", "last-pass", "rms-first-pass"), "nonfinite": ON_NONFINITE},
-        trains=True,
-        is_loss=True,
+        trains=True, is_loss=True,
     ),
     "loss_change": Kind(
-        "loss change",
-        lambda counts, request: (num_probes(request),),
-        (ALL,),
+        "loss change", lambda counts, request: (num_probes(request),), (ALL,),
         {"probes": int, "restored": (False, True), "on": PARTS, "nonfinite": ON_NONFINITE},
-        extra_floats=1,  # the loss of the round's model
-        evaluates="part",
-        is_loss=True,
+        extra_floats=1, evaluates="part", is_loss=True,  # extra: the loss of the round's model
     ),
     "profile": Kind(
-        "profile",
-        lambda counts, request: (counts.profile_size,),
-        ANY_CLIENT,
-        {"relu": (False, True)},
-        symbol="Q",
-        evaluates="all",
+        "profile", lambda counts, request: (counts.profile_size,), ANY_CLIENT, {"relu": (False, True)},
+        symbol="Q", evaluates="all",
     ),
     "gradient": Kind(
         "gradient", lambda counts, request: (counts.num_params,), ANY_CLIENT, symbol="P", evaluates="all"
@@ -232,20 +203,12 @@ KINDS: Mapping[str, Kind] = {
         "label histogram", lambda counts, request: (counts.num_classes,), ANY_CLIENT, symbol="C", needs_model=False
     ),
     "server_metrics": Kind(
-        "the server's own evaluation",
-        _number,
-        (SERVER,),
-        {"on": ("validation", "test")},
-        has_table=False,
-        needs_model=False,
+        "the server's own evaluation", _number, (SERVER,), {"on": ("validation", "test")},
+        has_table=False, needs_model=False,
     ),
     "subset_loss": Kind(
-        "the server's loss of averages of subsets of the cohort",
-        _number,
-        (SERVER,),
-        {"subsets": int, "on": ("validation", "test")},
-        has_table=False,
-        needs_model=False,
+        "the server's loss of averages of subsets of the cohort", _number, (SERVER,),
+        {"subsets": int, "on": ("validation", "test")}, has_table=False, needs_model=False,
     ),
     "update_norm": Kind("length of the local update", _number, (ALL, CANDIDATES), trains=True),
 }  # fmt: skip
@@ -264,11 +227,7 @@ def floats(request: Request, counts: Counts) -> int:
 
 
 def check(strategy: "Strategy") -> None:
-    """Reject requests that are not in the catalog, or that can never be served.
-
-    Raises:
-        UserError: a request is invalid.
-    """
+    """Reject requests that are not in the catalog, or that can never be served."""
     options: dict[str, tuple] = {}
     for request in strategy.requests:
         name = f"strategy {strategy.name!r} requests {request.kind!r}"
@@ -292,8 +251,3 @@ def check(strategy: "Strategy") -> None:
             raise UserError(f"{name} from its candidates, but has no `candidates` function; add one")
         if request.who == SERVER and not request.when.in_every_round:
             raise UserError(f"{name} in some rounds only; the server evaluates in every round: use always()")
-
-
-# The fact `subset_loss`: the server's loss of averages of subsets of the cohort's models.
-#
-# Shapes: K selected, M subsets.

@@ -53,15 +53,7 @@ Differs from the paper:
 """
 
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.fedcor_model import Importance, Mean, Preset, Task, build, look_up, resolve
-
-# script/test.sh and script/test_fedcor.sh of joapolarbear/PBFL use the same numbers for every data set.
-
-
-# The memory of loss changes in FedGP and FedCor, and the fit of embeddings to it.
-#
-# A sample is one random cohort's effect on all clients' losses. Its age counts from the round whose model the cohort
-# trained (`collected`); its weight in a fit is discount^age.
+from fedjax_sel.strategies.fedcor_model import Importance, Mean, Preset, Task, build_with
 
 
 def fedcor(
@@ -105,18 +97,5 @@ def fedcor(
         mean: mean of the Gaussian in a fit: zero, or the samples' discounted mean.
         importance: client weights p_i: shares of the data, or uniform.
         restored_probes: whether the model is restored before a probe's losses are measured, so that every change is 0.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: a parameter is outside its range.
     """
-    numbers = resolve(
-        "fedcor",
-        look_up("fedcor", preset, task),
-        warmup=warmup, interval=interval, anneal=anneal, discount=discount, dimension=dimension, noise=noise,
-        probes=probes, warmup_steps=warmup_steps, steps=steps, learning_rate=learning_rate, warmup_reuse=warmup_reuse,
-        reuse=reuse, mean=mean, importance=importance, restored_probes=restored_probes,
-    )  # fmt: skip
-    return build("fedcor", numbers)
+    return build_with("fedcor", **locals())

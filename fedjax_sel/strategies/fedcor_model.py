@@ -1,7 +1,7 @@
 """FedCor's presets, its memory of observed losses, and the Gaussian process fitted to it."""
 
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,8 @@ from fedjax_sel.numerics import gaussian_process, sampling
 from fedjax_sel.strategies.base import ALL, Env, Information, Request, Selection, Static, Strategy, every, rounds
 
 Preset = Literal["paper", "code-2022", "code-2023", "closed-form", "proxy", "gpfl-port"]
-
-
 Task = Literal["fmnist", "cifar10"]
-
-
 Mean = Literal["zero", "discounted"]
-
-
 Importance = Literal["shares", "uniform"]
 
 
@@ -70,28 +64,16 @@ _PAPER = Numbers(
     warmup_reuse=10, reuse=1, ages="spaced", discount=0.9, anneal=0.95, mean="zero", fit="adam",
     select="greedy", importance="shares", dimension=None,
 )  # fmt: skip
-
-
 _PAPER_CIFAR10 = _PAPER._replace(warmup=20, interval=50, discount=0.99, anneal=0.9)
-
-
 _CODE_2022 = _PAPER._replace(warmup=16, begin=10, shift=1, ages="positions", discount=0.8)
-
-
 _CODE_2022_CIFAR10 = _CODE_2022._replace(warmup=21, interval=50, discount=0.97, anneal=0.9)
-
-
 _CODE_2023 = _PAPER._replace(
     warmup=16, shift=1, every_warmup_fit=False, warmup_steps=1000, ages="rounds", warmup_reuse=100, reuse=100,
     discount=0.95, mean="discounted",
 )  # fmt: skip
-
-
 _CODE_2023_CIFAR10 = _CODE_2023._replace(warmup=21, interval=50, warmup_reuse=500, reuse=500, discount=0.99, anneal=0.9)
-
-
+# script/test.sh and script/test_fedcor.sh of joapolarbear/PBFL use the same numbers for every data set.
 _GPFL_PORT = _CODE_2023_CIFAR10._replace(importance="uniform", restored_probes=True)
-
 
 _TABLE: dict[tuple[str, str], Numbers] = {
     ("paper", "fmnist"): _PAPER,
@@ -110,7 +92,6 @@ _TABLE: dict[tuple[str, str], Numbers] = {
     ("fedgp", "cifar10"): _PAPER_CIFAR10._replace(warmup_reuse=1, warmup=15, anneal=0.97),
 }
 
-
 _AT_LEAST = {
     "warmup": (1, "the papers use 15"),
     "interval": (1, "the papers use 10"),
@@ -121,37 +102,18 @@ _AT_LEAST = {
     "dimension": (1, "the papers use 15"),
     "probes": (1, "the papers use 1"),
 }
-
-
 _ABOVE_ZERO = {"noise": "the public code uses 0.01", "learning_rate": "the papers use 0.01"}
-
-
 _LEAST_NOISE = 1e-10
-
-
 _UP_TO_ONE = {"anneal": "the papers use 0.95", "discount": "the papers use 0.9"}
-
-
 _WITHOUT_EFFECT = {  # preset -> parameters that it ignores
     "closed-form": ("warmup_steps", "steps", "learning_rate", "warmup_reuse", "reuse"),
     "proxy": ("anneal",),
 }
-
-
 _CHOICES = {"mean": get_args(Mean), "importance": get_args(Importance), "restored_probes": (False, True)}
 
 
 def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | None) -> Numbers:
-    """Return a preset with a user's overrides; None keeps the preset's value.
-
-    Args:
-        strategy: name of the strategy, for messages.
-        preset: the preset's numbers.
-        **overrides: fields of `Numbers`.
-
-    Raises:
-        UserError: a parameter is outside its range or has no effect.
-    """
+    """Return a preset with a user's overrides of its fields; None keeps the preset's value."""
     chosen = {name: value for name, value in overrides.items() if value is not None}
     for name, value in chosen.items():
         problem = _problem(name, value)
@@ -165,16 +127,7 @@ def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | Non
 
 
 def look_up(strategy: str, preset: str, task: str) -> Numbers:
-    """Return a preset by name.
-
-    Args:
-        strategy: name of the strategy, for messages.
-        preset: one of `Preset`, or fedgp.
-        task: one of `Task`.
-
-    Raises:
-        UserError: a name is unknown.
-    """
+    """Return the numbers of a preset, one of `Preset` or fedgp, for one of `Task`."""
     if task not in get_args(Task):
         raise UserError(f"{strategy}: task={task!r} is unknown; choose from {', '.join(get_args(Task))}")
     if (preset, task) not in _TABLE:
@@ -197,7 +150,11 @@ def _problem(name: str, value: int | float | str) -> str | None:
 
 
 class Samples(NamedTuple):
-    """The latest H collections, newest first. A sample without usable answers is stored as not valid."""
+    """The latest H collections, newest first. A sample without usable answers is stored as not valid.
+
+    A sample is one random cohort's effect on all clients' losses. Its age counts from the round whose model the cohort
+    trained (`collected`); its weight in a fit is discount^age.
+    """
 
     values: jax.Array  # loss changes, float32 [H, S, N]
     valid: jax.Array  # bool [H, S]; False before the first collection
@@ -227,15 +184,7 @@ def empty(key: jax.Array, numbers: Numbers, num_clients: int) -> Samples | Momen
 def collect(
     memory: Samples | Moments, numbers: Numbers, changes: jax.Array, known: jax.Array, round: jax.Array
 ) -> Samples | Moments:
-    """Return a memory with one more collection of loss changes.
-
-    Args:
-        memory: the memory so far.
-        numbers: resolved preset, static.
-        changes: loss changes, float32 [s, N] with s at most S.
-        known: whether the collection is usable, bool scalar; otherwise it is dropped.
-        round: round of the collection.
-    """
+    """Return a memory with one more collection of loss changes, [s, N] with s at most S; dropped unless `known`."""
     changes = jnp.where(known, changes, 0.0)
     if isinstance(memory, Moments):
         factor = _discount(numbers, round - memory.collected)
@@ -255,16 +204,9 @@ def collect(
 
 
 def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_warmup: bool) -> jax.Array:
-    """Return the embeddings after the fit that follows a collection.
+    """Return the embeddings X, [d, N], after the fit that follows a collection; unchanged without a valid sample.
 
-    Args:
-        embeddings: initial X for Adam, [d, N].
-        memory: the memory, with the new collection.
-        numbers: resolved preset, static.
-        in_warmup: whether the collection is a warm-up sample (True) or an update's probe (False); static.
-
-    Returns:
-        X, [d, N]; unchanged without a valid sample.
+    Adam starts from `embeddings`. `in_warmup` is True for a warm-up sample and False for an update's probe.
     """
     if isinstance(memory, Moments):
         mass = jnp.maximum(memory.mass, jnp.finfo(jnp.float32).tiny)
@@ -316,22 +258,19 @@ class State(NamedTuple):
     memory: Samples | Moments  # loss changes collected so far
 
 
-def build(name: str, numbers: Numbers) -> Strategy:
-    """Build a strategy.
+def build_with(name: str, *, preset: str, task: str, **overrides: int | float | str | None) -> Strategy:
+    """Build a strategy from the arguments of `fedcor` or `fedgp`."""
+    return build(name, resolve(name, look_up(name, preset, task), **overrides))
 
-    Args:
-        name: name of the strategy.
-        numbers: resolved preset, static.
-    """
+
+def build(name: str, numbers: Numbers) -> Strategy:
+    """Build a strategy from a resolved preset."""
     begin, warmup, interval = numbers.begin, numbers.warmup, numbers.interval
     missing = ("nonfinite", "missing")
     restored = (("restored", True),) if numbers.restored_probes else ()
-    requests = (
-        Request("loss", ALL, rounds(begin, warmup), (missing,)),
-        Request(
-            "loss_change", ALL, every(interval, numbers.first_update), (("probes", numbers.probes), *restored, missing)
-        ),
-    )
+    options = (("probes", numbers.probes), *restored, missing)
+    probe = Request("loss_change", ALL, every(interval, numbers.first_update), options)
+    requests = (Request("loss", ALL, rounds(begin, warmup), (missing,)), probe)
 
     def init(key: jax.Array, env: Env) -> State:
         n = env.num_clients
@@ -362,12 +301,11 @@ def build(name: str, numbers: Numbers) -> Strategy:
             known = answered & state.previous_known
             changes = jnp.where(known, loss - state.previous, 0.0)[None]
             usable = known.any() & ~broken & ~state.previous_broken
-            memory = lax.cond(
-                round > begin,
-                lambda memory: collect(memory, numbers, changes, usable, round - 1),
-                lambda memory: memory,
-                state.memory,
-            )
+
+            def added(memory: Samples | Moments) -> Samples | Moments:
+                return collect(memory, numbers, changes, usable, round - 1)
+
+            memory = lax.cond(round > begin, added, _same, state.memory)
             return state._replace(memory=memory, previous=loss, previous_known=answered, previous_broken=broken)
 
         def probed(state: State) -> State:
@@ -419,8 +357,8 @@ def build(name: str, numbers: Numbers) -> Strategy:
     return Strategy(name=name, init=init, select=select, requests=requests, observe=observe, update=update)
 
 
-def _same(state: State) -> State:
-    return state
+def _same(value: Any) -> Any:
+    return value
 
 
 def _total_covariance(embeddings: jax.Array, importance: jax.Array, noise: float) -> jax.Array:

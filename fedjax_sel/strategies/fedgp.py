@@ -1,4 +1,4 @@
-"""FedGP: the first version of FedCor (Tang, Ning, Wang, Wang, Chen 2021). Symbols and algorithm: fedcor/__init__.py.
+"""FedGP: the first version of FedCor (Tang, Ning, Wang, Wang, Chen 2021). Symbols and algorithm: fedcor.py.
 
 Information bought: the same as FedCor's, with 15 warm-up rounds for both tasks.
 
@@ -21,9 +21,8 @@ random cohort; here a copy is trained and discarded, as FedCor states. The paper
 150 and 100 are used.
 """
 
-from fedjax_sel.strategies import fedcor_model
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.fedcor_model import Importance, Mean, Preset, Task, build
+from fedjax_sel.strategies.fedcor_model import Importance, Mean, Preset, Task, build_with
 
 
 def fedgp(
@@ -67,18 +66,5 @@ def fedgp(
         mean: mean of the Gaussian in a fit: zero, or the samples' discounted mean.
         importance: client weights p_i: shares of the data, or uniform.
         restored_probes: whether the model is restored before a probe's losses are measured, so that every change is 0.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: a parameter is outside its range.
     """
-    numbers = fedcor_model.resolve(
-        "fedgp",
-        fedcor_model.look_up("fedgp", "fedgp" if preset == "paper" else preset, task),
-        warmup=warmup, interval=interval, anneal=anneal, discount=discount, dimension=dimension, noise=noise,
-        probes=probes, warmup_steps=warmup_steps, steps=steps, learning_rate=learning_rate, warmup_reuse=warmup_reuse,
-        reuse=reuse, mean=mean, importance=importance, restored_probes=restored_probes,
-    )  # fmt: skip
-    return build("fedgp", numbers)
+    return build_with("fedgp", **{**locals(), "preset": "fedgp" if preset == "paper" else preset})

@@ -29,18 +29,8 @@ import jax.numpy as jnp
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import State, active_cohort, known_or_largest, valuations
-from fedjax_sel.strategies.base import (
-    ALL,
-    SELECTED,
-    Env,
-    Request,
-    Selection,
-    Static,
-    Strategy,
-    always,
-    at_start,
-    rounds,
-)
+from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, SELECTED, Request, always, at_start, rounds
 
 _TEMPERATURE = 0.01
 
@@ -57,12 +47,6 @@ def fedsae(
         variant: a draw with weights exp(temperature sqrt(n_k) l_k) (`softmax`), or the K largest losses (`greedy`).
         temperature: factor of the valuations in the softmax, at least 0; a larger factor favors high losses more.
         active_rounds: number of active rounds, at least 1; later cohorts are uniform. None: all rounds.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: a parameter is outside its range or has no effect.
     """
     if not 0 <= temperature < float("inf"):
         usual = f"the public code uses {_TEMPERATURE}"

@@ -73,13 +73,11 @@ def fl_dp3s(
         pool: number of clients M drawn uniformly in each round, as the ground set of the k-DPP. None: all clients, as
             in the paper; consider a pool for a thousand clients or more.
 
-    Returns:
-        The strategy.
-
     Raises:
         UserError: the pool is smaller than the cohort or larger than the number of clients; `init` raises it.
     """
     request = _REQUESTS[profile]
+    size = pool or 0
 
     def init(key: jax.Array, env: Env) -> State:
         del key
@@ -120,24 +118,18 @@ def fl_dp3s(
 
     def init_pool(key: jax.Array, env: Env) -> PoolState:
         del key
-        if pool is not None and pool < env.num_selected:
-            raise UserError(
-                f"fl_dp3s: pool={pool} is below the cohort size {env.num_selected}; give at least {env.num_selected}, "
-                "or leave it out"
-            )
-        if pool is not None and pool > env.num_clients:
-            raise UserError(
-                f"fl_dp3s: pool={pool} exceeds the {env.num_clients} clients; give at most {env.num_clients}, or leave "
-                "it out"
-            )
-        return PoolState(Static(env.num_selected))
+        k, n = env.num_selected, env.num_clients
+        if size < k:
+            raise UserError(f"fl_dp3s: pool={size} is below the cohort size {k}; give at least {k}, or leave it out")
+        if size > n:
+            raise UserError(f"fl_dp3s: pool={size} exceeds the {n} clients; give at most {n}, or leave it out")
+        return PoolState(Static(k))
 
     def select_from_pool(key, state: PoolState, info: Information, round, available) -> Selection:
         del round
         k, fact = state.num_selected.value, getattr(info, request.kind)
         profiles = known_or_mean(fact.value, fact.age)
         key_pool, key_cohort = jax.random.split(key)
-        size = pool or 0
         drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
         drawn_available = None if available is None else available[drawn]
         with decompositions.precision():
@@ -181,14 +173,10 @@ def _sample_available(key, spectrum: tuple[jax.Array, jax.Array], k: int, availa
 
 
 def known_or_mean(profiles: jax.Array, age: jax.Array) -> jax.Array:
-    """Impute missing profiles with the mean of the known profiles.
+    """Impute missing profiles, [N, Q], with the mean of the known profiles.
 
     Profiles are missing for clients that never answered, which only happens with real clients. A profile that is not
     finite counts as missing, for example if local training diverges for `representative-gradient`.
-
-    Args:
-        profiles: profiles f_c, [N, Q].
-        age: ages of the profiles in rounds, [N].
     """
     known = ((age < NEVER) & jnp.isfinite(profiles).all(axis=1))[:, None]
     mean = jnp.where(known, profiles, 0).sum(axis=0) / jnp.maximum(known.sum(), 1)
@@ -196,15 +184,9 @@ def known_or_mean(profiles: jax.Array, age: jax.Array) -> jax.Array:
 
 
 def similarity_of_profiles(profiles: jax.Array) -> jax.Array:
-    """Return S = 1 - (s0 - min s0) / (max s0 - min s0); the identity if all profiles are equal (Zhang et al., Eq. 14).
+    """Return S [N, N] for profiles [N, Q] (Zhang et al., Eq. 14); the identity if all profiles are equal.
 
     Distances are explicit differences: ||a||^2 + ||b||^2 - 2ab would cancel the small distances within a class.
-
-    Args:
-        profiles: profiles f_c, [N, Q].
-
-    Returns:
-        S, [N, N], symmetric, with ones on the diagonal.
     """
     distances = lax.map(lambda profile: jnp.sqrt(jnp.sum((profiles - profile) ** 2, axis=1)), profiles)
     largest = distances.max()  # the smallest distance is 0, on the diagonal

@@ -47,22 +47,8 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import (
-    ALL,
-    NEVER,
-    SERVER,
-    Env,
-    Evaluation,
-    Information,
-    Outcome,
-    Request,
-    Selection,
-    Static,
-    Strategy,
-    always,
-    at_start,
-    keep_state,
-)
+from fedjax_sel.strategies.base import Env, Evaluation, Information, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, NEVER, SERVER, Request, always, at_start
 
 Preset = Literal["gpfl-c", "gpfl-ref"]
 Direction = Literal["previous", "current", "smoothed"]
@@ -111,29 +97,12 @@ _TABLE: dict[str, Numbers] = {
 _ONLY_WITH = {"smoothing": ("direction", "smoothed"), "warm_up_rounds": ("start", "warm-up-sweep")}
 
 
-def look_up(preset: str) -> Numbers:
-    """Return a preset by name.
-
-    Raises:
-        UserError: the name is unknown.
-    """
+def resolve(preset: str, **overrides: Any) -> Numbers:
+    """Return a preset with a user's overrides of its fields; None keeps the preset's value."""
     if preset not in _TABLE:
         raise UserError(f"gpfl: preset={preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
-    return _TABLE[preset]
-
-
-def resolve(preset: Numbers, **overrides: float | str | None) -> Numbers:
-    """Return a preset with a user's overrides; None keeps the preset's value.
-
-    Args:
-        preset: the preset's numbers.
-        **overrides: fields of `Numbers`.
-
-    Raises:
-        UserError: a parameter is outside its range or has no effect.
-    """
     chosen = {name: value for name, value in overrides.items() if value is not None}
-    numbers = preset._replace(**chosen)
+    numbers = _TABLE[preset]._replace(**chosen)
     if not 0 <= numbers.rho < float("inf"):
         raise UserError(f"gpfl: rho={numbers.rho} is negative or not finite; the paper uses 1")
     if not 0 <= numbers.smoothing < 1:
@@ -160,14 +129,13 @@ def unit(direction: jax.Array) -> jax.Array:
 def project(updates: Any, direction: Any, usable: jax.Array, per_tensor: bool) -> jax.Array:
     """Return c_i = <Delta_i, g> / ||g|| over the whole model, or its mean over the tensors (Na et al., Eq. 3).
 
+    A tensor of zeros contributes 0 to the mean.
+
     Args:
         updates: updates Delta_i, a pytree with leading axis [K, ...].
         direction: direction g, a pytree without that axis.
-        usable: usable updates, bool [K].
-        per_tensor: whether to project each tensor separately and average; a tensor of zeros contributes 0.
-
-    Returns:
-        Projections, float32 [K]; -inf for updates that are unusable or overflow.
+        usable: usable updates, bool [K]; the others, and those that overflow, have the projection -inf.
+        per_tensor: whether to project each tensor separately and average.
     """
     flat, unravel = ravel_pytree(direction)
     units = jax.tree.map(unit, direction) if per_tensor else unravel(unit(flat))
@@ -182,14 +150,7 @@ def project(updates: Any, direction: Any, usable: jax.Array, per_tensor: bool) -
 
 
 def shares(projections: jax.Array) -> jax.Array:
-    """Return the softmax of the projections; zeros if all of them are -inf (Na et al., Eq. 5).
-
-    Args:
-        projections: projections c below +inf, [M].
-
-    Returns:
-        Shares, [M]; they sum to 1 or 0.
-    """
+    """Return the softmax [M] of projections [M] below +inf; zeros if all of them are -inf (Na et al., Eq. 5)."""
     usable = projections > -jnp.inf
     largest = jnp.max(projections, initial=-jnp.inf, where=usable)
     weights = jnp.where(usable, jnp.exp(jnp.where(usable, projections - largest, 0.0)), 0.0)
@@ -199,18 +160,12 @@ def shares(projections: jax.Array) -> jax.Array:
 def outcome_factor(before: Evaluation, after: Evaluation, rule: str) -> jax.Array:
     """Return f, the factor of a round's rewards (Na et al., Eq. 8), from accuracy A and loss F before and after.
 
+    Rules: `printed`: 2 exp(A' - A), or exp(F' - F) if A is unchanged. `corrected`: the same with F - F', which does not
+    reward a rising loss. `sign`: 1 or -1 if A rose or fell; else 0.5 or -0.5 if F fell or rose; else 0.
+
     Integer counts of correct examples decide whether A rose, fell or stayed equal, because floats round. If a lower
     measure is better, A' - A is its decrease. The paper's A is a fraction; with a measure in other units the
     exponentials depend on the unit, and the rule `sign` does not.
-
-    Args:
-        before: evaluation of w^t, with A and F.
-        after: evaluation of w^(t+1), with A' and F'.
-        rule: `printed`: 2 exp(A' - A), or exp(F' - F) if A is unchanged. `corrected`: the same with F - F', which does
-            not reward a rising loss. `sign`: 1 or -1 if A rose or fell; else 0.5 or -0.5 if F fell or rose; else 0.
-
-    Returns:
-        Factor, float32 scalar.
     """
     correct = _or_zero(after.correct - before.correct)
     fall = _or_zero(before.loss - after.loss)
@@ -228,17 +183,10 @@ def _or_zero(change: jax.Array) -> jax.Array:
 
 
 def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int) -> jax.Array:
-    """Return alpha_t, the factor of the exploration bonus (Na et al., Eq. 7).
+    """Return alpha_t, the factor of the exploration bonus in round t of T, float32 scalar (Na et al., Eq. 7).
 
-    Args:
-        rule: `linear`: rho t / T. `const`: rho. `decay`: rho (1 - t / T). `tent`, from the released code: rho t / 100
-            up to t = 100, then rho 200 / (t + 100).
-        rho: factor of the exploration.
-        t: round t, float32 scalar.
-        num_rounds: number of rounds T.
-
-    Returns:
-        alpha_t, float32 scalar.
+    Rules: `linear`: rho t / T. `const`: rho. `decay`: rho (1 - t / T). `tent`, from the released code: rho t / 100 up
+    to t = 100, then rho 200 / (t + 100).
     """
     # Only the chosen rule is traced, because a run can be extended only if its program does not depend on T.
     if rule == "const":
@@ -298,19 +246,8 @@ def gpfl(
         warm_up_rounds: number of chunks of `warm-up-sweep`, at least 1. None: 20.
         accuracy_on: data of the server's evaluation: its validation data, or the test set.
         n: argument of the logarithm: rounds t, or selections t K.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: a parameter is outside its range or has no effect.
     """
-    numbers = resolve(
-        look_up(preset), direction=direction, smoothing=smoothing, scale=scale,
-        projection=projection, softmax=softmax,
-        mean=mean, alpha=alpha, rho=rho, outcome=outcome, start=start, warm_up_rounds=warm_up_rounds,
-        accuracy_on=accuracy_on, n=n,
-    )  # fmt: skip
+    numbers = resolve(**locals())
     gamma = numbers.smoothing if numbers.direction == "smoothed" else 0.0
     own_direction = numbers.direction == "current"
 
@@ -390,12 +327,7 @@ def gpfl(
         )
 
     evaluation = Request("server_metrics", SERVER, always(), (("on", numbers.accuracy_on),))
-    of_all = numbers.start == "all-clients"
-    return Strategy(
-        name="gpfl",
-        init=init,
-        select=select,
-        requests=(Request("update", ALL, at_start()), evaluation) if of_all else (evaluation,),
-        prepare=prepare if of_all else keep_state,
-        update=update,
-    )
+    if numbers.start == "all-clients":
+        requests = (Request("update", ALL, at_start()), evaluation)
+        return Strategy("gpfl", init, select, requests, prepare=prepare, update=update)
+    return Strategy("gpfl", init, select, (evaluation,), update=update)

@@ -62,8 +62,6 @@ _TABLE: dict[str, Numbers] = {
     "code": Numbers(exploration_decay=0.95, cap=0.98, cut=0.7, max_participations=0),
     "paper": Numbers(exploration_decay=0.98, cap=0.95, cut=0.95, max_participations=10),
 }
-
-
 _ALPHA, _QUANTILE = 2.0, 0.5  # defaults of the system factor
 
 
@@ -108,29 +106,18 @@ def oort(
         system: system factor: larger clients are slower (`sizes`), or all are equally fast (`none`).
         alpha: exponent of the system factor, at least 0.
         preferred_duration_quantile: T as a quantile of the durations, in [0, 1].
-
-    Returns:
-        The strategy.
-
-    Raises:
-        UserError: a parameter outside its range, or without effect.
     """
-    for name, value, usual in (
-        ("alpha", alpha, _ALPHA),
-        ("preferred_duration_quantile", preferred_duration_quantile, _QUANTILE),
-    ):
+    quantile = preferred_duration_quantile
+    for name, value, usual in (("alpha", alpha, _ALPHA), ("preferred_duration_quantile", quantile, _QUANTILE)):
         if value != usual and system == "none":
             raise UserError(f"oort: {name}={value} has no effect with system=none; set system=sizes")
     given = (exploration_decay, cap, cut, max_participations)
     decay, cap, cut, limit = (value if value is not None else default for value, default in zip(given, _TABLE[preset]))
-    for name, value in (
-        ("exploration", exploration),
-        ("exploration_decay", decay),
-        ("exploration_min", exploration_min),
-        ("cap", cap),
-        ("cut", cut),
-        ("preferred_duration_quantile", preferred_duration_quantile),
-    ):
+    fractions = {
+        "exploration": exploration, "exploration_decay": decay, "exploration_min": exploration_min,
+        "cap": cap, "cut": cut, "preferred_duration_quantile": quantile,
+    }  # fmt: skip
+    for name, value in fractions.items():
         if not 0 <= value <= 1:
             raise UserError(f"oort: {name}={value} is outside [0, 1]; leave it out for the default")
     for name, value, low in (("explore_pool", explore_pool, 1), ("max_participations", limit, 0), ("alpha", alpha, 0)):
@@ -141,7 +128,7 @@ def oort(
         del key
         n = env.num_clients
         sizes = env.sizes.astype(jnp.float32)
-        preferred = sampling.value_at(sizes, min(int(n * preferred_duration_quantile + 1e-9), n - 1))
+        preferred = sampling.value_at(sizes, min(int(n * quantile + 1e-9), n - 1))
         slowness = jnp.minimum(preferred / sizes, 1.0) ** alpha if system == "sizes" else jnp.ones_like(sizes)
         zeros = jnp.zeros((n,), jnp.int32)
         return State(
@@ -149,8 +136,7 @@ def oort(
             jnp.float32(exploration), jnp.float32(exploration_min),
         )  # fmt: skip
 
-    def current(state: State) -> jax.Array:
-        """Return this round's eps."""
+    def current(state: State) -> jax.Array:  # this round's eps
         return jnp.maximum(state.exploration * decay, state.least)
 
     def select(key, state: State, info, round, available) -> Selection:
@@ -182,8 +168,7 @@ def oort(
         position = jnp.arange(k)
         for drawn, first, count in ((explored, num_exploited, num_explored), (exploited, 0, num_exploited)):
             tiers = tiers.at[jnp.where(position < count, drawn, n)].set(first + position, mode="drop")
-        words = (tiers.astype(jnp.uint32), *sampling.random_words(key_rest, n))
-        ids = sampling.first(words, k)
+        ids = sampling.first((tiers.astype(jnp.uint32), *sampling.random_words(key_rest, n)), k)
         return Selection(ids, None, reachable[ids])
 
     def update(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
@@ -202,14 +187,8 @@ def oort(
             least=jnp.where(all_explored, 0.0, state.least),
         )
 
-    statistic = (("statistic", "rms-first-pass"),)
-    return Strategy(
-        name="oort",
-        init=init,
-        select=select,
-        requests=(Request("training_loss", SELECTED, always(), statistic),),
-        update=update,
-    )
+    request = Request("training_loss", SELECTED, always(), (("statistic", "rms-first-pass"),))
+    return Strategy(name="oort", init=init, select=select, requests=(request,), update=update)
 
 
 def _scores(state: State, explored: jax.Array, t: jax.Array, cap: float) -> jax.Array:

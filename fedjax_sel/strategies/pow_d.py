@@ -30,20 +30,11 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import (
-    CANDIDATES,
-    NEVER,
-    SELECTED,
-    Env,
-    Information,
-    Request,
-    Selection,
-    Static,
-    Strategy,
-    always,
-)
+from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import CANDIDATES, NEVER, SELECTED, Request, always
 
 _TRAIN_FIRST_CANDIDATES = 10
+_BATCH_SIZE = 64
 
 
 class State(NamedTuple):
@@ -52,9 +43,6 @@ class State(NamedTuple):
     num_selected: Static  # K
     num_candidates: Static  # d
     importance: jax.Array  # p_k, float32 [N]
-
-
-_BATCH_SIZE = 64
 
 
 def pow_d(
@@ -71,9 +59,6 @@ def pow_d(
         num_candidates: number of candidates d, from K to N. None: 2 K, or 10 for `train-first`, clipped to [K, N].
         batch_size: number of examples b that a candidate of `cpow-d` evaluates.
 
-    Returns:
-        The strategy.
-
     Raises:
         UserError: a parameter is outside its range or has no effect; `init` raises it if d is not from K to N.
     """
@@ -83,7 +68,6 @@ def pow_d(
         raise UserError(f"pow_d: batch_size={batch_size} is below 1; the default is {_BATCH_SIZE}")
     if batch_size != _BATCH_SIZE and variant != "cpow-d":
         raise UserError(f"pow_d: batch_size={batch_size} has no effect with variant={variant}; set variant=cpow-d")
-    reports = variant == "rpow-d"  # the cohort reports its losses, so no candidate is queried
     request = {
         "pow-d": Request("loss", CANDIDATES, always()),
         "cpow-d": Request("loss", CANDIDATES, always(), (("batch_size", batch_size),)),
@@ -100,10 +84,8 @@ def pow_d(
                 f"out for {2 * k}"
             )
         if num_candidates is not None and num_candidates > env.num_clients:
-            raise UserError(
-                f"pow_d: num_candidates={num_candidates} exceeds the {env.num_clients} clients; give at most "
-                f"{env.num_clients}"
-            )
+            n = env.num_clients
+            raise UserError(f"pow_d: num_candidates={num_candidates} exceeds the {n} clients; give at most {n}")
         usual = _TRAIN_FIRST_CANDIDATES if variant == "train-first" else 2 * k
         d = min(max(usual if num_candidates is None else num_candidates, k), env.num_clients)
         return State(Static(k), Static(d), env.importance)
@@ -129,13 +111,9 @@ def pow_d(
             answered &= available
         return _largest(key, value, answered, state.num_selected.value)
 
-    return Strategy(
-        name="pow_d",
-        init=init,
-        select=select_reported if reports else select_answered,
-        requests=(request,),
-        candidates=None if reports else candidates,
-    )
+    if variant == "rpow-d":  # the cohort reports its losses, so no candidate is queried
+        return Strategy("pow_d", init, select_reported, (request,))
+    return Strategy("pow_d", init, select_answered, (request,), candidates=candidates)
 
 
 def _largest(key: jax.Array, values: jax.Array, eligible: jax.Array, k: int) -> Selection:

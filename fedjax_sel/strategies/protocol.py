@@ -9,7 +9,6 @@ import numpy as np
 from jax.extend.core import Literal
 
 from fedjax_sel.core import jax_settings
-from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import (
@@ -29,16 +28,10 @@ Params = Any  # a pytree of float32 arrays
 
 
 def read(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return a flag per input leaf: whether the function's outputs depend on it.
+    """Return the tuple of arguments with a flag per leaf: whether the pure function's outputs depend on it.
 
-    A nested function (a branch, a loop body, a jitted helper) counts as reading all of its arguments.
-
-    Args:
-        function: a pure, traceable function.
-        *arguments: pytrees of arrays, tracers or `jax.ShapeDtypeStruct`.
-
-    Returns:
-        The tuple of arguments, with a Boolean in place of each leaf.
+    A nested function (a branch, a loop body, a jitted helper) counts as reading all of its arguments. Leaves have a
+    shape and dtype.
     """
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -68,19 +61,9 @@ def of_outcome(
     info: Information,
     selection: Selection,
 ) -> OutcomeReads:
-    """Return the fields of the outcome that `update` reads, before the outcome is computed.
+    """Return the fields that `update` reads, as Python Booleans also under tracing, before the outcome is computed.
 
-    Args:
-        strategy: the strategy.
-        params: trained weights of the round's models, leaves [S, ...].
-        evaluation: the server's evaluation, leaves [S]; None if the strategy does not request it.
-        round: round number, int32 scalar.
-        state: the strategy's state, leaves [S, ...].
-        info: tables of facts, leaves [S, ...].
-        selection: the cohorts, leaves [S, K].
-
-    Returns:
-        Python Booleans, also under tracing.
+    Arrays have a leading axis S; `params` are the trained weights, `evaluation` is None unless the strategy buys it.
     """
     if strategy.update is keep_state:
         return OutcomeReads(False, False, False, False)
@@ -146,20 +129,14 @@ def requests_to(strategy: Strategy, who: str) -> list[tuple[int, Request]]:
 
 
 def prepare(strategy: Strategy, state: Any, info: Information) -> Any:
-    """Return the state of the first round, after the facts due at the start have been measured.
+    """Return the state of the first round, in host memory, after the facts due at the start have been measured.
 
-    Args:
-        strategy: the strategy; its `prepare` runs on the CPU with 64-bit types.
-        state: the state that `init` returned.
-        info: the tables of facts.
-
-    Returns:
-        The state with the dtypes of `state`, in host memory.
+    The strategy's `prepare` runs on the CPU with 64-bit types; the result is cast back to the dtypes of `state`.
     """
     if strategy.prepare is keep_state:
         return state
     arguments = jax.tree.map(_on_host, (state, info))
-    with enable_x64(True), jax.default_device(jax_settings.cpu()):
+    with jax_settings.enable_x64(True), jax.default_device(jax_settings.cpu()):
         prepared = jax.tree.map(_on_host, jax.jit(strategy.prepare)(*arguments))
     return jax.tree.map(lambda old, new: new if _is_key(old) else new.astype(old.dtype), arguments[0], prepared)
 
@@ -169,16 +146,8 @@ def select(
 ) -> tuple[Known, Choice]:
     """Open a round: query all clients, call `observe`, query the candidates, and select the cohort.
 
-    Args:
-        strategy: the strategy.
-        serve: the server's query function; see the module docstring.
-        known: the server's knowledge before the round.
-        keys: the round's keys.
-        round: round number t, from 0.
-        available: availability of the clients, bool [N]; None: all are available.
-
-    Returns:
-        The updated knowledge, and the strategy's choice.
+    `serve` is the server's query function, (info, bill, who, ...) -> (info, bill). Rounds count from 0; `available` is
+    bool [N], or None if all clients are available.
     """
     info, bill = serve(known.info, known.bill, ALL)
     state, candidates = observe(strategy, known.state, info, keys.candidates, round, available)
@@ -193,8 +162,7 @@ def observe(
 ) -> tuple[Any, jax.Array | None]:
     """Run the first half of `select`: update the state from all clients' answers, and choose the candidates.
 
-    Returns:
-        The strategy's state, and the candidates, int32 [d]; None without requests to CANDIDATES.
+    The candidates are int32 [d], or None without requests to CANDIDATES.
     """
     state = strategy.observe(state, info, round, available)
     if not requests_to(strategy, CANDIDATES):
@@ -204,28 +172,13 @@ def observe(
 
 
 def ask_cohort(serve: Serve, known: Known, selection: Selection, arrives: jax.Array | None = None) -> Known:
-    """Query the cohort on the round's model, before it trains.
-
-    Args:
-        serve: the server's query function; see the module docstring.
-        known: the server's knowledge after the selection.
-        selection: the cohort.
-        arrives: reports that reach the server, bool [K]; None: all of them.
-    """
+    """Query the cohort on the round's model, before it trains; `arrives`, bool [K], marks the reports that arrive."""
     info, bill = serve(known.info, known.bill, SELECTED, selection.ids, selection.mask, arrives)
     return Known(known.state, info, bill)
 
 
 def learn(strategy: Strategy, known: Known, round: jax.Array, reports: Selection, outcome: Outcome) -> Known:
-    """Close a round: call the strategy's `update`, and age every fact by one round.
-
-    Args:
-        strategy: the strategy.
-        known: the server's knowledge, with the cohort's answers.
-        round: round number t.
-        reports: the cohort; its mask marks the reports that arrived.
-        outcome: the result of the round.
-    """
+    """Close a round: call `update` with the `reports` that arrived (by mask), and age every fact by one round."""
     return Known(strategy.update(known.state, known.info, round, reports, outcome), aged(known.info), known.bill)
 
 
@@ -249,13 +202,7 @@ def over_replicates(strategy: Strategy) -> Strategy:
 
 
 def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Information:
-    """Return tables in which no fact has been measured.
-
-    Args:
-        strategy: the strategy whose requests define the tables.
-        counts: the sizes P, C and Q.
-        *clients: the leading axes: N, or S and N.
-    """
+    """Return tables in which no fact has been measured; `clients` are the leading axes: N, or S and N."""
     tables = {}
     for request in strategy.requests:
         if KINDS[request.kind].has_table:
@@ -267,14 +214,9 @@ def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Informat
 def entered(
     info: Information, kind: str, values: jax.Array, arrived: jax.Array, age: jax.Array | int = 0
 ) -> Information:
-    """Return the tables with new answers of some clients.
+    """Return the tables with new answers, float32 [N, ...], of the clients in `arrived`, bool [N].
 
-    Args:
-        info: the tables.
-        kind: the kind of fact.
-        values: the answers, float32 [N, ...].
-        arrived: clients whose answers arrive, bool [N].
-        age: age of the answers in rounds, int32 [N] or scalar; NEVER for an imputed value.
+    The age, int32 [N] or scalar, is NEVER for an imputed value.
     """
     old: Fact = getattr(info, kind)
     rows = arrived.reshape(-1, *[1] * (old.value.ndim - 1))
@@ -339,13 +281,7 @@ def requested(strategy: Strategy) -> Request | None:
 
 
 def of(strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports: Any) -> SubsetLoss | Unrequested:
-    """Return the field `subset_loss` of an Outcome.
-
-    Args:
-        strategy: the strategy; without a request the result is `Unrequested`.
-        loss: (reports, mask) -> losses [M].
-        reports: the first argument of `loss`, a pytree of arrays.
-    """
+    """Return the field `subset_loss` of an Outcome, with loss: (reports, mask) -> losses [M]; or `Unrequested`."""
     request = requested(strategy)
     if request is None:
         return Unrequested(strategy.name, KIND)

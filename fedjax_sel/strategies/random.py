@@ -31,9 +31,6 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
 
     Args:
         variant: law of the cohort: uniform-wor, md or weighted-wor.
-
-    Returns:
-        The strategy.
     """
 
     def init(key: jax.Array, env: Env) -> State:
@@ -62,21 +59,16 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
     def inclusion(state: State, info, round, available) -> jax.Array:
         del info, round
         k, num_clients = state.num_selected.value, state.importance.shape[0]
-        if multinomial:
+        if variant == "md":
             shares = _shares(state, available)
             return k * shares / shares.sum()
         num_reachable = num_clients if available is None else jnp.maximum(available.sum(), k)
         return jnp.full((num_clients,), k / num_reachable, jnp.float32)
 
-    multinomial = variant == "md"
-    return Strategy(
-        name="random",
-        init=init,
-        select=select_multinomial if multinomial else select_distinct,
-        with_replacement=multinomial,
-        # Weighted draws without replacement have no closed-form inclusion probabilities.
-        inclusion=None if variant == "weighted-wor" else inclusion,
-    )
+    if variant == "md":
+        return Strategy("random", init, select_multinomial, with_replacement=True, inclusion=inclusion)
+    # Weighted draws without replacement have no closed-form inclusion probabilities.
+    return Strategy("random", init, select_distinct, inclusion=None if variant == "weighted-wor" else inclusion)
 
 
 def _shares(state: State, available: jax.Array | None) -> jax.Array:

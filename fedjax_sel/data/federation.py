@@ -135,11 +135,12 @@ def build(
         table["order"] = np.pad(table["order"], (0, unused))
         table["owner"] = np.pad(table["owner"], (0, unused), constant_values=partitions[0].num_clients)
     fields: dict[str, Any] = {name: np.stack([table[name] for table in tables]) for name in tables[0]}
+    fields["reachable"] = reachable
     scale, shift = _affine(dataset)
     return Federation(
         HostImages(dataset.train_images) if on_host else dataset.train_images, dataset.train_labels,
         dataset.test_images, dataset.test_labels, dataset.server_images, dataset.server_labels,
-        scale, shift, reachable=reachable, **fields,
+        scale, shift, **fields,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def of_client(client, stacked):
 
 def applied(module, variables, inputs, layer=None):
     """The output and a layer's in evaluation."""
-    apply = from_linen(module, inputs).apply_with_layer(layer)
+    apply = from_linen(module, inputs, fast_convolutions=False).apply_with_layer(layer)
     carried = {key: variables[key] for key in variables if key != "params"}
     return apply(variables["params"], carried, inputs, None, False)[0]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fedjax_sel import Config, DamagedRunError, Experiment, NonFiniteUpdateError, Result, UserError, devices
-from fedjax_sel.runs import checkpoint, folder, reading, run_files, verdict
+from fedjax_sel.runs import checkpoint, folder, reading, run_files
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.interruption import Interruption
 
@@ -59,7 +59,7 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     result = dataclasses.replace(result, config=config)
     data = folder.of_experiment(Experiment(config), newest.get("server_validation"))
     folder.refuse_other_data(path, data)
-    verdict.refuse_what_was_skipped(result, config)
+    reading.refuse_what_was_skipped(result, config)
     return result
 
 

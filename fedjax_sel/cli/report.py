@@ -92,15 +92,15 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.watch and parsed.out is not None:
         raise UserError("--out: --watch writes only the page; remove --out or --watch")
 
-    from fedjax_sel.reporting.html import page
+    from fedjax_sel.reporting import html
 
-    page.plotly()
+    html.plotly()
 
 
 def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
-    from fedjax_sel.reporting.html import page
+    from fedjax_sel.reporting import html
 
-    text = page.render(chapters, refresh).encode()
+    text = html.render(chapters, refresh).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, text)

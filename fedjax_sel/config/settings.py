@@ -288,7 +288,7 @@ PAIRS = tuple(  # fields of key=value pairs
 )
 
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
-# `stop` rejects earlier rounds that skipped an update (runs/verdict.py).
+# `stop` rejects earlier rounds that skipped an update (runs/records.py).
 NOT_OF_THE_TRAJECTORY = {
     "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_client_state",
     "host_images", "keep", "mesh", "on_nonfinite",

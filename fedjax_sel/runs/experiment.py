@@ -24,7 +24,6 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, reading, records, resume, run_files
-from fedjax_sel.runs import verdict as verdicts
 from fedjax_sel.runs.interruption import Interruption, how_to_go_on
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Result
@@ -313,7 +312,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         chunks = iter(()) if ending.requested else run.chunks(*programs)
         for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption, ending):
             interruption.listen()  # from here on, an immediate end would lose rounds
-            verdict = verdicts.of_chunk(config, first, rounds, problem.optimizers.federated)
+            verdict = reading.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
             if writer is not None:

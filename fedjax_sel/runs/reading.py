@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,16 +17,18 @@ from fedjax_sel.core import files, jax_settings, plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
+from fedjax_sel.errors import NonFiniteUpdateError, UserError
+from fedjax_sel.experiment import VALUE, Experiment, checking, experiment_of, is_value
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import Model
-from fedjax_sel.runs import checkpoint, folder, run_files, verdict
+from fedjax_sel.runs import checkpoint, folder, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT, Digests, Manifest
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.evaluation import evaluator
 from fedjax_sel.simulation.run import SPECS
+from fedjax_sel.simulation.state import Records
+from fedjax_sel.training.optimizers import FederatedOptimizer
 
 
 def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
@@ -69,7 +73,7 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
         raise _damaged(path, error) from error
     if not result.finished or not checkpoint.is_sealed(path, newest):
         return None
-    verdict.refuse_what_was_skipped(result, config.replace(out=str(path)))
+    refuse_what_was_skipped(result, config.replace(out=str(path)))
     if (recorded := checkpoint.made_from(path, newest)) is not None:
         try:
             now = digests_now(None if newest is None else newest.get("server_validation"))
@@ -246,3 +250,118 @@ def _of_result(result: Result, experiment_or_config: Experiment | Config) -> Exp
             )
     changes = {"data_seed": ran.run.data_seed, "server_validation": share}
     return experiment.replace(seeds=result.seeds, seeds_at_once=None, **changes)
+
+
+MOST = 10  # client IDs listed in a message
+
+
+class Verdict(NamedTuple):
+    """The error that ends a run."""
+
+    good: int  # valid rounds of the chunk, before the first faulty one
+    error: UserError | NonFiniteUpdateError
+
+
+def of_chunk(
+    config: Config, first: int, records: Records, federated: FederatedOptimizer | None = None
+) -> Verdict | None:
+    """Return the first fatal error in a chunk; None if the run may continue.
+
+    Args:
+        config: the run's configuration.
+        first: number of rounds before the chunk.
+        records: the chunk's records in host memory, leaves [rounds, S, ...].
+        federated: the run's federated optimizer; None for the configured one.
+    """
+    updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
+    step = partial(_step, federated=federated)
+    faults = ((_names, records.faults.names), (_updates, updates), (step, records.faults.step))  # [rounds, S]
+    at_fault = np.any([found for _, found in faults], axis=(0, 2))
+    if not at_fault.any():
+        return None
+    round = int(np.argmax(at_fault))
+    error, found = next((error, found[round]) for error, found in faults if found[round].any())
+    replicate = int(np.argmax(found))
+    where = f"round {first + round + 1}, seed {config.run.seeds[replicate]}"
+    return Verdict(round, error(config, where, records, (round, replicate)))
+
+
+def _names(config: Config, where: str, records: Records, place: tuple[int, int]) -> UserError:
+    """Return the error for client IDs that are out of range or repeated."""
+    faults, algo, num_clients = records.faults, config.selection.algo, config.partition.num_clients
+    answers = {"select": (faults.ids[place], records.cohort[place])}
+    if faults.candidates is not None:
+        answers["candidates"] = (faults.candidates[place], faults.candidates[place])
+    found = []
+    for hook, (ids, counting) in answers.items():
+        outside = ids[(ids < 0) | (ids >= num_clients)]
+        one, count = np.unique(counting[counting >= 0], return_counts=True)
+        if len(outside):
+            found.append(
+                f"`{hook}` returns {_clients(outside)}, but client IDs range from 0 to {num_clients - 1}: clip the IDs"
+            )
+        elif (count > 1).any():
+            found.append(
+                f"`{hook}` returns {_clients(one[count > 1])} more than once: draw without replacement"
+                + (", or set the mask to first_occurrence(ids)" if hook == "select" else "")
+            )
+    return UserError(
+        f"--algo {algo}: {where}: {'; '.join(found)}; `python -m fedjax_sel test {algo}` checks the whole strategy"
+    )
+
+
+def _updates(config: Config, where: str, records: Records, place: tuple[int, int]) -> NonFiniteUpdateError:
+    """Return the error for non-finite client updates."""
+    who = ", ".join(map(str, records.cohort[place][records.nonfinite[place]]))
+    advice = ""
+    if config.run.out is not None and config.run.resume != "never":
+        saved = checkpoint.list_all(Path(config.run.out) / run_files.CHECKPOINTS)
+        then = "resumes" if saved else "starts over"
+        advice = f", with which the same command {then} in {config.run.out}"
+    return NonFiniteUpdateError(
+        f"{where}: the update of client {who} is not finite (algo {config.selection.algo}, learning rate "
+        f"{config.training.learning_rate:g}); lower --learning-rate, or skip such updates with --on-nonfinite skip"
+        f"{advice}"
+    )
+
+
+def _step(
+    config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer | None
+) -> NonFiniteUpdateError:
+    """Return the error for a non-finite server step after finite client updates."""
+    training, algo = config.training, config.selection.algo
+    if records.faults.weights[place]:
+        unbiased = training.aggregation == "unbiased"
+        whose = f"--aggregation unbiased with the `inclusion` of {algo}" if unbiased else f"the strategy {algo}"
+        return NonFiniteUpdateError(
+            f"{where}: the server's step is not finite, because the aggregation weights of {whose} are not finite; "
+            "fix them, or choose another"
+        )
+    federated = federated or checking.of(training).federated
+    optimizer = training.server_optimizer or federated.name
+    rate = training.server_learning_rate
+    rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate
+    return NonFiniteUpdateError(
+        f"{where}: the server's step is not finite, although all client updates are (algo {algo}, server optimizer "
+        f"{optimizer}, server learning rate {1.0 if rate is None else rate:g}); lower --server-learning-rate, or "
+        "--learning-rate if updates are large"
+    )
+
+
+def _clients(ids: Any) -> str:
+    shown = ", ".join(map(str, ids[:MOST])) + (f" and {len(ids) - MOST} more" if len(ids) > MOST else "")
+    return f"client {shown}" if len(ids) == 1 else f"clients {shown}"
+
+
+def refuse_what_was_skipped(earlier: Result, config: Config) -> None:
+    """Reject a folder's rounds with skipped updates for a run that stops at non-finite updates.
+
+    Rounds before the first skipped update are identical under both settings, because only the host reads
+    `on_nonfinite`.
+    """
+    skipped = earlier.ledger.updates_skipped.any(axis=0)
+    if config.run.on_nonfinite == "stop" and skipped.any():
+        raise UserError(
+            f"--on-nonfinite stop: the run in {config.run.out} skipped an update in round {np.argmax(skipped) + 1}, "
+            "where this run would have stopped; give --on-nonfinite skip, or another --out"
+        )

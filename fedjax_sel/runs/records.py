@@ -1,4 +1,4 @@
-"""A run's results as arrays in memory."""
+"""Results of a run: metrics, ledger, cohorts, and weights, by seed and round."""
 
 import copy
 import dataclasses
@@ -17,6 +17,7 @@ from fedjax_sel.simulation.ledger import Ledger
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
+
 
 CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
 

@@ -19,7 +19,7 @@ from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, folder, reading, records, run_files, verdict
+from fedjax_sel.runs import checkpoint, folder, reading, records, run_files
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import DamagedError, Manifest
 from fedjax_sel.simulation.layout import Layout
@@ -203,7 +203,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         earlier = reading.rounds_so_far(out, problem.config, manifest)
     except (OSError, ValueError, KeyError) as error:
         raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
-    verdict.refuse_what_was_skipped(earlier, problem.config)
+    reading.refuse_what_was_skipped(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
 
 

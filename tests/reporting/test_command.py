@@ -10,7 +10,8 @@ import fedjax_sel
 from fedjax_sel.cli import command_line, report
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
-from fedjax_sel.reporting.html import content, page
+from fedjax_sel.reporting import html
+from fedjax_sel.reporting.html import content
 from fedjax_sel.runs import reading, run_files
 from fedjax_sel.runs.run_files import csv_text
 from tests.reporting import made_up
@@ -19,7 +20,7 @@ from tests.reporting.test_page import numbers_of
 
 @pytest.fixture(autouse=True)
 def _without_plotly(monkeypatch):
-    monkeypatch.setattr(page, "plotly", lambda: "/* plotly */")
+    monkeypatch.setattr(html, "plotly", lambda: "/* plotly */")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fedjax_sel.reporting.html import page
+from fedjax_sel.reporting import html
 from tests.reporting import browser, made_up
 
 pytest.importorskip("plotly", reason="the page draws with plotly; pip install 'fedjax-sel[html]'")
@@ -17,7 +17,7 @@ FIRST = "document.querySelector('.plots.curves .canvas')"
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page.render(made_up.chapters()), encoding="utf-8")
+    path.write_text(html.render(made_up.chapters()), encoding="utf-8")
     return path
 
 
@@ -168,7 +168,7 @@ def test_names_without_an_end_break_no_page(chromium, tmp_path):
     names = ["x" * 120, '<img src=x onerror=alert(1)> & "$a$" |', "%{y} {z}"]
     runs = [made_up.run(name, 0.5 + 0.1 * i, algo="random") for i, name in enumerate(names)]
     path = tmp_path / "report.html"
-    path.write_text(page.render([made_up.chapter(runs, title="t" * 200)]), encoding="utf-8")
+    path.write_text(html.render([made_up.chapter(runs, title="t" * 200)]), encoding="utf-8")
     chromium.errors.clear()
     chromium.open(path, width=360, height=740, phone=True)
     assert overflows(chromium) == [] and chromium.errors == []
@@ -208,7 +208,7 @@ def test_on_paper_it_is_dark_on_white_and_as_wide_as_a_page(shown):
 @pytest.mark.slow
 def test_a_page_that_follows_keeps_what_was_chosen(chromium, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(page.render(made_up.chapters()[:1], refresh=2), encoding="utf-8")
+    path.write_text(html.render(made_up.chapters()[:1], refresh=2), encoding="utf-8")
     chromium.errors.clear()
     chromium.open(path)
     click(chromium, "[data-strategy=oort]")

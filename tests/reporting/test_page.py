@@ -10,7 +10,8 @@ import pytest
 
 from fedjax_sel.cli import command_line, compare, report
 from fedjax_sel.config import flat_types
-from fedjax_sel.reporting.html import content, page
+from fedjax_sel.reporting import html
+from fedjax_sel.reporting.html import content
 from tests.reporting import made_up
 
 NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
@@ -18,7 +19,7 @@ NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
 
 @pytest.fixture(autouse=True)
 def _without_plotly(monkeypatch):
-    monkeypatch.setattr(page, "plotly", lambda: "/* plotly */")
+    monkeypatch.setattr(html, "plotly", lambda: "/* plotly */")
 
 
 def numbers_of(text):
@@ -31,7 +32,7 @@ def articles(text):
 
 
 def test_settings_stand_under_headings_of_their_own():
-    text = page.render(made_up.chapters())
+    text = html.render(made_up.chapters())
     first, second = articles(text)
     assert "1. a setting; 20 rounds</h2>" in first and "2. another setting; 20 rounds</h2>" in second
     assert "learning_rate 0.1, not 0.05" in second and "learning_rate 0.1, not" not in first
@@ -44,7 +45,7 @@ def test_settings_stand_under_headings_of_their_own():
 
 def test_names_are_shown_and_never_read_as_html():
     runs = [made_up.run("random", 0.6), made_up.run(NASTY, 0.7, algo="random")]
-    text = page.render([made_up.chapter(runs, title=NASTY, differs=NASTY)._replace(left_out=[NASTY])])
+    text = html.render([made_up.chapter(runs, title=NASTY, differs=NASTY)._replace(left_out=[NASTY])])
     assert "alert(1)</script>" not in text and "| <b>" not in text
     assert text.count("<script") == text.count("</script>") == 3
     assert numbers_of(text)["settings"][0]["runs"][1]["name"] == NASTY
@@ -52,14 +53,14 @@ def test_names_are_shown_and_never_read_as_html():
 
 
 def test_nothing_is_asked_of_a_network():
-    text = page.render(made_up.chapters())
+    text = html.render(made_up.chapters())
     assert not re.search(
         r"""(src|href)=["'](?!data:|#)|@import|url\(|fetch\(|XMLHttpRequest|https?:(?!//www.w3.org)""", text
     )
 
 
 def test_tables_hold_results_and_paired_differences():
-    (first, _) = articles(page.render(made_up.chapters()))
+    (first, _) = articles(html.render(made_up.chapters()))
     assert "final test accuracy" in first and "rounds to 50%" in first
     assert "strategy minus random" in first and ">better<" in first and "p after Holm" in first
     assert re.search(r'<tr data-run="fedcor"><th scope="row">fedcor</th>', first)
@@ -70,7 +71,7 @@ def test_unfinished_runs_are_not_held_against_others():
     halfway = made_up.result(0.7, rounds=7, algo="fl_dp3s")
     runs.append(runs[0]._replace(name="fl_dp3s", result=halfway, cohorts_known=4))
     short = runs[1]._replace(result=made_up.result(0.7, rounds=7, algo="fedcor"), cohorts_known=4)
-    text = page.render([made_up.chapter([runs[0], short, runs[2]])])
+    text = html.render([made_up.chapter([runs[0], short, runs[2]])])
     (one,) = numbers_of(text)["settings"]
     assert one["pairs"] == [] and "Paired differences appear once two runs are finished" in text
     assert text.count("7 of 20") == 2 and one["runs"][1]["cohorts"]["rounds"] == 4
@@ -103,7 +104,7 @@ def test_labels_are_of_the_data_that_a_run_was_made_from(monkeypatch, tmp_path):
 def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
     runs = [made_up.run("random", 0.6), made_up.run("fl_dp3s", 0.7)]
     gradient = made_up.run("fl_dp3s[profile=gradient]", 0.7, algo_args={"profile": "gradient"})
-    text = page.render([made_up.chapter([*runs, gradient])])
+    text = html.render([made_up.chapter([*runs, gradient])])
     command = re.search(r'<pre class="command">(.*?)</pre>', text)[1].replace("&#x27;", "'")
     assert command.startswith("fedjax-sel compare --config config.json --algos random fl_dp3s ")
     assert "'fl_dp3s[profile=gradient]' --out" in command

@@ -21,9 +21,9 @@ from fedjax_sel.adapters.rounds import Arrays, Reported
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector, terms
+from fedjax_sel.selector import Ask, Selector, standing
 from fedjax_sel.selector import selector as storage
-from fedjax_sel.selector.terms import Size
+from fedjax_sel.selector.standing import Size
 from fedjax_sel.strategies.facts import KINDS, SERVER
 
 # A federation's folder has its clients, its Selector, and the model at the start of the round. The Selector's file
@@ -307,7 +307,7 @@ class SelectorStrategy(Strategy):
         # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
         size, sizes = Size(*self._size), [1] * num_clients
-        made = terms.make(strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None)
+        made = standing.make(strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None)
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
             raise UserError(
                 f"server_evaluation: strategy {self._name!r} reads the server's evaluation; pass a function of a model"

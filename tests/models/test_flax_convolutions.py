@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 from jax import lax
 
-from fedjax_sel.models import layers, modules
+from fedjax_sel.models import layers
 from fedjax_sel.models.linen import from_linen
 from fedjax_sel.models.modules import convolve, faster_convolutions
 from fedjax_sel.models.nnx import from_nnx
@@ -140,7 +140,7 @@ def test_winograds_where_there_are_pixels_enough(monkeypatch):
     monkeypatch.setattr(
         layers, "by_winograd", lambda x, kernel, size: used.append(x.shape) or layers.by_patches(x, kernel, size)
     )
-    numbers = modules._channels_last(4)
+    numbers = jax.lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
     for side, channels in ((8, 16), (2, 256)):
         x, kernel = jnp.zeros((2, side, side, channels)), jnp.zeros((3, 3, channels, channels))
         convolve(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)

@@ -27,8 +27,8 @@ ARGUMENTS = [
 def start(out, *more, cores=1, **environment):
     """The command in a process of its own with so many CPU devices."""
     code = (
-        "import sys, jax; from fedjax_sel.devices import setup; "
-        f"setup.num_cores = lambda: {cores}; from fedjax_sel import train; sys.exit(train.entry_point())"
+        "import sys, jax; from fedjax_sel import devices; "
+        f"devices.num_cores = lambda: {cores}; from fedjax_sel import train; sys.exit(train.entry_point())"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code, *ARGUMENTS, "--out", str(out), *more],
@@ -139,7 +139,7 @@ def test_two_machines_give_the_run_of_one_and_one_set_of_files(alone, layout, tm
 )
 def test_the_default_layout_takes_the_fewest_turns(monkeypatch, seeds, selected, num_devices, shape):
     monkeypatch.setattr(jax, "devices", lambda: list(range(num_devices)))
-    monkeypatch.setattr(devices.mesh, "Mesh", lambda rows, axes: rows)
+    monkeypatch.setattr(devices, "Mesh", lambda rows, axes: rows)
     assert devices.make_mesh(seeds, selected, 0).shape == shape
     per_group = seeds // shape[0] * selected
     assert -(-per_group // shape[1]) <= -(-seeds * selected // num_devices)

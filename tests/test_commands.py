@@ -12,7 +12,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, data, logs, strategies, tasks
-from fedjax_sel.cli import command_line, compare, main, train
+from fedjax_sel.cli import command_line, main, train
 from fedjax_sel.training import optimizers
 
 PACKAGE = Path(fedjax_sel.__file__).parent
@@ -193,14 +193,14 @@ def test_log_names_the_tools_that_there_are():
 
 
 def test_a_page_shows_a_command_without_the_folders_of_a_machine():
-    shown = compare.quoted_command(
+    shown = command_line.quoted_command(
         "fedjax-sel compare", ["--data-dir", "/mine/data", "--runs=/mine/runs", "--algos", "my algo", "--runs"]
     )
     assert shown == "fedjax-sel compare --data-dir DATA --runs RUNS --algos 'my algo' --runs RUNS"
     more = ["--config", "/home/me/a.toml", "--available=/home/me/who.csv", "--dataset", "leaf:/home/me/femnist"]
-    shown = compare.quoted_command("fedjax-sel compare", [*more, "--preset", "fedcor/fmnist-2spc"])
+    shown = command_line.quoted_command("fedjax-sel compare", [*more, "--preset", "fedcor/fmnist-2spc"])
     assert shown == "fedjax-sel compare --config a.toml --available=who.csv --dataset leaf:femnist --preset " \
                     "fedcor/fmnist-2spc"  # fmt: skip
     for given, seen in (("/mine/results", "OUT"), ("results/papers", "results/papers")):
-        assert compare.quoted_command("study", ["--out", given]) == f"study --out {seen}"
-        assert compare.quoted_command("study", [f"--out={given}"]) == f"study --out {seen}"
+        assert command_line.quoted_command("study", ["--out", given]) == f"study --out {seen}"
+        assert command_line.quoted_command("study", [f"--out={given}"]) == f"study --out {seen}"

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import errno
 import io
+import shlex
 import shutil
 import sys
 import textwrap
@@ -341,3 +342,21 @@ def _unforeseen(error: BaseException) -> tuple[int, str]:
         f"{text}, in {(own or places)[-1]}; unexpected error: please report it with the output of --debug (files "
         "written so far are kept)"
     )
+
+
+PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
+
+
+def quoted_command(program: str, arguments: Sequence[str]) -> str:
+    """Return a program and its arguments as one command line, with placeholders for local folders."""
+    shown: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        flag, given, value = argument.partition("=")
+        if flag not in PLACES:
+            shown.append(argument)
+            continue
+        value = value if given else next(left, "")
+        of_project = flag == "--out" and not Path(value).is_absolute()  # shows the results' place in the repository
+        shown += [flag, value if of_project else PLACES[flag]]
+    return f"{program} {shlex.join(map(parsing.without_folders, shown))}"  # --config has a path, too

@@ -1,37 +1,18 @@
 """The command `fedjax-sel compare`: several strategies under the same conditions."""
 
 import itertools
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line
-from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.cli.command_line import Parser, quoted_command
 from fedjax_sel.config import Config, flat_types, validate
-from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.runs.sweep import Job
-
-PLACES = {"--data-dir": "DATA", "--runs": "RUNS", "--out": "OUT"}
-
-
-def quoted_command(program: str, arguments: Sequence[str]) -> str:
-    """Return a program and its arguments as one command line, with placeholders for local folders."""
-    shown: list[str] = []
-    left = iter(arguments)
-    for argument in left:
-        flag, given, value = argument.partition("=")
-        if flag not in PLACES:
-            shown.append(argument)
-            continue
-        value = value if given else next(left, "")
-        of_project = flag == "--out" and not Path(value).is_absolute()  # shows the results' place in the repository
-        shown += [flag, value if of_project else PLACES[flag]]
-    return f"{program} {shlex.join(map(parsing.without_folders, shown))}"  # --config has a path, too
 
 
 DESCRIPTION = """Runs several selection strategies under the same conditions: the same partitions, initial models and

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedjax_sel import UserError
-from fedjax_sel.cli import command_line, compare
+from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import one_of
 from studies import flags as grid_flags
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
     failed, written = False, [] if chosen else pages.write(flags.out)
     for grid in chosen:
-        command = compare.quoted_command("python -m studies leaderboard", arguments)
+        command = command_line.quoted_command("python -m studies leaderboard", arguments)
         done = running.run(grid, flags.out, runs, scale, command, _say, algos, flags.data_dir, workers)
         written = pages.write(flags.out)
         if done.stopped:

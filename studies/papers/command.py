@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedjax_sel import UserError
-from fedjax_sel.cli import command_line, compare
+from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import one_of
 from studies import flags as grid_flags
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     for entry in chosen:
         own = [argument for argument in arguments if argument == entry.name or argument not in flags.entries]
-        command = compare.quoted_command("python -m studies reproduce", own)
+        command = command_line.quoted_command("python -m studies reproduce", own)
         found = _reproduce(entry, part, Folders(flags.out, flags.runs), scale, command, workers)
         if found.stopped:
             return exit_code(found.stopped_by)

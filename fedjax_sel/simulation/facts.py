@@ -19,8 +19,9 @@ from fedjax_sel.simulation import availability, keys, ledger
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
-from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Strategy
+from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Counts, Request
+from fedjax_sel.strategies.protocol import Known
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers import Memory
@@ -336,28 +337,15 @@ def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tu
     return info, bill
 
 
-def enter_training_losses(
-    context: RoundContext, info: Information, bill: Bill, ids, mask, losses: jax.Array
-) -> tuple[Information, Bill]:
-    """Enter the training losses that the cohort reports with its updates, if they are requested.
-
-    Args:
-        context: the round's inputs.
-        info: fact tables.
-        bill: the round's bill so far.
-        ids: cohort, int32 [S, K].
-        mask: clients whose report arrives, bool [S, K].
-        losses: training losses, float32 [S, K], nats.
-
-    Returns:
-        The new tables and the new bill.
-    """
+def enter_training_losses(context: RoundContext, known: Known, reports: Selection, losses: jax.Array) -> Known:
+    """Enter the training losses, [S, K] in nats, that the cohort reports with its updates, if they are requested."""
+    state, info, bill = known
     for position, request in enumerate(context.plan.strategy.requests):
         if request.kind == "training_loss" and request.who == SELECTED:
-            due = mask & request.when.due(context.round)
+            due = reports.mask & request.when.due(context.round)
             # The training itself is already billed as the cohort's.
-            info, bill = _enter(context, info, bill, position, ids, due, due, losses)
-    return info, bill
+            info, bill = _enter(context, info, bill, position, reports.ids, due, due, losses)
+    return Known(state, info, bill)
 
 
 def _serve(
